@@ -8,7 +8,9 @@ use bandsaw::testing::fuzz::TARGETS;
 fn main() -> Result<(), Box<dyn Error>> {
     let targets = TARGETS.iter().map(|target| (target.name, target.seeds));
     for (name, seeds) in targets.chain([("nbd", bandsaw_nbd::testing::seeds as fn() -> _)]) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("corpus")
+            .join(name);
         std::fs::create_dir_all(&folder)?;
         let seeds = seeds();
         for (number, seed) in seeds.iter().enumerate() {

@@ -71,10 +71,20 @@ impl Address {
     pub fn parse(text: &str, exists: &dyn Fn(&Path) -> bool) -> Result<Self> {
         let (image, rest) = text.split_at(image_end(text, exists));
         if image.is_empty() {
-            return Err(invalid(text, "the image is missing; write IMAGE[:VOLUME[@SNAPSHOT]][:/path]"));
+            return Err(invalid(
+                text,
+                "the image is missing; write IMAGE[:VOLUME[@SNAPSHOT]][:/path]",
+            ));
         }
-        let mut address = Self { image: on_host(text, image)?, volume: None, snapshot: None, path: None };
-        let Some(rest) = rest.strip_prefix(':') else { return Ok(address) };
+        let mut address = Self {
+            image: on_host(text, image)?,
+            volume: None,
+            snapshot: None,
+            path: None,
+        };
+        let Some(rest) = rest.strip_prefix(':') else {
+            return Ok(address);
+        };
         let (volume, path) = match find_bare(rest, ":/") {
             _ if rest.starts_with('/') => (None, Some(rest)),
             Some(colon) => (Some(&rest[..colon]), Some(&rest[colon + 1..])),
@@ -90,7 +100,12 @@ impl Address {
 
     /// A host file or URL as a whole.
     pub fn image(image: impl Into<String>) -> Self {
-        Self { image: image.into(), volume: None, snapshot: None, path: None }
+        Self {
+            image: image.into(),
+            volume: None,
+            snapshot: None,
+            path: None,
+        }
     }
 
     /// Returns whether only an image is named, or (to a command that takes both) a host file.
@@ -120,9 +135,14 @@ impl Address {
 impl VolumeSelector {
     fn parse(text: &str, part: &str) -> Result<Self> {
         if part.is_empty() {
-            return Err(invalid(text, "a volume (its name, #N or #N.M) or a /path is expected after `:`"));
+            return Err(invalid(
+                text,
+                "a volume (its name, #N or #N.M) or a /path is expected after `:`",
+            ));
         }
-        let Some(number) = part.strip_prefix('#') else { return Ok(Self::Name(unescape(text, part)?)) };
+        let Some(number) = part.strip_prefix('#') else {
+            return Ok(Self::Name(unescape(text, part)?));
+        };
         let parsed = match number.split_once('.') {
             Some((partition, volume)) => ordinal(partition).zip(ordinal(volume).map(Some)),
             None => ordinal(number).map(|partition| (partition, None)),
@@ -155,8 +175,14 @@ impl fmt::Display for VolumeSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => f.write_str(&escape(name)),
-            Self::Number { partition, volume: None } => write!(f, "#{partition}"),
-            Self::Number { partition, volume: Some(volume) } => write!(f, "#{partition}.{volume}"),
+            Self::Number {
+                partition,
+                volume: None,
+            } => write!(f, "#{partition}"),
+            Self::Number {
+                partition,
+                volume: Some(volume),
+            } => write!(f, "#{partition}.{volume}"),
         }
     }
 }
@@ -168,20 +194,29 @@ fn image_end(text: &str, exists: &dyn Fn(&Path) -> bool) -> usize {
     }
     if let Some(scheme) = scheme(text) {
         let authority = scheme.len() + "://".len();
-        let path = text[authority..].find('/').map_or(text.len(), |slash| authority + slash);
-        return text[path..].find(':').map_or(text.len(), |colon| path + colon);
+        let path = text[authority..]
+            .find('/')
+            .map_or(text.len(), |slash| authority + slash);
+        return text[path..]
+            .find(':')
+            .map_or(text.len(), |colon| path + colon);
     }
     let colons = text.match_indices(':').map(|(at, _)| at);
     let longest_first = std::iter::once(text.len()).chain(colons.rev());
-    let existing = longest_first.filter(|&end| end > 0).find(|&end| exists(Path::new(&text[..end])));
+    let existing = longest_first
+        .filter(|&end| end > 0)
+        .find(|&end| exists(Path::new(&text[..end])));
     existing.or_else(|| text.find(':')).unwrap_or(text.len())
 }
 
 /// `/path` of `file:///path`; whatever else names an image stays as it is.
 fn on_host(text: &str, image: &str) -> Result<String> {
-    let Some(rest) = image.strip_prefix("file://") else { return Ok(image.to_owned()) };
+    let Some(rest) = image.strip_prefix("file://") else {
+        return Ok(image.to_owned());
+    };
     // What comes before the first `/`, written as such, would be another machine.
-    let path = Some(rest.strip_prefix("localhost").unwrap_or(rest)).filter(|path| path.starts_with('/') && path.len() > 1);
+    let path = Some(rest.strip_prefix("localhost").unwrap_or(rest))
+        .filter(|path| path.starts_with('/') && path.len() > 1);
     let path = path.and_then(percent_decoded);
     path.ok_or_else(|| {
         invalid(text, "after file:// comes an absolute path, as in file:///home/me/disk.dmg; a % in it is written %25")
@@ -192,7 +227,8 @@ fn on_host(text: &str, image: &str) -> Result<String> {
 pub(crate) fn scheme(text: &str) -> Option<&str> {
     let (scheme, _) = text.split_once("://")?;
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
-    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(fine)).then_some(scheme)
+    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(fine))
+        .then_some(scheme)
 }
 
 /// A number from 1, digits only.
@@ -227,8 +263,18 @@ mod tests {
         Some(VolumeSelector::Number { partition, volume })
     }
 
-    fn address(image: &str, volume: Option<VolumeSelector>, snapshot: Option<&str>, path: Option<&str>) -> Address {
-        Address { image: image.into(), volume, snapshot: snapshot.map(Into::into), path: path.map(Into::into) }
+    fn address(
+        image: &str,
+        volume: Option<VolumeSelector>,
+        snapshot: Option<&str>,
+        path: Option<&str>,
+    ) -> Address {
+        Address {
+            image: image.into(),
+            volume,
+            snapshot: snapshot.map(Into::into),
+            path: path.map(Into::into),
+        }
     }
 
     #[test]
@@ -237,27 +283,92 @@ mod tests {
             ("disk.dmg", address("disk.dmg", None, None, None)),
             ("disk.dmg:/", address("disk.dmg", None, None, Some("/"))),
             ("a:b:///c", address("a", named("b"), None, Some("/c"))),
-            ("disk.dmg:/a:b/c", address("disk.dmg", None, None, Some("/a:b/c"))),
-            ("disk.dmg:Docs", address("disk.dmg", named("Docs"), None, None)),
-            ("disk.dmg:Macintosh HD:/x", address("disk.dmg", named("Macintosh HD"), None, Some("/x"))),
-            ("disk.dmg:12:30:/x", address("disk.dmg", named("12:30"), None, Some("/x"))),
-            ("disk.dmg:Docs@before", address("disk.dmg", named("Docs"), Some("before"), None)),
-            ("disk.dmg:Docs@a@b:/x", address("disk.dmg", named("Docs"), Some("a@b"), Some("/x"))),
-            ("disk.dmg:#2", address("disk.dmg", number(2, None), None, None)),
-            ("disk.dmg:#2.13@s:/x", address("disk.dmg", number(2, Some(13)), Some("s"), Some("/x"))),
-            (r"disk.dmg:\#2", address("disk.dmg", named("#2"), None, None)),
-            (r"disk.dmg:me\@home@s\/1", address("disk.dmg", named("me@home"), Some("s/1"), None)),
-            ("../disk.dmg:/x", address("../disk.dmg", None, None, Some("/x"))),
-            ("/tmp/disk.dmg:Docs:/x", address("/tmp/disk.dmg", named("Docs"), None, Some("/x"))),
-            ("./disk.dmg:Docs:/x", address("./disk.dmg:Docs:/x", None, None, None)),
-            ("s3://bucket/k.sparsebundle", address("s3://bucket/k.sparsebundle", None, None, None)),
-            ("file:///tmp/a%3Ab.dmg:/x", address("/tmp/a:b.dmg", None, None, Some("/x"))),
+            (
+                "disk.dmg:/a:b/c",
+                address("disk.dmg", None, None, Some("/a:b/c")),
+            ),
+            (
+                "disk.dmg:Docs",
+                address("disk.dmg", named("Docs"), None, None),
+            ),
+            (
+                "disk.dmg:Macintosh HD:/x",
+                address("disk.dmg", named("Macintosh HD"), None, Some("/x")),
+            ),
+            (
+                "disk.dmg:12:30:/x",
+                address("disk.dmg", named("12:30"), None, Some("/x")),
+            ),
+            (
+                "disk.dmg:Docs@before",
+                address("disk.dmg", named("Docs"), Some("before"), None),
+            ),
+            (
+                "disk.dmg:Docs@a@b:/x",
+                address("disk.dmg", named("Docs"), Some("a@b"), Some("/x")),
+            ),
+            (
+                "disk.dmg:#2",
+                address("disk.dmg", number(2, None), None, None),
+            ),
+            (
+                "disk.dmg:#2.13@s:/x",
+                address("disk.dmg", number(2, Some(13)), Some("s"), Some("/x")),
+            ),
+            (
+                r"disk.dmg:\#2",
+                address("disk.dmg", named("#2"), None, None),
+            ),
+            (
+                r"disk.dmg:me\@home@s\/1",
+                address("disk.dmg", named("me@home"), Some("s/1"), None),
+            ),
+            (
+                "../disk.dmg:/x",
+                address("../disk.dmg", None, None, Some("/x")),
+            ),
+            (
+                "/tmp/disk.dmg:Docs:/x",
+                address("/tmp/disk.dmg", named("Docs"), None, Some("/x")),
+            ),
+            (
+                "./disk.dmg:Docs:/x",
+                address("./disk.dmg:Docs:/x", None, None, None),
+            ),
+            (
+                "s3://bucket/k.sparsebundle",
+                address("s3://bucket/k.sparsebundle", None, None, None),
+            ),
+            (
+                "file:///tmp/a%3Ab.dmg:/x",
+                address("/tmp/a:b.dmg", None, None, Some("/x")),
+            ),
             ("file:///%2fx", address("//x", None, None, None)),
-            ("file://localhost/tmp/disk.dmg", address("/tmp/disk.dmg", None, None, None)),
-            ("s3://bucket/k.sparsebundle:/x", address("s3://bucket/k.sparsebundle", None, None, Some("/x"))),
-            ("https://me:pw@host:8080/k.dmg:#1:/x", address("https://me:pw@host:8080/k.dmg", number(1, None), None, Some("/x"))),
-            ("file:///tmp/k.dmg:V", address("/tmp/k.dmg", named("V"), None, None)),
-            ("https://host:8080", address("https://host:8080", None, None, None)),
+            (
+                "file://localhost/tmp/disk.dmg",
+                address("/tmp/disk.dmg", None, None, None),
+            ),
+            (
+                "s3://bucket/k.sparsebundle:/x",
+                address("s3://bucket/k.sparsebundle", None, None, Some("/x")),
+            ),
+            (
+                "https://me:pw@host:8080/k.dmg:#1:/x",
+                address(
+                    "https://me:pw@host:8080/k.dmg",
+                    number(1, None),
+                    None,
+                    Some("/x"),
+                ),
+            ),
+            (
+                "file:///tmp/k.dmg:V",
+                address("/tmp/k.dmg", named("V"), None, None),
+            ),
+            (
+                "https://host:8080",
+                address("https://host:8080", None, None, None),
+            ),
         ] {
             assert_eq!(parse(text), expected, "{text}");
         }
@@ -265,7 +376,11 @@ mod tests {
 
     #[test]
     fn existing_paths_win() {
-        let exists = |path: &Path| ["a:b", "a:b:/c", "x"].iter().any(|name| path == Path::new(name));
+        let exists = |path: &Path| {
+            ["a:b", "a:b:/c", "x"]
+                .iter()
+                .any(|name| path == Path::new(name))
+        };
         let parse = |text: &str| Address::parse(text, &exists).unwrap();
         assert_eq!(parse("a:b"), address("a:b", None, None, None));
         assert_eq!(parse("a:b:/c"), address("a:b:/c", None, None, None));
@@ -311,23 +426,38 @@ mod tests {
     }
 
     fn any_volume() -> impl Strategy<Value = VolumeSelector> {
-        let number =
-            (1_u32.., proptest::option::of(1_u32..)).prop_map(|(partition, volume)| VolumeSelector::Number { partition, volume });
-        prop_oneof![number, r"[a-z@#:/\\. ]{1,8}|\PC{1,8}".prop_map(VolumeSelector::Name)]
+        let number = (1_u32.., proptest::option::of(1_u32..))
+            .prop_map(|(partition, volume)| VolumeSelector::Number { partition, volume });
+        prop_oneof![
+            number,
+            r"[a-z@#:/\\. ]{1,8}|\PC{1,8}".prop_map(VolumeSelector::Name)
+        ]
     }
 
     fn any_address() -> impl Strategy<Value = Address> {
         let image = prop_oneof![
-            r"(\.\./|/)?[a-z@#\\. ]{1,8}[a-z/.]{0,8}".prop_filter("means a host file", |image| !image.starts_with("./")),
+            r"(\.\./|/)?[a-z@#\\. ]{1,8}[a-z/.]{0,8}"
+                .prop_filter("means a host file", |image| !image.starts_with("./")),
             r"s3://[a-z]{1,4}(:[0-9]{1,4})?/[a-z/@#]{0,8}",
         ];
-        let within = (any_volume(), proptest::option::of(r"[a-z@#:/\\. ]{1,8}|\PC{1,8}"));
-        (image, proptest::option::of(within), proptest::option::of(r"/([a-z:@#\\][a-z:@#/\\]{0,11})?")).prop_map(
-            |(image, within, path)| {
-                let (volume, snapshot) = within.unzip();
-                Address { image, volume, snapshot: snapshot.flatten(), path }
-            },
+        let within = (
+            any_volume(),
+            proptest::option::of(r"[a-z@#:/\\. ]{1,8}|\PC{1,8}"),
+        );
+        (
+            image,
+            proptest::option::of(within),
+            proptest::option::of(r"/([a-z:@#\\][a-z:@#/\\]{0,11})?"),
         )
+            .prop_map(|(image, within, path)| {
+                let (volume, snapshot) = within.unzip();
+                Address {
+                    image,
+                    volume,
+                    snapshot: snapshot.flatten(),
+                    path,
+                }
+            })
     }
 
     proptest! {

@@ -48,27 +48,41 @@ pub struct Assumptions {
 impl Assumptions {
     /// Adds one `KEY=VALUE`. [`Kind::Invalid`] if the key is unknown, its value makes no sense, or it was given before.
     pub fn add(&mut self, text: &str) -> Result<()> {
-        let (key, value) = text.split_once('=').ok_or_else(|| invalid(text, "expected KEY=VALUE"))?;
+        let (key, value) = text
+            .split_once('=')
+            .ok_or_else(|| invalid(text, "expected KEY=VALUE"))?;
         let which = || match value {
             "primary" => Ok(Which::Primary),
             "alternate" => Ok(Which::Alternate),
-            _ => Err(invalid(text, "expected `primary` or `alternate` as the value")),
+            _ => Err(invalid(
+                text,
+                "expected `primary` or `alternate` as the value",
+            )),
         };
-        let bytes = || size::parse(value).map_err(|error| invalid(text, "expected a size as the value").caused_by(error));
+        let bytes = || {
+            size::parse(value)
+                .map_err(|error| invalid(text, "expected a size as the value").caused_by(error))
+        };
         let was_given = match key {
             "size" => self.size.replace(bytes()?).is_some(),
             "band-size" => self.band_size.replace(bytes()?).is_some(),
             "map" => self.map.replace(which()?).is_some(),
             "header" => self.header.replace(which()?).is_some(),
             _ => {
-                let partition = key.strip_prefix("header@").and_then(|number| number.parse().ok());
+                let partition = key
+                    .strip_prefix("header@")
+                    .and_then(|number| number.parse().ok());
                 let partition = partition.ok_or_else(|| {
                     invalid(text, "expected one of the keys `size`, `band-size`, `map`, `header` and `header@PARTITION`")
                 })?;
                 self.headers.insert(partition, which()?).is_some()
             }
         };
-        if was_given { Err(invalid(text, "the key is given twice")) } else { Ok(()) }
+        if was_given {
+            Err(invalid(text, "the key is given twice"))
+        } else {
+            Ok(())
+        }
     }
 
     /// The decisions that concern the volume in `partition`. A `header` without a partition concerns the only volume of a
@@ -76,7 +90,10 @@ impl Assumptions {
     #[must_use]
     pub fn for_volume(&self, partition: Option<u32>, is_only: bool) -> Self {
         let own = partition.and_then(|partition| self.headers.get(&partition).copied());
-        Self { header: own.or(self.header.filter(|_| is_only)), ..self.clone() }
+        Self {
+            header: own.or(self.header.filter(|_| is_only)),
+            ..self.clone()
+        }
     }
 }
 
@@ -118,12 +135,17 @@ impl Undecided {
     /// The error of a layer that stops here, of [`Kind::Undecided`]; [`Undecided::of`] gets the alternatives out again.
     pub fn into_error(self, layer: &'static str) -> Error {
         let error = Error::new(Kind::Undecided, layer, self.what.clone());
-        if self.alternatives.is_empty() { error } else { error.caused_by(self) }
+        if self.alternatives.is_empty() {
+            error
+        } else {
+            error.caused_by(self)
+        }
     }
 
     /// The alternatives that an error carries.
     pub fn of(error: &Error) -> &[Alternative] {
-        let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Self>());
+        let source =
+            std::error::Error::source(error).and_then(|source| source.downcast_ref::<Self>());
         source.map_or(&[], |undecided| &undecided.alternatives)
     }
 }
@@ -135,24 +157,56 @@ mod tests {
     #[test]
     fn decisions_are_read_once_each() {
         let mut found = Assumptions::default();
-        for text in ["size=40m", "band-size=1048576", "header@2=alternate", "header=primary"] {
+        for text in [
+            "size=40m",
+            "band-size=1048576",
+            "header@2=alternate",
+            "header=primary",
+        ] {
             found.add(text).unwrap();
         }
-        assert_eq!((found.size, found.band_size), (Some(40 << 20), Some(1 << 20)));
-        assert_eq!(found.for_volume(Some(2), false).header, Some(Which::Alternate));
+        assert_eq!(
+            (found.size, found.band_size),
+            (Some(40 << 20), Some(1 << 20))
+        );
+        assert_eq!(
+            found.for_volume(Some(2), false).header,
+            Some(Which::Alternate)
+        );
         assert_eq!(found.for_volume(Some(1), false).header, None);
         assert_eq!(found.for_volume(Some(1), true).header, Some(Which::Primary));
-        for text in ["size=1g", "size", "size=x", "map=2", "colour=blue", "header@2=primary", "header@x=primary"] {
+        for text in [
+            "size=1g",
+            "size",
+            "size=x",
+            "map=2",
+            "colour=blue",
+            "header@2=primary",
+            "header@x=primary",
+        ] {
             assert_eq!(found.add(text).unwrap_err().kind(), Kind::Invalid, "{text}");
         }
     }
 
     #[test]
     fn alternatives_travel_in_the_error() {
-        let alternatives = vec![Alternative { assume: "header=alternate".into(), evidence: "its trees are there".into() }];
-        let error = Undecided { what: "the headers disagree".into(), alternatives: alternatives.clone() }.into_error("test");
-        assert_eq!((error.kind(), Undecided::of(&error)), (Kind::Undecided, &alternatives[..]));
-        assert_eq!(error.to_string(), "test: the headers disagree: header=alternate: its trees are there");
+        let alternatives = vec![Alternative {
+            assume: "header=alternate".into(),
+            evidence: "its trees are there".into(),
+        }];
+        let error = Undecided {
+            what: "the headers disagree".into(),
+            alternatives: alternatives.clone(),
+        }
+        .into_error("test");
+        assert_eq!(
+            (error.kind(), Undecided::of(&error)),
+            (Kind::Undecided, &alternatives[..])
+        );
+        assert_eq!(
+            error.to_string(),
+            "test: the headers disagree: header=alternate: its trees are there"
+        );
         assert!(Undecided::of(&Error::unsupported("test", "no")).is_empty());
     }
 }

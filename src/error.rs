@@ -125,11 +125,23 @@ impl Error {
     /// expected and what was found, in lower case and without a full stop.
     pub fn new(kind: Kind, layer: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         let (place, message) = (Place::None, message.into());
-        Self(Box::new(Inner { kind, reason: None, layer, place, message, file: None, source: None }))
+        Self(Box::new(Inner {
+            kind,
+            reason: None,
+            layer,
+            place,
+            message,
+            file: None,
+            source: None,
+        }))
     }
 
     /// Bytes at `offset` of the layer are not what the format demands.
-    pub fn corrupt(layer: &'static str, offset: u64, message: impl Into<Cow<'static, str>>) -> Self {
+    pub fn corrupt(
+        layer: &'static str,
+        offset: u64,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
         Self::new(Kind::Corrupt, layer, message).at(offset)
     }
 
@@ -140,7 +152,12 @@ impl Error {
 
     /// `offset` plus `length` reaches past `len`, the end of the device.
     pub fn out_of_range(layer: &'static str, offset: u64, length: u64, len: u64) -> Self {
-        Self::new(Kind::OutOfRange, layer, format!("{length} bytes reach past the end at {len}")).at(offset)
+        Self::new(
+            Kind::OutOfRange,
+            layer,
+            format!("{length} bytes reach past the end at {len}"),
+        )
+        .at(offset)
     }
 
     /// A change was asked of something read-only.
@@ -154,7 +171,11 @@ impl Error {
     }
 
     /// A failed system call; `doing` says what was tried (`"read band"`).
-    pub fn io(layer: &'static str, doing: impl Into<Cow<'static, str>>, source: impl Into<std::io::Error>) -> Self {
+    pub fn io(
+        layer: &'static str,
+        doing: impl Into<Cow<'static, str>>,
+        source: impl Into<std::io::Error>,
+    ) -> Self {
         Self::new(Kind::Io, layer, doing).caused_by(source.into())
     }
 
@@ -182,13 +203,18 @@ impl Error {
     /// The same error in this file, unless a lower layer has named one already. Secrets of a URL are left out.
     #[must_use]
     pub fn in_file(mut self, file: impl AsRef<Path>) -> Self {
-        self.0.file.get_or_insert_with(|| redacted(&file.as_ref().display().to_string()).into_owned());
+        self.0
+            .file
+            .get_or_insert_with(|| redacted(&file.as_ref().display().to_string()).into_owned());
         self
     }
 
     /// The same error with its cause.
     #[must_use]
-    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    pub fn caused_by(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
         self.0.source = Some(source.into());
         self
     }
@@ -196,10 +222,26 @@ impl Error {
     /// The same error in words once more: its cause is told, and can no longer be told apart.
     #[must_use]
     pub fn duplicate(&self) -> Self {
-        let Inner { kind, reason, layer, place, message, file, source } = &*self.0;
+        let Inner {
+            kind,
+            reason,
+            layer,
+            place,
+            message,
+            file,
+            source,
+        } = &*self.0;
         let source = source.as_ref().map(|source| source.to_string().into());
         let (place, message, file) = (place.clone(), message.clone(), file.clone());
-        Self(Box::new(Inner { kind: *kind, reason: *reason, layer, place, message, file, source }))
+        Self(Box::new(Inner {
+            kind: *kind,
+            reason: *reason,
+            layer,
+            place,
+            message,
+            file,
+            source,
+        }))
     }
 
     /// What a caller can do about it.
@@ -234,7 +276,11 @@ impl Error {
 
     /// The operating system's error at the bottom of this one, if any.
     pub fn io_kind(&self) -> Option<std::io::ErrorKind> {
-        self.0.source.as_ref()?.downcast_ref::<std::io::Error>().map(std::io::Error::kind)
+        self.0
+            .source
+            .as_ref()?
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind)
     }
 }
 

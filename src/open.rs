@@ -119,13 +119,17 @@ impl Default for OpenOptions<'_> {
 /// Opens the image at `path`. Errors name it.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Image> {
     let mut layers = Vec::new();
-    build(path, options, &mut layers).map_err(|error| error.in_file(path)).map(|found| found.into_image(path, layers))
+    build(path, options, &mut layers)
+        .map_err(|error| error.in_file(path))
+        .map(|found| found.into_image(path, layers))
 }
 
 /// The layers of the image at `path` from the bottom, as far as they can be told, and what stopped it from going on.
 pub fn trace(path: &Path, options: &OpenOptions) -> (Vec<Layer>, Option<Error>) {
     let mut layers = Vec::new();
-    let stopped = build(path, options, &mut layers).err().map(|error| error.in_file(path));
+    let stopped = build(path, options, &mut layers)
+        .err()
+        .map(|error| error.in_file(path));
     (layers, stopped)
 }
 
@@ -157,7 +161,9 @@ pub(crate) fn disk_of(
     layers: &mut Vec<Layer>,
 ) -> Result<Arc<dyn BlockDevice>> {
     let found = match stored {
-        Stored::File(file) if !options.shadows.is_empty() => stack::open_with(path, file, options, layers),
+        Stored::File(file) if !options.shadows.is_empty() => {
+            stack::open_with(path, file, options, layers)
+        }
         Stored::Folder(store) => container::open_store(store, options, layers),
         Stored::File(file) => container::open_bytes(path, file, options, layers),
     };
@@ -165,7 +171,10 @@ pub(crate) fn disk_of(
 }
 
 /// The plain bytes of stored ones: themselves, or what their encryption hides.
-pub(crate) fn plain_of(file: Arc<dyn BlockDevice>, options: &OpenOptions<'_>) -> Result<Arc<dyn BlockDevice>> {
+pub(crate) fn plain_of(
+    file: Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+) -> Result<Arc<dyn BlockDevice>> {
     unlock::unlock(file, options, &mut Vec::new())
 }
 
@@ -183,7 +192,13 @@ pub(crate) struct Found {
 
 impl Found {
     fn into_image(self, path: &Path, layers: Vec<Layer>) -> Image {
-        Image { path: path.to_owned(), format: self.format, layers, disk: self.disk, warnings: self.warnings }
+        Image {
+            path: path.to_owned(),
+            format: self.format,
+            layers,
+            disk: self.disk,
+            warnings: self.warnings,
+        }
     }
 }
 
@@ -198,12 +213,19 @@ fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<
 }
 
 /// The disk of an image, whatever is on it, with the layers over it that `options` name.
-pub(crate) fn open_disk(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
+pub(crate) fn open_disk(
+    path: &Path,
+    options: &OpenOptions,
+    layers: &mut Vec<Layer>,
+) -> Result<Found> {
     if !options.shadows.is_empty() {
         return stack::open(path, options, layers);
     }
     if let Some(format) = options.image_format.filter(|format| !format.can_read()) {
-        return Err(Error::unsupported(LAYER, format!("{} ({format}) is not read yet", format.description())));
+        return Err(Error::unsupported(
+            LAYER,
+            format!("{} ({format}) is not read yet", format.description()),
+        ));
     }
     let mut found = match remote::find(path, options)? {
         Some(Elsewhere::Folder(store, status)) => {
@@ -218,9 +240,13 @@ pub(crate) fn open_disk(path: &Path, options: &OpenOptions, layers: &mut Vec<Lay
         None if look_at(path)?.is_dir() => container::open_folder(path, options, layers)?,
         None => container::open_file(path, options, layers)?,
     };
-    found.warnings.extend(interrupted::check(path, options.access)?);
+    found
+        .warnings
+        .extend(interrupted::check(path, options.access)?);
     if options.image_format.is_none() {
-        found.warnings.extend(container::misnamed(path, found.format));
+        found
+            .warnings
+            .extend(container::misnamed(path, found.format));
     }
     Ok(found)
 }
@@ -229,7 +255,9 @@ pub(crate) fn open_disk(path: &Path, options: &OpenOptions, layers: &mut Vec<Lay
 pub(crate) fn look_at(path: &Path) -> Result<fs::Metadata> {
     remote::must_be_here(path)?;
     fs::metadata(path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path),
+        std::io::ErrorKind::NotFound => {
+            Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path)
+        }
         _ => Error::io(LAYER, "look at", source).in_file(path),
     })
 }

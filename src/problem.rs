@@ -77,7 +77,9 @@ impl Problems {
 
     /// The severity of the worst. `None`: there are none.
     pub fn worst(&self) -> Option<Severity> {
-        Severity::ALL.into_iter().rfind(|severity| self.count(*severity) > 0)
+        Severity::ALL
+            .into_iter()
+            .rfind(|severity| self.count(*severity) > 0)
     }
 }
 
@@ -144,9 +146,18 @@ mod tests {
         }
         assert_eq!(problems.worst(), Some(Severity::Note));
         problems.add(Severity::Damage, Error::corrupt("test", 7, "lost"));
-        assert_eq!((problems.count(Severity::Note), problems.count(Severity::Damage)), (3000, 1));
+        assert_eq!(
+            (
+                problems.count(Severity::Note),
+                problems.count(Severity::Damage)
+            ),
+            (3000, 1)
+        );
         assert_eq!((problems.told().len(), problems.untold()), (1001, 2000));
         assert_eq!(problems.worst(), Some(Severity::Damage));
-        assert_eq!(problems.into_iter().last().map(|problem| problem.severity), Some(Severity::Damage));
+        assert_eq!(
+            problems.into_iter().last().map(|problem| problem.severity),
+            Some(Severity::Damage)
+        );
     }
 }

@@ -58,7 +58,11 @@ pub struct Limited<'a> {
 impl<'a> Limited<'a> {
     /// `rate` is in bytes a second; `None` for no limit.
     pub fn new(inner: &'a dyn Progress, rate: Option<u64>) -> Self {
-        Self { inner, rate: rate.filter(|rate| *rate > 0), began: Mutex::default() }
+        Self {
+            inner,
+            rate: rate.filter(|rate| *rate > 0),
+            began: Mutex::default(),
+        }
     }
 
     fn began(&self) -> MutexGuard<'_, Option<(Instant, u64)>> {
@@ -68,7 +72,9 @@ impl<'a> Limited<'a> {
 
 impl fmt::Debug for Limited<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limited").field("rate", &self.rate).finish_non_exhaustive()
+        f.debug_struct("Limited")
+            .field("rate", &self.rate)
+            .finish_non_exhaustive()
     }
 }
 
@@ -83,7 +89,9 @@ impl Progress for Limited<'_> {
         let Some(rate) = self.rate else { return };
         let (start, needed) = {
             let mut began = self.began();
-            let Some((start, done)) = &mut *began else { return };
+            let Some((start, done)) = &mut *began else {
+                return;
+            };
             *done = done.saturating_add(n);
             (*start, *done as f64 / rate as f64)
         };
@@ -105,7 +113,11 @@ impl dyn Progress + '_ {
     /// `Err(Cancelled)` once the watcher wants to stop.
     pub fn check(&self) -> crate::Result<()> {
         if self.cancelled() {
-            return Err(crate::Error::new(crate::Kind::Cancelled, "interrupt", "stopped as asked"));
+            return Err(crate::Error::new(
+                crate::Kind::Cancelled,
+                "interrupt",
+                "stopped as asked",
+            ));
         }
         Ok(())
     }
@@ -121,7 +133,10 @@ mod tests {
         let began = Instant::now();
         limited.stage("list", 0);
         limited.advance(1 << 40);
-        assert!(began.elapsed() < Duration::from_secs(60), "what counts no bytes does not wait");
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "what counts no bytes does not wait"
+        );
         limited.stage("trim", 1 << 20);
         let began = Instant::now();
         limited.advance(100 << 10);

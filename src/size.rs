@@ -23,9 +23,12 @@ const BINARY: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 ///
 /// Anything else, and what does not fit in 64 bits, is [`Kind::Invalid`].
 pub fn parse(text: &str) -> Result<u64> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let unit = unit_bytes(unit.trim_start_matches(' ')).ok_or_else(|| invalid(text, "is not a size"))?;
+    let unit =
+        unit_bytes(unit.trim_start_matches(' ')).ok_or_else(|| invalid(text, "is not a size"))?;
     let (whole, fraction) = match number.split_once('.') {
         Some((_, "")) => return Err(invalid(text, "is not a size")),
         Some((whole, fraction)) => (whole, fraction.trim_end_matches('0')),
@@ -34,9 +37,15 @@ pub fn parse(text: &str) -> Result<u64> {
     if whole.is_empty() || fraction.contains('.') {
         return Err(invalid(text, "is not a size"));
     }
-    let whole: Option<u64> = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(unit));
-    let fraction = fraction_bytes(fraction, unit).ok_or_else(|| invalid(text, "is not a whole number of bytes"))?;
-    whole.and_then(|whole| whole.checked_add(fraction)).ok_or_else(|| invalid(text, "is more than 64 bits can count"))
+    let whole: Option<u64> = whole
+        .parse::<u64>()
+        .ok()
+        .and_then(|whole| whole.checked_mul(unit));
+    let fraction = fraction_bytes(fraction, unit)
+        .ok_or_else(|| invalid(text, "is not a whole number of bytes"))?;
+    whole
+        .and_then(|whole| whole.checked_add(fraction))
+        .ok_or_else(|| invalid(text, "is more than 64 bits can count"))
 }
 
 /// `bytes` for people: `{}` gives `8 MiB` or, rounded to a tenth, `1.5 GiB`; `{:#}` adds the exact number, as in
@@ -52,7 +61,11 @@ pub struct Display(u64);
 impl fmt::Display for Display {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let human = human(self.0);
-        if f.alternate() && self.0 >= 1024 { write!(f, "{human} ({} bytes)", self.0) } else { f.pad(&human) }
+        if f.alternate() && self.0 >= 1024 {
+            write!(f, "{human} ({} bytes)", self.0)
+        } else {
+            f.pad(&human)
+        }
     }
 }
 
@@ -61,7 +74,11 @@ fn human(bytes: u64) -> String {
     let mut power = bytes.checked_ilog2().unwrap_or(0) / 10;
     let unit = 1_u64 << (10 * power);
     if bytes.is_multiple_of(unit) {
-        let name = if bytes == 1 { "byte" } else { BINARY[power as usize] };
+        let name = if bytes == 1 {
+            "byte"
+        } else {
+            BINARY[power as usize]
+        };
         return format!("{} {name}", bytes / unit);
     }
     let mut tenths = (u128::from(bytes) * 10 + u128::from(unit / 2)) / u128::from(unit);
@@ -97,7 +114,11 @@ fn fraction_bytes(digits: &str, unit: u64) -> Option<u64> {
     }
     let scale = 10_u128.pow(digits.len() as u32);
     let bytes = digits.parse::<u128>().ok()? * u128::from(unit);
-    if bytes.is_multiple_of(scale) { u64::try_from(bytes / scale).ok() } else { None }
+    if bytes.is_multiple_of(scale) {
+        u64::try_from(bytes / scale).ok()
+    } else {
+        None
+    }
 }
 
 fn invalid(text: &str, why: &str) -> Error {
@@ -185,7 +206,12 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid, "{text:?}");
             let shown = error.to_string();
-            assert!(["8m", "8MiB", "8MB", "16384s", "4096"].iter().all(|form| shown.contains(form)), "{shown}");
+            assert!(
+                ["8m", "8MiB", "8MB", "16384s", "4096"]
+                    .iter()
+                    .all(|form| shown.contains(form)),
+                "{shown}"
+            );
         }
     }
 
@@ -200,7 +226,11 @@ mod tests {
             (3 << 29, "1.5 GiB", "1.5 GiB (1610612736 bytes)"),
             (4_153_344, "4.0 MiB", "4.0 MiB (4153344 bytes)"),
             ((1 << 20) - 1, "1.0 MiB", "1.0 MiB (1048575 bytes)"),
-            (u64::MAX, "16.0 EiB", "16.0 EiB (18446744073709551615 bytes)"),
+            (
+                u64::MAX,
+                "16.0 EiB",
+                "16.0 EiB (18446744073709551615 bytes)",
+            ),
         ] {
             assert_eq!(display(bytes).to_string(), short);
             assert_eq!(format!("{:#}", display(bytes)), long);

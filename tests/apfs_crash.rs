@@ -9,7 +9,9 @@ use bandsaw::device::{BlockDevice, Leave, Memory};
 use bandsaw::fs::apfs::build::{NewVolume, Options, Plan};
 use bandsaw::fs::apfs::{ApfsMut, Container, WriteOptions};
 use bandsaw::fs::source::Tree;
-use bandsaw::fs::{FileSystem, FileSystemMut, LockedVolume, Timestamp, VolumeEncryption, VolumeKey, VolumePlan};
+use bandsaw::fs::{
+    FileSystem, FileSystemMut, LockedVolume, Timestamp, VolumeEncryption, VolumeKey, VolumePlan,
+};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::{Open, Store};
@@ -32,17 +34,25 @@ fn key(_: &LockedVolume) -> bandsaw::Result<VolumeKey> {
 
 fn change(device: Arc<dyn BlockDevice>) -> ApfsMut {
     let container = Arc::new(Container::open(device, None).unwrap());
-    let options = WriteOptions { now: Some(Timestamp::from_seconds(1_750_000_000)) };
+    let options = WriteOptions {
+        now: Some(Timestamp::from_seconds(1_750_000_000)),
+    };
     ApfsMut::open(&container, 1, options, &key).unwrap()
 }
 
 /// What a container holds, which must be in order, and what its snapshot holds, if it has one.
 fn read(device: Arc<dyn BlockDevice>) -> (World, Option<World>) {
     let container = Arc::new(Container::open(device, None).unwrap());
-    assert!(container.problems().is_empty(), "{:?}", container.problems());
+    assert!(
+        container.problems().is_empty(),
+        "{:?}",
+        container.problems()
+    );
     container.trusted_free_map().unwrap();
     let mut problems = Problems::default();
-    container.check("here", &key, &mut problems, &Silent).unwrap();
+    container
+        .check("here", &key, &mut problems, &Silent)
+        .unwrap();
     assert!(problems.worst() <= Some(Severity::Note), "{problems:#?}");
     let world = |snapshot| {
         let fs = container.open_volume(1, snapshot, &key).unwrap();
@@ -50,7 +60,11 @@ fn read(device: Arc<dyn BlockDevice>) -> (World, Option<World>) {
         read_into(&fs, fs.root(), "", &mut world);
         world
     };
-    let has_snapshot = !container.volumes()[0].as_ref().unwrap().snapshots.is_empty();
+    let has_snapshot = !container.volumes()[0]
+        .as_ref()
+        .unwrap()
+        .snapshots
+        .is_empty();
     (world(None), has_snapshot.then(|| world(Some(SNAPSHOT))))
 }
 
@@ -61,11 +75,29 @@ fn a_cut_leaves_the_checkpoint_before_or_after() {
         let store = PowerCut::default();
         disk(&store).set_len(LEN, Leave::Zeros).unwrap();
         let created = Timestamp::from_seconds(1_700_000_000);
-        let volume = NewVolume { name: "Cut".into(), case_sensitive: seed == 1, uuid: uuid::Uuid::nil() };
-        let options = Options { volumes: vec![volume], created, latest: None, uuid: uuid::Uuid::nil() };
+        let volume = NewVolume {
+            name: "Cut".into(),
+            case_sensitive: seed == 1,
+            uuid: uuid::Uuid::nil(),
+        };
+        let options = Options {
+            volumes: vec![volume],
+            created,
+            latest: None,
+            uuid: uuid::Uuid::nil(),
+        };
         // One volume is case-sensitive, one encrypted, and of one a snapshot is taken.
-        let encryption = VolumeEncryption { passphrase: passphrase(), recovery_key: None, hint: None, iterations: 1 };
-        let plan = Plan::encrypted(Tree::empty(created), options, Some(&encryption).filter(|_| seed == 0));
+        let encryption = VolumeEncryption {
+            passphrase: passphrase(),
+            recovery_key: None,
+            hint: None,
+            iterations: 1,
+        };
+        let plan = Plan::encrypted(
+            Tree::empty(created),
+            options,
+            Some(&encryption).filter(|_| seed == 0),
+        );
         plan.unwrap().build(&*disk(&store), &Silent).unwrap();
         store.sync().unwrap();
         let first = store.position();
@@ -91,13 +123,28 @@ fn a_cut_leaves_the_checkpoint_before_or_after() {
         for crash in store.crashes_from(first, seed, 1) {
             let device = Arc::new(Memory::from(bytes(&*disk(&crash.store))));
             let (found, kept) = read(device.clone());
-            let last = states.iter().rposition(|(position, _)| *position <= crash.position).unwrap();
+            let last = states
+                .iter()
+                .rposition(|(position, _)| *position <= crash.position)
+                .unwrap();
             let next = (last + 1).min(states.len() - 1);
             let which = (last..=next).find(|state| states[*state].1 == found);
-            assert!(which.is_some(), "seed {seed}, a crash at {}: neither state {last} nor {next}", crash.position);
+            assert!(
+                which.is_some(),
+                "seed {seed}, a crash at {}: neither state {last} nor {next}",
+                crash.position
+            );
             match (&snapshot, &kept) {
-                (Some((_, world)), Some(kept)) => assert!(kept == world, "a crash at {}: another snapshot", crash.position),
-                (Some((taken, _)), None) => assert!(crash.position < *taken, "a crash at {}: no snapshot", crash.position),
+                (Some((_, world)), Some(kept)) => assert!(
+                    kept == world,
+                    "a crash at {}: another snapshot",
+                    crash.position
+                ),
+                (Some((taken, _)), None) => assert!(
+                    crash.position < *taken,
+                    "a crash at {}: no snapshot",
+                    crash.position
+                ),
                 (None, kept) => assert!(kept.is_none()),
             }
             seen += 1;

@@ -9,7 +9,9 @@ use bandsaw::Kind;
 use bandsaw::crypt::Secret;
 use bandsaw::device::{BlockDevice, Memory};
 use bandsaw::fs::apfs::{ApfsMut, Container, WriteOptions};
-use bandsaw::fs::{FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, LockedVolume, VolumeKey};
+use bandsaw::fs::{
+    FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, LockedVolume, VolumeKey,
+};
 use bandsaw::testing::Random;
 
 /// Snapshots of a volume that are compared.
@@ -29,28 +31,57 @@ fn world(container: &Arc<Container>, snapshot: Option<&str>, key: Ask<'_>) -> Wo
 fn snapshots(container: &Arc<Container>, key: Ask<'_>) -> Vec<(String, World)> {
     let volumes = container.volumes();
     let all = &volumes[0].as_ref().unwrap().snapshots;
-    let some = all.iter().rev().step_by(all.len().div_ceil(SNAPSHOTS).max(1));
-    some.map(|snapshot| (snapshot.name.clone(), world(container, Some(&snapshot.name), key))).collect()
+    let some = all
+        .iter()
+        .rev()
+        .step_by(all.len().div_ceil(SNAPSHOTS).max(1));
+    some.map(|snapshot| {
+        (
+            snapshot.name.clone(),
+            world(container, Some(&snapshot.name), key),
+        )
+    })
+    .collect()
 }
 
 #[test]
 fn what_a_mac_has_written_stays() {
     let test = "what_a_mac_has_written_stays";
-    let Some(images) = corpus::images(test) else { return };
+    let Some(images) = corpus::images(test) else {
+        return;
+    };
     let (mut changed, mut with_snapshots) = (0_u32, 0_u32);
     for image in images {
-        for found in image.file_systems().iter().filter(|found| found.kind == "APFS") {
-            let Some(medium) = image.medium() else { continue };
-            let (start, end) =
-                (found.offset as usize, image.partition_len(found.offset).map(|len| (found.offset + len) as usize));
-            let device: Arc<dyn BlockDevice> = Arc::new(Memory::from(medium[start..end.unwrap_or(medium.len())].to_vec()));
+        for found in image
+            .file_systems()
+            .iter()
+            .filter(|found| found.kind == "APFS")
+        {
+            let Some(medium) = image.medium() else {
+                continue;
+            };
+            let (start, end) = (
+                found.offset as usize,
+                image
+                    .partition_len(found.offset)
+                    .map(|len| (found.offset + len) as usize),
+            );
+            let device: Arc<dyn BlockDevice> = Arc::new(Memory::from(
+                medium[start..end.unwrap_or(medium.len())].to_vec(),
+            ));
             let container = Arc::new(Container::open(device.clone(), None).unwrap());
             let passphrase = image.text("volume_password").unwrap_or_default();
             let key = |_: &LockedVolume| Ok(VolumeKey::Passphrase(Secret::new(passphrase.into())));
             let fs = match ApfsMut::open(&container, 1, WriteOptions::default(), &key) {
                 Ok(fs) => fs,
                 Err(error) => {
-                    assert!(matches!(error.kind(), Kind::Unsupported | Kind::Conflict | Kind::Corrupt), "{error}");
+                    assert!(
+                        matches!(
+                            error.kind(),
+                            Kind::Unsupported | Kind::Conflict | Kind::Corrupt
+                        ),
+                        "{error}"
+                    );
                     eprintln!("{}: only read: {error}", image.path());
                     continue;
                 }
@@ -66,12 +97,18 @@ fn what_a_mac_has_written_stays() {
                 }
             }
             // Files of before change and go, too: of those with one name every third each.
-            let single = before.iter().filter(|(_, what)| what.0 == FileKind::File && what.1 == 1);
+            let single = before
+                .iter()
+                .filter(|(_, what)| what.0 == FileKind::File && what.1 == 1);
             for (at, (path, _)) in single.enumerate().filter(|(at, _)| at % 3 < 2) {
                 let (dir, name) = path.rsplit_once('/').unwrap();
                 let (dir, file) = (fs.resolve(dir).unwrap().id, fs.resolve(path).unwrap().id);
                 // Compressed files are not written.
-                let _ = if at % 3 == 0 { fs.remove(dir, name) } else { fs.write_all(file, b"other contents") };
+                let _ = if at % 3 == 0 {
+                    fs.remove(dir, name)
+                } else {
+                    fs.write_all(file, b"other contents")
+                };
                 touched.insert(path.clone());
             }
             let mut after = World::new();
@@ -79,7 +116,11 @@ fn what_a_mac_has_written_stays() {
             fs.unmount().unwrap();
             drop(fs);
             for (path, what) in before.iter().filter(|(path, _)| !touched.contains(*path)) {
-                assert!(after.get(path).is_some_and(|now| now.2 == what.2), "{}: {path}", image.path());
+                assert!(
+                    after.get(path).is_some_and(|now| now.2 == what.2),
+                    "{}: {path}",
+                    image.path()
+                );
             }
             let container = Arc::new(Container::open(device, None).unwrap());
             assert!(container.problems().is_empty());

@@ -8,7 +8,10 @@ use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::fs::apfs::build::{NewVolume, Options, Plan};
 use bandsaw::fs::apfs::{ApfsMut, Container, FallBack, WriteOptions};
 use bandsaw::fs::source::Tree;
-use bandsaw::fs::{FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Timestamp, VolumePlan};
+use bandsaw::fs::{
+    FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Timestamp,
+    VolumePlan,
+};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::{Open, Store};
@@ -26,14 +29,26 @@ fn open(device: &Arc<dyn BlockDevice>, checkpoint: Option<u64>) -> Arc<Container
 }
 
 fn plan(device: &Arc<dyn BlockDevice>, xid: u64) -> bandsaw::Result<Option<FallBack>> {
-    FallBack::plan(device, xid, &|_| unreachable!("it is not encrypted"), &Silent)
+    FallBack::plan(
+        device,
+        xid,
+        &|_| unreachable!("it is not encrypted"),
+        &Silent,
+    )
 }
 
 /// Adds a file in a checkpoint of its own; returns its transaction.
 fn add(device: &Arc<dyn BlockDevice>, name: &str) -> u64 {
-    let options = WriteOptions { now: Some(Timestamp::from_seconds(1_750_000_000)) };
-    let fs = ApfsMut::open(&open(device, None), 1, options, &|_| unreachable!("it is not encrypted")).unwrap();
-    let id = fs.create(fs.root(), name, &NewNode::new(NewKind::File)).unwrap();
+    let options = WriteOptions {
+        now: Some(Timestamp::from_seconds(1_750_000_000)),
+    };
+    let fs = ApfsMut::open(&open(device, None), 1, options, &|_| {
+        unreachable!("it is not encrypted")
+    })
+    .unwrap();
+    let id = fs
+        .create(fs.root(), name, &NewNode::new(NewKind::File))
+        .unwrap();
     fs.write_all(id, &[7; 9000]).unwrap();
     fs.unmount().unwrap();
     drop(fs);
@@ -44,10 +59,17 @@ fn add(device: &Arc<dyn BlockDevice>, name: &str) -> u64 {
 fn names(device: &Arc<dyn BlockDevice>) -> Vec<String> {
     let container = open(device, None);
     let mut problems = Problems::default();
-    container.check("here", &|_| unreachable!(), &mut problems, &Silent).unwrap();
+    container
+        .check("here", &|_| unreachable!(), &mut problems, &Silent)
+        .unwrap();
     assert!(problems.worst() <= Some(Severity::Note), "{problems:#?}");
     let fs = container.open_volume(1, None, &|_| unreachable!()).unwrap();
-    let mut names: Vec<_> = fs.entries(fs.root()).unwrap().into_iter().map(|entry| entry.name).collect();
+    let mut names: Vec<_> = fs
+        .entries(fs.root())
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.name)
+        .collect();
     names.sort_unstable();
     names
 }
@@ -55,7 +77,9 @@ fn names(device: &Arc<dyn BlockDevice>) -> Vec<String> {
 /// Spoils the superblock of the volume as transaction `xid` wrote it.
 fn spoil(device: &dyn BlockDevice, xid: u64) {
     let is_it = |block: &[u8]| block[32..36] == *b"APSB" && block[16..24] == xid.to_le_bytes();
-    let block = (0..LEN / BLOCK).find(|at| is_it(&device.read_vec(at * BLOCK, 4096).unwrap())).unwrap();
+    let block = (0..LEN / BLOCK)
+        .find(|at| is_it(&device.read_vec(at * BLOCK, 4096).unwrap()))
+        .unwrap();
     device.write_at(block * BLOCK + 100, &[0xA5; 8]).unwrap();
     device.flush().unwrap();
 }
@@ -64,9 +88,21 @@ fn spoil(device: &dyn BlockDevice, xid: u64) {
 fn filled(device: &Arc<dyn BlockDevice>) -> (u64, u64) {
     device.set_len(LEN, Leave::Zeros).unwrap();
     let created = Timestamp::from_seconds(1_700_000_000);
-    let volume = NewVolume { name: "Cut".into(), case_sensitive: false, uuid: uuid::Uuid::nil() };
-    let options = Options { volumes: vec![volume], created, latest: None, uuid: uuid::Uuid::nil() };
-    Plan::new(Tree::empty(created), options).unwrap().build(&**device, &Silent).unwrap();
+    let volume = NewVolume {
+        name: "Cut".into(),
+        case_sensitive: false,
+        uuid: uuid::Uuid::nil(),
+    };
+    let options = Options {
+        volumes: vec![volume],
+        created,
+        latest: None,
+        uuid: uuid::Uuid::nil(),
+    };
+    Plan::new(Tree::empty(created), options)
+        .unwrap()
+        .build(&**device, &Silent)
+        .unwrap();
     add(device, "one");
     (add(device, "two"), add(device, "three"))
 }
@@ -78,15 +114,25 @@ fn a_cut_leaves_the_damaged_state_or_the_older_one() {
     spoil(&*disk(&store), newest);
     store.sync().unwrap();
     let first = store.position();
-    let fall_back = plan(&disk(&store), old).unwrap().expect("it is not the newest");
-    assert_eq!(open(&disk(&store), None).checkpoint(), newest, "planning changes nothing");
+    let fall_back = plan(&disk(&store), old)
+        .unwrap()
+        .expect("it is not the newest");
+    assert_eq!(
+        open(&disk(&store), None).checkpoint(),
+        newest,
+        "planning changes nothing"
+    );
     fall_back.apply().unwrap();
     let (mut before, mut after) = (0, 0);
     for crash in store.crashes_from(first, 1, 1) {
         let device: Arc<dyn BlockDevice> = Arc::new(Memory::from(bytes(&*disk(&crash.store))));
         if open(&device, None).checkpoint() == newest {
             before += 1;
-            plan(&device, old).unwrap().expect("it can be done again").apply().unwrap();
+            plan(&device, old)
+                .unwrap()
+                .expect("it can be done again")
+                .apply()
+                .unwrap();
         } else {
             after += 1;
         }
@@ -107,6 +153,9 @@ fn what_is_not_in_order_is_refused() {
     assert_eq!(plan(&device, 999).unwrap_err().kind(), Kind::NotFound);
     spoil(&*device, old);
     let error = plan(&device, old).unwrap_err();
-    assert!(error.kind() == Kind::Corrupt && error.to_string().contains("is not in order itself"), "{error}");
+    assert!(
+        error.kind() == Kind::Corrupt && error.to_string().contains("is not in order itself"),
+        "{error}"
+    );
     assert_eq!(names(&device), ["one", "three", "two"]);
 }

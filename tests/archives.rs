@@ -55,14 +55,22 @@ struct Seen {
 fn read(volume: &HfsPlus) -> BTreeMap<String, Seen> {
     let mut all = BTreeMap::new();
     let mut ahead = vec![(String::new(), volume.attributes(volume.root()).unwrap())];
-    let whole = |device: Arc<dyn BlockDevice>| device.read_vec(0, device.info().len.try_into().unwrap()).unwrap();
+    let whole = |device: Arc<dyn BlockDevice>| {
+        device
+            .read_vec(0, device.info().len.try_into().unwrap())
+            .unwrap()
+    };
     while let Some((path, attributes)) = ahead.pop() {
         let contents = match attributes.kind {
             FileKind::File => whole(volume.open(attributes.id, Fork::Data).unwrap()),
             FileKind::Symlink => volume.read_link(attributes.id).unwrap().into_bytes(),
             FileKind::Folder => {
                 let entries = volume.entries(attributes.id).unwrap();
-                ahead.extend(entries.into_iter().map(|entry| (format!("{path}/{}", entry.name), entry.attributes)));
+                ahead.extend(
+                    entries
+                        .into_iter()
+                        .map(|entry| (format!("{path}/{}", entry.name), entry.attributes)),
+                );
                 Vec::new()
             }
             _ => Vec::new(),
@@ -71,8 +79,21 @@ fn read(volume: &HfsPlus) -> BTreeMap<String, Seen> {
             let value = whole(volume.xattr(attributes.id, &name).unwrap().unwrap());
             (name, value)
         };
-        let xattrs = volume.xattrs(attributes.id).unwrap().into_iter().map(value).collect();
-        all.insert(path.clone(), Seen { attributes, contents, xattrs, first: String::new() });
+        let xattrs = volume
+            .xattrs(attributes.id)
+            .unwrap()
+            .into_iter()
+            .map(value)
+            .collect();
+        all.insert(
+            path.clone(),
+            Seen {
+                attributes,
+                contents,
+                xattrs,
+                first: String::new(),
+            },
+        );
     }
     let mut first = BTreeMap::new();
     for (path, seen) in &all {
@@ -120,13 +141,21 @@ fn varied() -> Tree {
     let long = add(0, &"long ".repeat(40), SourceKind::Folder);
     let longer = add(long, &"longer ".repeat(30), SourceKind::Folder);
     for len in [0, 1, 511, 512, 513, 3_000_000] {
-        add(longer, &format!("{len} bytes"), SourceKind::File(bytes(len)));
+        add(
+            longer,
+            &format!("{len} bytes"),
+            SourceKind::File(bytes(len)),
+        );
     }
     let linked = add(0, "gru\u{308}n", SourceKind::File(bytes(100)));
     add(long, "again", SourceKind::HardLink(linked));
     add(0, "link", SourceKind::Symlink("t/".repeat(400).into()));
     add(0, "fifo", SourceKind::Special(FileKind::Fifo, 0));
-    add(0, "disk", SourceKind::Special(FileKind::BlockDevice, 0x08FF_FFFF));
+    add(
+        0,
+        "disk",
+        SourceKind::Special(FileKind::BlockDevice, 0x08FF_FFFF),
+    );
     let file = add(0, "with everything", SourceKind::File(bytes(10))) as usize;
     tree.nodes[file].flags = UF_HIDDEN | 0x2;
     let value = |text: &[u8]| Stream::Bytes(text.into());
@@ -135,10 +164,17 @@ fn varied() -> Tree {
         ("empty".into(), value(b"")),
         ("large".into(), bytes(100_000)),
         ("com.apple.ResourceFork".into(), bytes(200_000)),
-        ("com.apple.FinderInfo".into(), value(&[b"TEXTttxt\x40\0".as_slice(), &[0; 22]].concat())),
+        (
+            "com.apple.FinderInfo".into(),
+            value(&[b"TEXTttxt\x40\0".as_slice(), &[0; 22]].concat()),
+        ),
     ];
-    tree.nodes[long as usize].xattrs.push(("on a folder".into(), value(b"x")));
-    tree.nodes[0].xattrs.push(("on the root".into(), value(b"y")));
+    tree.nodes[long as usize]
+        .xattrs
+        .push(("on a folder".into(), value(b"x")));
+    tree.nodes[0]
+        .xattrs
+        .push(("on the root".into(), value(b"y")));
     tree
 }
 
@@ -155,13 +191,27 @@ fn a_volume_survives_an_archive() {
         // The root is as old as the volume.
         all.get_mut("").unwrap().attributes.created = None;
     }
-    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+    assert_eq!(
+        before.keys().collect::<Vec<_>>(),
+        after.keys().collect::<Vec<_>>()
+    );
     for (path, seen) in &before {
-        assert!(*seen == after[path], "{path}: {:?} instead of {:?}", after[path].attributes, seen.attributes);
+        assert!(
+            *seen == after[path],
+            "{path}: {:?} instead of {:?}",
+            after[path].attributes,
+            seen.attributes
+        );
     }
     // The same once more gives the same bytes.
     let mut again = Vec::new();
-    to_tar(&volume(import(&archive).unwrap()).unwrap(), "/", &mut again, &Silent).unwrap();
+    to_tar(
+        &volume(import(&archive).unwrap()).unwrap(),
+        "/",
+        &mut again,
+        &Silent,
+    )
+    .unwrap();
     assert!(archive == again);
 }
 
@@ -172,8 +222,16 @@ fn gnu_tar(test: &str, arguments: &[&str], folder: &Path) -> Option<Vec<u8>> {
         eprintln!("skipped: {test}: GNU tar is not installed");
         return None;
     }
-    let output = Command::new("tar").args(arguments).current_dir(folder).output().unwrap();
-    assert!(output.status.success(), "tar {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new("tar")
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "tar {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Some(output.stdout)
 }
 
@@ -182,27 +240,46 @@ fn gnu_tar_unpacks_what_we_write() {
     let scratch = scratch();
     let mut tree = varied();
     // Nobody but root makes devices, and not every file system keeps large attributes.
-    tree.nodes.retain(|node| !matches!(node.kind, SourceKind::Special(FileKind::BlockDevice, _)));
+    tree.nodes
+        .retain(|node| !matches!(node.kind, SourceKind::Special(FileKind::BlockDevice, _)));
     tree.nodes.iter_mut().for_each(|node| node.xattrs.clear());
     let volume = volume(tree).unwrap();
     let mut archive = Vec::new();
     to_tar(&volume, "/", &mut archive, &Silent).unwrap();
     fs::write(scratch.path().join("archive.tar"), &archive).unwrap();
     fs::create_dir(scratch.path().join("out")).unwrap();
-    let arguments = ["-x", "-f", "archive.tar", "--no-same-owner", "--warning=no-unknown-keyword", "-C", "out"];
+    let arguments = [
+        "-x",
+        "-f",
+        "archive.tar",
+        "--no-same-owner",
+        "--warning=no-unknown-keyword",
+        "-C",
+        "out",
+    ];
     if gnu_tar("gnu_tar_unpacks_what_we_write", &arguments, scratch.path()).is_none() {
         return;
     }
     for (path, seen) in read(&volume) {
-        let host = scratch.path().join("out").join(path.trim_start_matches('/'));
+        let host = scratch
+            .path()
+            .join("out")
+            .join(path.trim_start_matches('/'));
         let meta = fs::symlink_metadata(&host).unwrap_or_else(|error| panic!("{path}: {error}"));
         match seen.attributes.kind {
             FileKind::File => assert!(fs::read(&host).unwrap() == seen.contents, "{path}"),
-            FileKind::Symlink => assert_eq!(fs::read_link(&host).unwrap().as_os_str().as_encoded_bytes(), seen.contents),
+            FileKind::Symlink => assert_eq!(
+                fs::read_link(&host).unwrap().as_os_str().as_encoded_bytes(),
+                seen.contents
+            ),
             _ => {}
         }
         if seen.attributes.kind == FileKind::File {
-            assert_eq!(meta.permissions().mode() & 0o7777, u32::from(seen.attributes.mode), "{path}");
+            assert_eq!(
+                meta.permissions().mode() & 0o7777,
+                u32::from(seen.attributes.mode),
+                "{path}"
+            );
         }
     }
 }
@@ -219,10 +296,15 @@ fn we_read_every_format_of_gnu_tar() {
     let sparse = File::create(source.join("sparse")).unwrap();
     sparse.set_len(50 << 20).unwrap();
     for at in 0..40 {
-        sparse.write_all_at(&[at as u8 + 1; 3000], at * (1 << 20) + 4096 * (at % 3)).unwrap();
+        sparse
+            .write_all_at(&[at as u8 + 1; 3000], at * (1 << 20) + 4096 * (at % 3))
+            .unwrap();
     }
     let mut expected = Vec::new();
-    File::open(source.join("sparse")).unwrap().read_to_end(&mut expected).unwrap();
+    File::open(source.join("sparse"))
+        .unwrap()
+        .read_to_end(&mut expected)
+        .unwrap();
     let long = "n".repeat(95);
     fs::create_dir(source.join(&long)).unwrap();
     fs::write(source.join(&long).join(&long), b"long").unwrap();
@@ -237,15 +319,28 @@ fn we_read_every_format_of_gnu_tar() {
         &["--format=posix", "--sparse", "--sparse-version=1.0"],
     ] {
         let arguments = [&["-c", "-f", "-"], format, &["-C", "source", "."]].concat();
-        let Some(archive) = gnu_tar("we_read_every_format_of_gnu_tar", &arguments, scratch.path()) else { return };
+        let Some(archive) = gnu_tar(
+            "we_read_every_format_of_gnu_tar",
+            &arguments,
+            scratch.path(),
+        ) else {
+            return;
+        };
         assert_eq!(archive.len() < 10 << 20, format.contains(&"--sparse"));
-        let found = read(&volume(import(&archive).unwrap_or_else(|error| panic!("{format:?}: {error}"))).unwrap());
+        let found = read(
+            &volume(import(&archive).unwrap_or_else(|error| panic!("{format:?}: {error}")))
+                .unwrap(),
+        );
         assert!(found["/sparse"].contents == expected, "{format:?}");
         assert_eq!(found["/folder/again"].first, "/file", "{format:?}");
         assert_eq!(found["/folder/again"].contents, b"contents", "{format:?}");
         assert_eq!(found["/folder/large"].contents.len(), 100_000, "{format:?}");
         assert_eq!(found["/link"].contents, b"file", "{format:?}");
-        assert_eq!(found[&format!("/{long}/{long}")].contents, b"long", "{format:?}");
+        assert_eq!(
+            found[&format!("/{long}/{long}")].contents,
+            b"long",
+            "{format:?}"
+        );
         assert_eq!(found.len(), 9, "{format:?}");
     }
 }
@@ -307,29 +402,70 @@ fn of_two_members_the_later_counts() {
         .member(b"once a file/", b'5', b"")
         .seen();
     let contents = |path: &str| String::from_utf8(seen[path].contents.clone()).unwrap();
-    assert_eq!((contents("/file"), contents("/linked"), contents("/also")), ("second".into(), "first".into(), "first".into()));
-    assert_eq!((seen["/linked"].attributes.links, seen["/file"].attributes.links), (2, 1));
+    assert_eq!(
+        (contents("/file"), contents("/linked"), contents("/also")),
+        ("second".into(), "first".into(), "first".into())
+    );
+    assert_eq!(
+        (
+            seen["/linked"].attributes.links,
+            seen["/file"].attributes.links
+        ),
+        (2, 1)
+    );
     assert_eq!(contents("/folder/inside"), "inside");
     assert_eq!(seen["/once a file"].attributes.kind, FileKind::Folder);
 }
 
 #[test]
 fn paths_stay_within_the_volume() {
-    let seen = Archive::default().member(b"/abs//./olute", b'0', b"x").member(b"made/for/this", b'0', b"y").seen();
+    let seen = Archive::default()
+        .member(b"/abs//./olute", b'0', b"x")
+        .member(b"made/for/this", b'0', b"y")
+        .seen();
     assert_eq!(seen["/abs/olute"].contents, b"x");
     assert_eq!(seen["/made/for"].attributes.mode, 0o755);
     for name in [&b"../out"[..], b"a/../../out", b".."] {
         let error = Archive::default().member(name, b'0', b"").refused();
-        assert!(error.kind() == Kind::Unsupported && error.to_string().contains(".."), "{error}");
+        assert!(
+            error.kind() == Kind::Unsupported && error.to_string().contains(".."),
+            "{error}"
+        );
     }
-    let through = Archive::default().link(b"link", b'2', b"/etc").member(b"link/passwd", b'0', b"");
+    let through = Archive::default()
+        .link(b"link", b'2', b"/etc")
+        .member(b"link/passwd", b'0', b"");
     assert_eq!(through.refused().kind(), Kind::Unsupported);
-    let over = Archive::default().member(b"folder/file", b'0', b"").member(b"folder", b'0', b"");
+    let over = Archive::default()
+        .member(b"folder/file", b'0', b"")
+        .member(b"folder", b'0', b"");
     assert_eq!(over.refused().kind(), Kind::Unsupported);
-    assert_eq!(Archive::default().link(b"a", b'1', b"nowhere").refused().kind(), Kind::Unsupported);
-    assert_eq!(Archive::default().member(b"d/", b'5', b"").link(b"a", b'1', b"d").refused().kind(), Kind::Unsupported);
-    assert_eq!(Archive::default().member(b"\xFF", b'0', b"").refused().kind(), Kind::Unsupported);
-    assert_eq!(Archive::default().member(b"a", b'M', b"").refused().kind(), Kind::Unsupported);
+    assert_eq!(
+        Archive::default()
+            .link(b"a", b'1', b"nowhere")
+            .refused()
+            .kind(),
+        Kind::Unsupported
+    );
+    assert_eq!(
+        Archive::default()
+            .member(b"d/", b'5', b"")
+            .link(b"a", b'1', b"d")
+            .refused()
+            .kind(),
+        Kind::Unsupported
+    );
+    assert_eq!(
+        Archive::default()
+            .member(b"\xFF", b'0', b"")
+            .refused()
+            .kind(),
+        Kind::Unsupported
+    );
+    assert_eq!(
+        Archive::default().member(b"a", b'M', b"").refused().kind(),
+        Kind::Unsupported
+    );
 }
 
 #[test]
@@ -349,15 +485,26 @@ fn what_is_no_archive_is_refused() {
     }
     let error = import(b"\x1F\x8B").map(drop).unwrap_err();
     assert!(error.to_string().contains("gzip -dc"), "{error}");
-    assert_eq!(import(&[0; 1024]).unwrap().nodes.len(), 1, "an empty archive is one");
+    assert_eq!(
+        import(&[0; 1024]).unwrap().nodes.len(),
+        1,
+        "an empty archive is one"
+    );
 }
 
 #[test]
 fn damage_is_found_where_it_is() {
-    let whole = Archive::default().member(b"first", b'0', &[1; 1000]).member(b"second", b'0', &[2; 1000]).0;
+    let whole = Archive::default()
+        .member(b"first", b'0', &[1; 1000])
+        .member(b"second", b'0', &[2; 1000])
+        .0;
     for end in (0..whole.len()).step_by(100) {
         match import(&whole[..end]) {
-            Ok(tree) => assert!(end >= 512 + 1000 && end % 512 <= 1024, "{} nodes at {end}", tree.nodes.len()),
+            Ok(tree) => assert!(
+                end >= 512 + 1000 && end % 512 <= 1024,
+                "{} nodes at {end}",
+                tree.nodes.len()
+            ),
             Err(error) => assert_eq!(error.kind(), Kind::Corrupt, "{end}: {error}"),
         }
     }
@@ -366,7 +513,10 @@ fn damage_is_found_where_it_is() {
         let mut bytes = whole.clone();
         bytes[1536 + at] ^= 0x55;
         let error = import(&bytes).map(drop).unwrap_err();
-        assert!(error.kind() == Kind::Corrupt && error.to_string().contains("1536"), "{at}: {error}");
+        assert!(
+            error.kind() == Kind::Corrupt && error.to_string().contains("1536"),
+            "{at}: {error}"
+        );
     }
     let lies = [
         (b"x", &b"99 path=short\n"[..]),
@@ -376,9 +526,17 @@ fn damage_is_found_where_it_is() {
         (b"x", b"22 GNU.sparse.size=10\n23 GNU.sparse.map=0,20\n"),
     ];
     for (flag, records) in lies {
-        let archive = Archive::default().member(b"pax", flag[0], records).member(b"file", b'0', b"contents");
+        let archive =
+            Archive::default()
+                .member(b"pax", flag[0], records)
+                .member(b"file", b'0', b"contents");
         let error = archive.refused();
-        assert_eq!(error.kind(), Kind::Corrupt, "{}: {error}", String::from_utf8_lossy(records));
+        assert_eq!(
+            error.kind(),
+            Kind::Corrupt,
+            "{}: {error}",
+            String::from_utf8_lossy(records)
+        );
     }
 }
 
@@ -387,7 +545,9 @@ fn attributes_of_macos_come_in_files_beside() {
     let mut double = Vec::new();
     double.extend_from_slice(b"\0\x05\x16\x07\0\x02\0\0Mac OS X        \0\x02");
     let entry = |double: &mut Vec<u8>, id: u32, offset: u32, length: u32| {
-        [id, offset, length].iter().for_each(|number| double.extend_from_slice(&number.to_be_bytes()));
+        [id, offset, length]
+            .iter()
+            .for_each(|number| double.extend_from_slice(&number.to_be_bytes()));
     };
     let value = vec![0x61; 5000];
     entry(&mut double, 9, 50, 200 + 5000 - 50);
@@ -395,9 +555,16 @@ fn attributes_of_macos_come_in_files_beside() {
     double.extend_from_slice(b"TEXTttxt");
     double.resize(84, 0);
     double.extend_from_slice(b"ATTR\0\0\0\0");
-    [5200_u32, 200, 5000, 0, 0, 0].iter().for_each(|number| double.extend_from_slice(&number.to_be_bytes()));
+    [5200_u32, 200, 5000, 0, 0, 0]
+        .iter()
+        .for_each(|number| double.extend_from_slice(&number.to_be_bytes()));
     double.extend_from_slice(b"\0\0\0\x02");
-    [(195_u32, 5_u32, &b"short\0"[..]), (200, 5000, b"com.example.long\0")].iter().for_each(|(offset, length, name)| {
+    [
+        (195_u32, 5_u32, &b"short\0"[..]),
+        (200, 5000, b"com.example.long\0"),
+    ]
+    .iter()
+    .for_each(|(offset, length, name)| {
         double.extend_from_slice(&offset.to_be_bytes());
         double.extend_from_slice(&length.to_be_bytes());
         double.extend_from_slice(&[0, 0, name.len() as u8]);
@@ -428,7 +595,10 @@ fn attributes_of_macos_come_in_files_beside() {
     assert_eq!(seen["/._text"].contents, b"not AppleDouble");
     // Cut anywhere, it is a file like any other, or less of the same.
     for end in 0..250 {
-        let seen = Archive::default().member(b"._file", b'0', &double[..end]).member(b"file", b'0', b"contents").seen();
+        let seen = Archive::default()
+            .member(b"._file", b'0', &double[..end])
+            .member(b"file", b'0', b"contents")
+            .seen();
         assert_eq!(seen["/file"].contents, b"contents");
     }
 }
@@ -446,19 +616,45 @@ fn libarchives_attributes_and_dates_are_read() {
     .iter()
     .map(|(key, value)| {
         let rest = key.len() + value.len() + 3;
-        let length = (rest + 1..).find(|length| rest + length.to_string().len() == *length).unwrap();
+        let length = (rest + 1..)
+            .find(|length| rest + length.to_string().len() == *length)
+            .unwrap();
         format!("{length} {key}={value}\n")
     })
     .collect();
-    let archive = Archive::default().member(b"pax", b'x', records.as_bytes()).member(b"file", b'0', b"");
+    let archive = Archive::default()
+        .member(b"pax", b'x', records.as_bytes())
+        .member(b"file", b'0', b"");
     let tree = import(&archive.0).unwrap();
     let file = &tree.nodes[1];
-    assert_eq!(file.modified, Timestamp { seconds: -2, nanos: 500_000_000 });
-    assert_eq!(file.created, Some(Timestamp { seconds: 1_000_000_000, nanos: 500_000_000 }));
+    assert_eq!(
+        file.modified,
+        Timestamp {
+            seconds: -2,
+            nanos: 500_000_000
+        }
+    );
+    assert_eq!(
+        file.created,
+        Some(Timestamp {
+            seconds: 1_000_000_000,
+            nanos: 500_000_000
+        })
+    );
     assert_eq!(file.flags, UF_HIDDEN | 0x2);
-    let xattrs: BTreeMap<&str, &Stream> = file.xattrs.iter().map(|(name, value)| (&**name, value)).collect();
-    assert_eq!(xattrs.keys().copied().collect::<Vec<_>>(), ["com.apple.metadata:key", "plain"]);
-    assert_eq!(*xattrs["com.apple.metadata:key"], Stream::Bytes(b"hello".as_slice().into()));
+    let xattrs: BTreeMap<&str, &Stream> = file
+        .xattrs
+        .iter()
+        .map(|(name, value)| (&**name, value))
+        .collect();
+    assert_eq!(
+        xattrs.keys().copied().collect::<Vec<_>>(),
+        ["com.apple.metadata:key", "plain"]
+    );
+    assert_eq!(
+        *xattrs["com.apple.metadata:key"],
+        Stream::Bytes(b"hello".as_slice().into())
+    );
 }
 
 #[test]
@@ -475,7 +671,11 @@ fn a_stream_may_come_in_drops() {
     let scratch = scratch();
     let archive = Archive::default().member(b"file", b'0', &[9; 10_000]).0;
     let tree = import::tar_stream(&mut Drops(&archive), scratch.path(), &Silent).unwrap();
-    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "the copy has no name");
+    assert_eq!(
+        fs::read_dir(scratch.path()).unwrap().count(),
+        0,
+        "the copy has no name"
+    );
     assert_eq!(read(&volume(tree).unwrap())["/file"].contents, [9; 10_000]);
 }
 

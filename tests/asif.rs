@@ -21,7 +21,15 @@ use uuid::Uuid;
 const MIB: u64 = 1 << 20;
 
 fn create(file: Arc<dyn BlockDevice>, len: u64, block: u32) -> Asif {
-    Asif::create(file, &CreateOptions { len, block, kind: LayerKind::Disk }).unwrap()
+    Asif::create(
+        file,
+        &CreateOptions {
+            len,
+            block,
+            kind: LayerKind::Disk,
+        },
+    )
+    .unwrap()
 }
 
 fn in_memory(len: u64) -> (Arc<Memory>, Asif) {
@@ -36,9 +44,14 @@ fn open(bytes: impl Into<Vec<u8>>) -> Result<Asif> {
 /// What `check` says, damage first.
 fn problems(file: &Arc<dyn BlockDevice>) -> Vec<(Severity, String)> {
     let mut problems = Problems::default();
-    let ended = asif::check(file, &mut problems, &Silent).err().map(|error| (Severity::Damage, error.to_string()));
-    let mut found: Vec<_> =
-        problems.into_iter().map(|problem| (problem.severity, problem.error.to_string())).chain(ended).collect();
+    let ended = asif::check(file, &mut problems, &Silent)
+        .err()
+        .map(|error| (Severity::Damage, error.to_string()));
+    let mut found: Vec<_> = problems
+        .into_iter()
+        .map(|problem| (problem.severity, problem.error.to_string()))
+        .chain(ended)
+        .collect();
     found.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
     found
 }
@@ -49,7 +62,9 @@ fn problems_in(bytes: impl Into<Vec<u8>>) -> Vec<(Severity, String)> {
 
 fn reopened(store: &dyn Store) -> Result<Asif> {
     let file = store.open("disk.asif", Open::Write)?.expect("the file");
-    let damage = problems(&file).into_iter().find(|(severity, _)| *severity == Severity::Damage);
+    let damage = problems(&file)
+        .into_iter()
+        .find(|(severity, _)| *severity == Severity::Damage);
     assert_eq!(damage, None, "check");
     Asif::open(file)
 }
@@ -69,11 +84,15 @@ fn an_asif_image_is_a_device() {
             Arc::new(create(Arc::new(file), len, block)) as Arc<dyn BlockDevice>
         };
         let reopen = || {
-            let file = Arc::new(LocalFile::open(&path, Open::Write).unwrap().unwrap()) as Arc<dyn BlockDevice>;
+            let file = Arc::new(LocalFile::open(&path, Open::Write).unwrap().unwrap())
+                as Arc<dyn BlockDevice>;
             assert_eq!(problems(&file), [], "the file that was left");
             Arc::new(Asif::open(file).unwrap()) as Arc<dyn BlockDevice>
         };
-        conformance::Devices::new(make).unit(MIB).reopen(reopen).check();
+        conformance::Devices::new(make)
+            .unit(MIB)
+            .reopen(reopen)
+            .check();
     }
 }
 
@@ -86,14 +105,22 @@ fn an_image_with_small_chunks_is_a_device() {
         *store.borrow_mut() = new;
         boxed(image)
     };
-    conformance::Devices::new(make).unit(SMALL).reopen(|| boxed(reopened(&*store.borrow()).unwrap())).check();
+    conformance::Devices::new(make)
+        .unit(SMALL)
+        .reopen(|| boxed(reopened(&*store.borrow()).unwrap()))
+        .check();
 }
 
 #[test]
 fn a_layer_is_a_device() {
     let make = || {
-        let options = CreateOptions { len: 3 * MIB, block: 512, kind: LayerKind::Overlay(Uuid::from_u128(5)) };
-        Arc::new(Asif::create(Arc::new(Memory::zeros(0)), &options).unwrap()) as Arc<dyn BlockDevice>
+        let options = CreateOptions {
+            len: 3 * MIB,
+            block: 512,
+            kind: LayerKind::Overlay(Uuid::from_u128(5)),
+        };
+        Arc::new(Asif::create(Arc::new(Memory::zeros(0)), &options).unwrap())
+            as Arc<dyn BlockDevice>
     };
     conformance::Devices::new(make).unit(MIB).check();
 }
@@ -116,7 +143,10 @@ proptest! {
 #[test]
 fn power_cuts_are_survived() {
     for seed in 1..6 {
-        let survival = Survival::new(|store| small_image(store, 60 << 10).map(boxed), |store| reopened(store).map(boxed));
+        let survival = Survival::new(
+            |store| small_image(store, 60 << 10).map(boxed),
+            |store| reopened(store).map(boxed),
+        );
         let crashes = survival.steps(60).resize_by(40 << 10).check(seed);
         assert!(crashes > 300, "only {crashes} crashes");
     }
@@ -164,8 +194,10 @@ impl BlockDevice for Compacting {
 fn power_cuts_beside_moving_chunks_are_survived() {
     let compacting = |image: Asif| boxed(Compacting(image));
     for seed in 1..4 {
-        let survival =
-            Survival::new(|store| small_image(store, 200 << 10).map(compacting), |store| reopened(store).map(compacting));
+        let survival = Survival::new(
+            |store| small_image(store, 200 << 10).map(compacting),
+            |store| reopened(store).map(compacting),
+        );
         let crashes = survival.steps(60).resize_by(100 << 10).check(seed);
         assert!(crashes > 300, "only {crashes} crashes");
     }
@@ -173,36 +205,65 @@ fn power_cuts_beside_moving_chunks_are_survived() {
 
 #[test]
 fn real_images_hold_what_is_known() {
-    let Some(images) = corpus::images("real_images_hold_what_is_known") else { return };
+    let Some(images) = corpus::images("real_images_hold_what_is_known") else {
+        return;
+    };
     let mut seen = 0;
     for image in images.iter().filter(|image| image.format() == "ASIF") {
         let file = boxed(Memory::read_only(image.bytes().expect("a file")));
         assert_eq!(problems(&file), [], "{}", image.path());
         let disk = Asif::open(file).unwrap();
         let facts = &image.entry()["asif"];
-        assert_eq!(facts["uuid"].as_str().unwrap(), disk.uuid().simple().to_string(), "{}", image.path());
+        assert_eq!(
+            facts["uuid"].as_str().unwrap(),
+            disk.uuid().simple().to_string(),
+            "{}",
+            image.path()
+        );
         assert_eq!(Some(disk.info().len), image.number("media_size"));
         let list = facts["metadata_plist"].as_str().unwrap();
-        assert!(list.contains(&disk.metadata().stable_uuid.unwrap().to_string()), "{}", image.path());
+        assert!(
+            list.contains(&disk.metadata().stable_uuid.unwrap().to_string()),
+            "{}",
+            image.path()
+        );
         match image.text("media_sha256") {
             Some(expected) => {
                 let len = disk.info().len;
-                let pieces = (0..len).step_by(MIB as usize).map(|at| disk.read_vec(at, MIB.min(len - at) as usize).unwrap());
-                assert_eq!(corpus::sha256_of_pieces(pieces), expected, "{}", image.path());
+                let pieces = (0..len)
+                    .step_by(MIB as usize)
+                    .map(|at| disk.read_vec(at, MIB.min(len - at) as usize).unwrap());
+                assert_eq!(
+                    corpus::sha256_of_pieces(pieces),
+                    expected,
+                    "{}",
+                    image.path()
+                );
             }
-            None => assert_eq!(disk.extent_at(0..disk.info().len).unwrap().kind, ExtentKind::Hole),
+            None => assert_eq!(
+                disk.extent_at(0..disk.info().len).unwrap().kind,
+                ExtentKind::Hole
+            ),
         }
         seen += 1;
     }
-    assert!(seen >= 14, "the corpus has fourteen ASIF images, not {seen}");
+    assert!(
+        seen >= 14,
+        "the corpus has fourteen ASIF images, not {seen}"
+    );
 }
 
 /// A blank image differs from that of macOS in its two UUIDs and nowhere else.
 #[test]
 fn blank_images_are_those_of_macos() {
-    let Some(images) = corpus::images("blank_images_are_those_of_macos") else { return };
+    let Some(images) = corpus::images("blank_images_are_those_of_macos") else {
+        return;
+    };
     let mut seen = 0;
-    for image in images.iter().filter(|image| image.path().starts_with("asif/kernova-blank")) {
+    for image in images
+        .iter()
+        .filter(|image| image.path().starts_with("asif/kernova-blank"))
+    {
         let by_macos = image.bytes().expect("a file");
         let (file, disk) = in_memory(image.number("media_size").unwrap());
         let mut ours = file.to_vec();
@@ -217,38 +278,70 @@ fn blank_images_are_those_of_macos() {
         assert!(ours == by_macos, "{} differs", image.path());
         seen += 1;
     }
-    assert!(seen >= 13, "the corpus has thirteen blank images, not {seen}");
+    assert!(
+        seen >= 13,
+        "the corpus has thirteen blank images, not {seen}"
+    );
 }
 
 /// Where in the property list the stable UUID stands.
 fn list_offset(image: &[u8]) -> usize {
     let list = &image[0x200200..0x200400];
     let tag = b"<string>";
-    list.windows(tag.len()).position(|window| window == tag).expect("a string") + tag.len()
+    list.windows(tag.len())
+        .position(|window| window == tag)
+        .expect("a string")
+        + tag.len()
 }
 
 #[test]
 fn writes_take_chunks_in_order() {
     let (file, disk) = in_memory(100 * MIB);
     let uuid = disk.uuid();
-    disk.write_at(3 * MIB, &Random::new(1).bytes(MIB as usize)).unwrap();
+    disk.write_at(3 * MIB, &Random::new(1).bytes(MIB as usize))
+        .unwrap();
     disk.write_at(MIB + 1000, b"a few bytes").unwrap();
     disk.write_at(9 * MIB, &vec![0; MIB as usize]).unwrap();
     disk.flush().unwrap();
-    assert_eq!(disk.uuid(), uuid, "nobody can have built on an image that was never closed");
+    assert_eq!(
+        disk.uuid(),
+        uuid,
+        "nobody can have built on an image that was never closed"
+    );
     let bytes = file.to_vec();
     let entry = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
     // The table of the metadata is chunk 1, its data 2 and its bitmap 3. New: data 4, its table, data, its bitmap.
-    assert_eq!((entry(0x208), entry(0x200)), (5, 2), "the first directory, with the next version");
-    assert_eq!((entry(0x41408), entry(0x41400)), (0, 1), "the second as it was");
+    assert_eq!(
+        (entry(0x208), entry(0x200)),
+        (5, 2),
+        "the first directory, with the next version"
+    );
+    assert_eq!(
+        (entry(0x41408), entry(0x41400)),
+        (0, 1),
+        "the second as it was"
+    );
     let table = 5 << 20;
-    assert_eq!([1, 3, 9].map(|chunk| entry(table + 8 * chunk)), [3 << 62 | 6, 1 << 62 | 4, 0]);
+    assert_eq!(
+        [1, 3, 9].map(|chunk| entry(table + 8 * chunk)),
+        [3 << 62 | 6, 1 << 62 | 4, 0]
+    );
     assert_eq!(entry(table + 8 * 2048), 7, "the bitmap");
-    assert_eq!(bytes[(7 << 20) + 512..][..2], [0b0000_0100, 0], "the second block of the second chunk");
+    assert_eq!(
+        bytes[(7 << 20) + 512..][..2],
+        [0b0000_0100, 0],
+        "the second block of the second chunk"
+    );
     assert_eq!(bytes.len(), 8 << 20);
     let again = open(bytes).unwrap();
-    assert_eq!(again.read_vec(MIB + 990, 30).unwrap()[10..21], *b"a few bytes");
-    assert_eq!(again.read_vec(3 * MIB, MIB as usize).unwrap(), Random::new(1).bytes(MIB as usize));
+    assert_eq!(
+        again.read_vec(MIB + 990, 30).unwrap()[10..21],
+        *b"a few bytes"
+    );
+    assert_eq!(
+        again.read_vec(3 * MIB, MIB as usize).unwrap(),
+        Random::new(1).bytes(MIB as usize)
+    );
     assert_eq!(problems(&(file as Arc<dyn BlockDevice>)), []);
 }
 
@@ -268,7 +361,8 @@ fn a_chunk_that_is_written_bit_by_bit_needs_no_bitmap() {
 fn discarded_chunks_are_used_again_and_the_file_is_cut() {
     let (file, disk) = in_memory(1000 * MIB);
     for number in 0..40_u8 {
-        disk.write_at(u64::from(number) * MIB, &vec![number + 1; MIB as usize]).unwrap();
+        disk.write_at(u64::from(number) * MIB, &vec![number + 1; MIB as usize])
+            .unwrap();
     }
     disk.flush().unwrap();
     let full = file.info().len;
@@ -286,10 +380,20 @@ fn discarded_chunks_are_used_again_and_the_file_is_cut() {
     disk.flush().unwrap();
     disk.compact(&Silent).unwrap();
     assert_eq!(disk.usage().data, 2);
-    assert_eq!(file.info().len, 6 * MIB, "header, two tables, metadata and its bitmap, one chunk");
-    assert_eq!(disk.read_vec(7 * MIB, MIB as usize).unwrap(), vec![9; MIB as usize]);
+    assert_eq!(
+        file.info().len,
+        6 * MIB,
+        "header, two tables, metadata and its bitmap, one chunk"
+    );
+    assert_eq!(
+        disk.read_vec(7 * MIB, MIB as usize).unwrap(),
+        vec![9; MIB as usize]
+    );
     let again = open(file.to_vec()).unwrap();
-    assert_eq!(again.read_vec(6 * MIB, 2 * MIB as usize).unwrap()[MIB as usize..], vec![9; MIB as usize]);
+    assert_eq!(
+        again.read_vec(6 * MIB, 2 * MIB as usize).unwrap()[MIB as usize..],
+        vec![9; MIB as usize]
+    );
     assert_eq!(problems(&(file as Arc<dyn BlockDevice>)), []);
 }
 
@@ -302,7 +406,11 @@ fn the_uuid_changes_with_the_first_change_of_a_session() {
     let mut buf = [0; 512];
     disk.read_at(0, &mut buf).unwrap();
     disk.flush().unwrap();
-    assert_eq!((disk.uuid(), open(file.to_vec()).unwrap().uuid()), (uuid, uuid), "reading changes nothing");
+    assert_eq!(
+        (disk.uuid(), open(file.to_vec()).unwrap().uuid()),
+        (uuid, uuid),
+        "reading changes nothing"
+    );
     disk.write_at(0, &[1]).unwrap();
     let new = disk.uuid();
     assert_ne!(new, uuid);
@@ -316,12 +424,25 @@ fn the_uuid_changes_with_the_first_change_of_a_session() {
 fn a_cache_keeps_the_uuid_of_what_is_below() {
     let file = Arc::new(Memory::zeros(0));
     let below = Uuid::from_u128(77);
-    drop(Asif::create(file.clone(), &CreateOptions { len: MIB, block: 512, kind: LayerKind::Cache(below) }).unwrap());
+    drop(
+        Asif::create(
+            file.clone(),
+            &CreateOptions {
+                len: MIB,
+                block: 512,
+                kind: LayerKind::Cache(below),
+            },
+        )
+        .unwrap(),
+    );
     let disk = Asif::open(file.clone()).unwrap();
     disk.write_at(0, &[1]).unwrap();
     disk.flush().unwrap();
     let again = open(file.to_vec()).unwrap();
-    assert_eq!((again.uuid(), again.layer().parent, again.layer().is_cache), (below, below, true));
+    assert_eq!(
+        (again.uuid(), again.layer().parent, again.layer().is_cache),
+        (below, below, true)
+    );
 }
 
 /// What a stack needs: what was never written is told from zeros that were stated.
@@ -329,20 +450,33 @@ fn a_cache_keeps_the_uuid_of_what_is_below() {
 fn a_layer_tells_holes_from_zeros() {
     let file = Arc::new(Memory::zeros(0));
     let parent = Uuid::from_u128(5);
-    let options = CreateOptions { len: 10 * MIB, block: 512, kind: LayerKind::Overlay(parent) };
+    let options = CreateOptions {
+        len: 10 * MIB,
+        block: 512,
+        kind: LayerKind::Overlay(parent),
+    };
     let layer = Asif::create(file.clone(), &options).unwrap();
     layer.write_at(MIB + 512, &[1; 512]).unwrap();
     layer.write_at(2 * MIB, &[0; 512]).unwrap();
     layer.discard(3 * MIB..4 * MIB, Leave::Zeros).unwrap();
-    layer.discard(4 * MIB + 1024..4 * MIB + 2048, Leave::Zeros).unwrap();
+    layer
+        .discard(4 * MIB + 1024..4 * MIB + 2048, Leave::Zeros)
+        .unwrap();
     layer.discard(6 * MIB..7 * MIB, Leave::Any).unwrap();
     layer.discard(MIB + 512..MIB + 1536, Leave::Zeros).unwrap();
     layer.flush().unwrap();
     let layer = open(file.to_vec()).unwrap();
-    assert_eq!((layer.layer().parent, layer.layer().is_overlaid), (parent, true));
+    assert_eq!(
+        (layer.layer().parent, layer.layer().is_overlaid),
+        (parent, true)
+    );
     let found: Vec<_> = layer
         .extents(0..10 * MIB)
-        .map(|extent| extent.map(|(at, kind)| (at.start - at.start / MIB * MIB, at.start / MIB, kind)).unwrap())
+        .map(|extent| {
+            extent
+                .map(|(at, kind)| (at.start - at.start / MIB * MIB, at.start / MIB, kind))
+                .unwrap()
+        })
         .collect();
     use ExtentKind::{Data, Hole, Zero};
     let expected = [
@@ -367,7 +501,10 @@ fn resizing_keeps_the_metadata() {
     let (file, disk) = in_memory(10 * MIB);
     disk.write_at(9 * MIB, &vec![1; MIB as usize]).unwrap();
     let room = (1 << 52) - MIB;
-    assert_eq!(disk.set_len(room + 512, Leave::Zeros).unwrap_err().kind(), Kind::Limit);
+    assert_eq!(
+        disk.set_len(room + 512, Leave::Zeros).unwrap_err().kind(),
+        Kind::Limit
+    );
     disk.set_len(room, Leave::Zeros).unwrap();
     disk.write_at(room - 100, &[2; 100]).unwrap();
     disk.set_len(9 * MIB + 512, Leave::Zeros).unwrap();
@@ -376,7 +513,10 @@ fn resizing_keeps_the_metadata() {
     expected[..512].fill(1);
     assert_eq!(disk.read_vec(9 * MIB, expected.len()).unwrap(), expected);
     let again = open(file.to_vec()).unwrap();
-    assert_eq!((again.info().len, again.metadata()), (20 * MIB, disk.metadata()));
+    assert_eq!(
+        (again.info().len, again.metadata()),
+        (20 * MIB, disk.metadata())
+    );
     assert_eq!(problems(&(file as Arc<dyn BlockDevice>)), []);
 }
 
@@ -389,8 +529,17 @@ fn the_largest_disk() {
     let again = open(file.to_vec()).unwrap();
     assert_eq!(again.read_vec((1 << 52) - 4096, 4096).unwrap()[4095], 7);
     assert_eq!(again.extent_at(0..1 << 52).unwrap().kind, ExtentKind::Hole);
-    let options = CreateOptions { len: (1 << 52) + 512, block: 512, kind: LayerKind::Disk };
-    assert_eq!(Asif::create(Arc::new(Memory::zeros(0)), &options).unwrap_err().kind(), Kind::Limit);
+    let options = CreateOptions {
+        len: (1 << 52) + 512,
+        block: 512,
+        kind: LayerKind::Disk,
+    };
+    assert_eq!(
+        Asif::create(Arc::new(Memory::zeros(0)), &options)
+            .unwrap_err()
+            .kind(),
+        Kind::Limit
+    );
 }
 
 #[test]
@@ -401,9 +550,15 @@ fn user_metadata_lasts() {
     user.insert("long".to_owned(), "x".repeat(10_000).into());
     disk.set_user_metadata(user.clone()).unwrap();
     let again = open(file.to_vec()).unwrap();
-    assert_eq!((&again.metadata().user, again.metadata().stable_uuid), (&user, disk.metadata().stable_uuid));
+    assert_eq!(
+        (&again.metadata().user, again.metadata().stable_uuid),
+        (&user, disk.metadata().stable_uuid)
+    );
     user.insert("huge".to_owned(), "x".repeat(MIB as usize).into());
-    assert_eq!(disk.set_user_metadata(user).unwrap_err().kind(), Kind::Limit);
+    assert_eq!(
+        disk.set_user_metadata(user).unwrap_err().kind(),
+        Kind::Limit
+    );
     assert_eq!(disk.usage().data, 1, "the old place is free");
     assert_eq!(problems(&(file as Arc<dyn BlockDevice>)), []);
 }
@@ -431,9 +586,16 @@ fn a_torn_directory_does_not_count() {
     disk.flush().unwrap();
     let mut seen = 0;
     for crash in cut.crashes_from(begin, 1, 100) {
-        let disk = reopened(&crash.store).unwrap_or_else(|error| panic!("after event {}: {error}", crash.position));
+        let disk = reopened(&crash.store)
+            .unwrap_or_else(|error| panic!("after event {}: {error}", crash.position));
         assert_eq!(&disk.read_array::<5>(0).unwrap(), b"first");
-        assert_eq!(&disk.read_array::<3>(far).unwrap(), b"far", "after event {} ({:?})", crash.position, crash.keep);
+        assert_eq!(
+            &disk.read_array::<3>(far).unwrap(),
+            b"far",
+            "after event {} ({:?})",
+            crash.position,
+            crash.keep
+        );
         assert!([b"near", &[0; 4]].contains(&&disk.read_array::<4>(near).unwrap()));
         seen += 1;
     }
@@ -443,7 +605,8 @@ fn a_torn_directory_does_not_count() {
 /// An image with a full chunk, a partly written one, an unmapped one, and its file.
 fn some_chunks() -> Vec<u8> {
     let (file, disk) = in_memory(10 * MIB);
-    disk.write_at(0, &Random::new(3).bytes(MIB as usize)).unwrap();
+    disk.write_at(0, &Random::new(3).bytes(MIB as usize))
+        .unwrap();
     disk.write_at(MIB, &Random::new(4).bytes(5000)).unwrap();
     disk.write_at(2 * MIB, &[1]).unwrap();
     disk.flush().unwrap();
@@ -461,23 +624,91 @@ const SEGMENT: usize = 2 << 20;
 fn what_is_wrong_is_told() {
     type Change = fn(&mut Vec<u8>);
     let cases: [(&str, Change, &str); 17] = [
-        ("a short file", |file| file.truncate(500), "the file has 500 bytes"),
-        ("another magic", |file| file[0] = b'x', "does not begin with"),
-        ("an old shadow file", |file| file[7] = 2, "an old shadow file"),
-        ("unknown flags", |file| file[0xF] = 8, "unknown header flags 0x8"),
-        ("a file that ends in a directory", |file| file.truncate(0x50000), "directory 1 ends at byte"),
-        ("a file that ends before its chunks", |file| file.truncate(3 << 20), "expected in a file that has 3"),
-        ("a table in the header", |file| file[0x208..0x210].fill(0xFF), "is expected in a file"),
-        ("a reserved bit", |file| file[TABLE] |= 0x20, "reserved bits"),
-        ("data without a chunk", |file| file[TABLE + 1..TABLE + 8].fill(0), "names no chunk"),
-        ("zeros with a chunk", |file| file[TABLE + 23] = 9, "without data that names a chunk"),
-        ("one chunk twice", |file| file.copy_within(TABLE..TABLE + 8, TABLE + 24), "named here and elsewhere"),
-        ("a table as data", |file| file[TABLE + 7] = 5, "named here and elsewhere"),
-        ("no bitmap", |file| file[BITMAP_ENTRY..BITMAP_ENTRY + 8].fill(0), "whose group has no bitmap"),
-        ("a bitmap with a status", |file| file[BITMAP_ENTRY] = 0x40, "status or reserved bits"),
-        ("metadata without a magic", |file| file[SEGMENT] = 0, "does not begin with \"meta\""),
-        ("metadata that go round", |file| file[SEGMENT + 0x18..SEGMENT + 0x1C].fill(0xFF), "lead in a circle"),
-        ("metadata on the disk", |file| file[SEGMENT + 0x1B] = 1, "expected one between the disk"),
+        (
+            "a short file",
+            |file| file.truncate(500),
+            "the file has 500 bytes",
+        ),
+        (
+            "another magic",
+            |file| file[0] = b'x',
+            "does not begin with",
+        ),
+        (
+            "an old shadow file",
+            |file| file[7] = 2,
+            "an old shadow file",
+        ),
+        (
+            "unknown flags",
+            |file| file[0xF] = 8,
+            "unknown header flags 0x8",
+        ),
+        (
+            "a file that ends in a directory",
+            |file| file.truncate(0x50000),
+            "directory 1 ends at byte",
+        ),
+        (
+            "a file that ends before its chunks",
+            |file| file.truncate(3 << 20),
+            "expected in a file that has 3",
+        ),
+        (
+            "a table in the header",
+            |file| file[0x208..0x210].fill(0xFF),
+            "is expected in a file",
+        ),
+        (
+            "a reserved bit",
+            |file| file[TABLE] |= 0x20,
+            "reserved bits",
+        ),
+        (
+            "data without a chunk",
+            |file| file[TABLE + 1..TABLE + 8].fill(0),
+            "names no chunk",
+        ),
+        (
+            "zeros with a chunk",
+            |file| file[TABLE + 23] = 9,
+            "without data that names a chunk",
+        ),
+        (
+            "one chunk twice",
+            |file| file.copy_within(TABLE..TABLE + 8, TABLE + 24),
+            "named here and elsewhere",
+        ),
+        (
+            "a table as data",
+            |file| file[TABLE + 7] = 5,
+            "named here and elsewhere",
+        ),
+        (
+            "no bitmap",
+            |file| file[BITMAP_ENTRY..BITMAP_ENTRY + 8].fill(0),
+            "whose group has no bitmap",
+        ),
+        (
+            "a bitmap with a status",
+            |file| file[BITMAP_ENTRY] = 0x40,
+            "status or reserved bits",
+        ),
+        (
+            "metadata without a magic",
+            |file| file[SEGMENT] = 0,
+            "does not begin with \"meta\"",
+        ),
+        (
+            "metadata that go round",
+            |file| file[SEGMENT + 0x18..SEGMENT + 0x1C].fill(0xFF),
+            "lead in a circle",
+        ),
+        (
+            "metadata on the disk",
+            |file| file[SEGMENT + 0x1B] = 1,
+            "expected one between the disk",
+        ),
     ];
     for (name, change, expected) in cases {
         let mut file = some_chunks();
@@ -486,7 +717,9 @@ fn what_is_wrong_is_told() {
         assert!(error.to_string().contains(expected), "{name}: {error}");
         let found = problems_in(file);
         assert!(
-            found.iter().any(|(severity, text)| *severity == Severity::Damage && text.contains(expected)),
+            found
+                .iter()
+                .any(|(severity, text)| *severity == Severity::Damage && text.contains(expected)),
             "{name}: {found:?}"
         );
     }
@@ -495,11 +728,17 @@ fn what_is_wrong_is_told() {
 #[test]
 fn a_state_that_is_none_is_told_when_it_is_read() {
     let mut file = some_chunks();
-    let bitmap = u64::from_be_bytes(file[BITMAP_ENTRY..BITMAP_ENTRY + 8].try_into().unwrap()) as usize;
+    let bitmap =
+        u64::from_be_bytes(file[BITMAP_ENTRY..BITMAP_ENTRY + 8].try_into().unwrap()) as usize;
     file[(bitmap << 20) + 512 + 7] = 0b1100;
     let disk = open(file.clone()).unwrap();
     disk.read_vec(0, MIB as usize).unwrap();
-    assert!(disk.read_vec(MIB, 1).unwrap_err().to_string().contains("block 29 of a chunk has state 3"));
+    assert!(
+        disk.read_vec(MIB, 1)
+            .unwrap_err()
+            .to_string()
+            .contains("block 29 of a chunk has state 3")
+    );
     assert_eq!(problems_in(file)[0].0, Severity::Damage);
 }
 
@@ -509,14 +748,22 @@ fn a_number_that_no_file_can_hold_is_told() {
     let file = some_chunks();
     let table = SEGMENT - MIB as usize;
     let number = |at: &usize| u64::from_be_bytes(file[*at..*at + 8].try_into().unwrap());
-    let entries: Vec<_> = (table..SEGMENT).step_by(8).filter(|at| number(at) != 0).collect();
+    let entries: Vec<_> = (table..SEGMENT)
+        .step_by(8)
+        .filter(|at| number(at) != 0)
+        .collect();
     assert_eq!(entries.len(), 2, "of the metadata and of their bitmap");
     for at in entries.into_iter().chain([TABLE, TABLE + 8, BITMAP_ENTRY]) {
         for cut in [0, 1000] {
             let mut file = file.clone();
             file[at + 1] |= 0x40;
             file.truncate(file.len() - cut);
-            assert!(open(file.clone()).unwrap_err().to_string().contains("is expected in a file that has"));
+            assert!(
+                open(file.clone())
+                    .unwrap_err()
+                    .to_string()
+                    .contains("is expected in a file that has")
+            );
             assert_eq!(problems_in(file)[0].0, Severity::Damage);
         }
     }
@@ -533,19 +780,30 @@ fn flags_that_forbid_changes_are_heeded() {
     bytes[0x6B] = 1;
     let disk = Asif::open(Arc::new(Memory::from(bytes))).unwrap();
     disk.write_at(0, &[1]).unwrap();
-    assert_eq!(disk.set_user_metadata(plist::Dictionary::new()).unwrap_err().kind(), Kind::ReadOnly);
+    assert_eq!(
+        disk.set_user_metadata(plist::Dictionary::new())
+            .unwrap_err()
+            .kind(),
+        Kind::ReadOnly
+    );
 }
 
 #[test]
 fn a_file_cut_short_is_never_read_as_zeros() {
     let (file, disk) = in_memory(10 * MIB);
-    disk.write_at(0, &Random::new(3).bytes(2 * MIB as usize)).unwrap();
+    disk.write_at(0, &Random::new(3).bytes(2 * MIB as usize))
+        .unwrap();
     disk.flush().unwrap();
     let mut bytes = file.to_vec();
     bytes.truncate(bytes.len() - 1000);
     let disk = open(bytes.clone()).unwrap();
     disk.read_vec(0, 2 * MIB as usize - 1000).unwrap();
-    assert!(disk.read_vec(2 * MIB - 1000, 1).unwrap_err().to_string().contains("the file ends at byte"));
+    assert!(
+        disk.read_vec(2 * MIB - 1000, 1)
+            .unwrap_err()
+            .to_string()
+            .contains("the file ends at byte")
+    );
     assert_eq!(problems_in(bytes)[0].0, Severity::Damage);
 }
 
@@ -559,11 +817,26 @@ fn damaged_images_do_no_harm() {
     for _ in 0..200 {
         let mut bytes = whole.clone();
         for _ in 0..random.within(1..5) {
-            let start = [0, 0, 0x200, 0x41400, 0x82448, TABLE, BITMAP_ENTRY, SEGMENT, SEGMENT + 0x200, 7 << 20];
+            let start = [
+                0,
+                0,
+                0x200,
+                0x41400,
+                0x82448,
+                TABLE,
+                BITMAP_ENTRY,
+                SEGMENT,
+                SEGMENT + 0x200,
+                7 << 20,
+            ];
             let start = start[random.within(0..10) as usize];
             let reach = if random.one_in(2) { 0x20 } else { 0x200 };
             let at = start + random.within(0..reach) as usize;
-            bytes[at] = if random.one_in(2) { random.number() as u8 } else { bytes[at] ^ 1 << random.within(0..8) };
+            bytes[at] = if random.one_in(2) {
+                random.number() as u8
+            } else {
+                bytes[at] ^ 1 << random.within(0..8)
+            };
         }
         if random.one_in(8) {
             bytes.truncate(random.within(0..bytes.len() as u64) as usize);
@@ -572,7 +845,12 @@ fn damaged_images_do_no_harm() {
         let disk = match open(bytes.clone()) {
             Ok(disk) => disk,
             Err(error) => {
-                assert!(found.iter().any(|(severity, _)| *severity == Severity::Damage), "{error}, but {found:?}");
+                assert!(
+                    found
+                        .iter()
+                        .any(|(severity, _)| *severity == Severity::Damage),
+                    "{error}, but {found:?}"
+                );
                 continue;
             }
         };
@@ -581,11 +859,16 @@ fn damaged_images_do_no_harm() {
         let _wrong = disk.read_vec(0, len.min(4 * MIB) as usize);
         let _wrong = disk.read_vec(len.saturating_sub(5000), 4000.min(len as usize));
         let _wrong = disk.extents(0..len).take(5000).count();
-        let Ok(disk) = Asif::open(Arc::new(Memory::from(bytes))) else { continue };
+        let Ok(disk) = Asif::open(Arc::new(Memory::from(bytes))) else {
+            continue;
+        };
         let at = random.within(0..len.clamp(1, 4 * MIB));
         let _wrong = disk.write_at(at, &vec![1; 9000.min(len.saturating_sub(at)) as usize]);
         let _wrong = disk.discard(0..len.min(3 * MIB), Leave::Zeros);
         let _wrong = disk.flush();
     }
-    assert!(opened > 20, "only {opened} of 200 opened: the damage is too heavy to tell anything");
+    assert!(
+        opened > 20,
+        "only {opened} of 200 opened: the damage is too heavy to tell anything"
+    );
 }

@@ -31,7 +31,12 @@ impl Scratch {
 
     fn bundle(&self, name: &str) -> PathBuf {
         let path = self.path(name);
-        let options = CreateOptions { format: Format::Udsb, len: 4 << 20, band_size: Some(1 << 20), ..CreateOptions::default() };
+        let options = CreateOptions {
+            format: Format::Udsb,
+            len: 4 << 20,
+            band_size: Some(1 << 20),
+            ..CreateOptions::default()
+        };
         let image = open::create(&path, &options).unwrap();
         image.disk().write_at(0, &[1; 512]).unwrap();
         image.disk().flush().unwrap();
@@ -44,13 +49,26 @@ fn open(path: &Path) -> Result<Image> {
 }
 
 fn open_as(path: &Path, format: Format) -> Result<Image> {
-    open::open(path, &OpenOptions { image_format: Some(format), ..OpenOptions::default() })
+    open::open(
+        path,
+        &OpenOptions {
+            image_format: Some(format),
+            ..OpenOptions::default()
+        },
+    )
 }
 
 /// The error of opening, which names the file.
 fn refused(path: &Path) -> Error {
-    let error = open(path).err().unwrap_or_else(|| panic!("{} opened", path.display()));
-    assert!(error.file().is_some_and(|file| file.starts_with(path.to_str().unwrap())), "{error}");
+    let error = open(path)
+        .err()
+        .unwrap_or_else(|| panic!("{} opened", path.display()));
+    assert!(
+        error
+            .file()
+            .is_some_and(|file| file.starts_with(path.to_str().unwrap())),
+        "{error}"
+    );
     error
 }
 
@@ -58,7 +76,9 @@ fn refused(path: &Path) -> Error {
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 7u64;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
     (0..len).map(|_| next()).collect()
@@ -73,15 +93,26 @@ fn what_shows_no_sign_of_a_disk_is_refused_unless_told() {
         ("text.txt", b"hello\n".repeat(1000)),
         ("empty.img", Vec::new()),
         ("less-than-a-sector.img", vec![0; 511]),
-        ("one-bit.img", [vec![0; 1 << 20], vec![1], vec![0; 1 << 20]].concat()),
+        (
+            "one-bit.img",
+            [vec![0; 1 << 20], vec![1], vec![0; 1 << 20]].concat(),
+        ),
     ] {
         let path = scratch.file(name, &bytes);
         let error = refused(&path);
         assert_eq!(error.kind(), Kind::Unsupported, "{error}");
-        assert!(error.message().contains("no image that is known"), "{error}");
+        assert!(
+            error.message().contains("no image that is known"),
+            "{error}"
+        );
         let image = open_as(&path, Format::Udrw).unwrap();
         assert_eq!(image.disk().info().len, bytes.len() as u64 / 512 * 512);
-        assert_eq!(image.warnings().len(), usize::from(bytes.len() % 512 != 0), "{name}: {:?}", image.warnings());
+        assert_eq!(
+            image.warnings().len(),
+            usize::from(bytes.len() % 512 != 0),
+            "{name}: {:?}",
+            image.warnings()
+        );
     }
 }
 
@@ -94,13 +125,20 @@ fn zeros_and_holes_are_a_blank_disk() {
     File::create(&holes).unwrap().set_len(1 << 40).unwrap();
     assert_eq!(open(&holes).unwrap().disk().info().len, 1 << 40);
     let odd = scratch.file("odd.img", &vec![0; (1 << 20) + 1]);
-    assert_eq!(refused(&odd).kind(), Kind::Unsupported, "a blank disk is whole sectors");
+    assert_eq!(
+        refused(&odd).kind(),
+        Kind::Unsupported,
+        "a blank disk is whole sectors"
+    );
 }
 
 #[test]
 fn containers_are_never_taken_for_raw_disks() {
     let scratch = Scratch::new();
-    for (name, magic) in [("a.qcow2", &b"QFI\xfb\0\0\0\x03"[..]), ("d.gz", b"\x1f\x8b\x08")] {
+    for (name, magic) in [
+        ("a.qcow2", &b"QFI\xfb\0\0\0\x03"[..]),
+        ("d.gz", b"\x1f\x8b\x08"),
+    ] {
         let mut bytes = vec![0; 1 << 20];
         bytes[..magic.len()].copy_from_slice(magic);
         let path = scratch.file(name, &bytes);
@@ -128,7 +166,10 @@ fn containers_are_never_taken_for_raw_disks() {
     ];
     for (name, bytes, layer) in cases {
         let error = refused(&scratch.file(name, &bytes));
-        assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported), "{error}");
+        assert!(
+            matches!(error.kind(), Kind::Corrupt | Kind::Unsupported),
+            "{error}"
+        );
         assert!(error.layer().contains(layer), "{error}");
     }
 }
@@ -136,12 +177,30 @@ fn containers_are_never_taken_for_raw_disks() {
 #[test]
 fn formats_that_are_told_must_fit() {
     let scratch = Scratch::new();
-    let (bundle, file) = (scratch.bundle("a.sparsebundle"), scratch.file("b.img", &[0; 512]));
-    assert_eq!(open_as(&bundle, Format::Udrw).unwrap_err().kind(), Kind::Invalid);
-    assert_eq!(open_as(&file, Format::Udsb).unwrap_err().kind(), Kind::Invalid);
-    assert_eq!(open_as(&file, Format::Udzo).unwrap_err().kind(), Kind::Corrupt);
-    assert_eq!(open_as(&file, Format::Asif).unwrap_err().kind(), Kind::Corrupt);
-    assert_eq!(open_as(&file, Format::Udsp).unwrap_err().kind(), Kind::Corrupt);
+    let (bundle, file) = (
+        scratch.bundle("a.sparsebundle"),
+        scratch.file("b.img", &[0; 512]),
+    );
+    assert_eq!(
+        open_as(&bundle, Format::Udrw).unwrap_err().kind(),
+        Kind::Invalid
+    );
+    assert_eq!(
+        open_as(&file, Format::Udsb).unwrap_err().kind(),
+        Kind::Invalid
+    );
+    assert_eq!(
+        open_as(&file, Format::Udzo).unwrap_err().kind(),
+        Kind::Corrupt
+    );
+    assert_eq!(
+        open_as(&file, Format::Asif).unwrap_err().kind(),
+        Kind::Corrupt
+    );
+    assert_eq!(
+        open_as(&file, Format::Udsp).unwrap_err().kind(),
+        Kind::Corrupt
+    );
     assert_eq!(open_as(&file, Format::Udto).unwrap().format(), Format::Udto);
 }
 
@@ -150,7 +209,10 @@ fn what_is_missing_is_missing() {
     let scratch = Scratch::new();
     assert_eq!(refused(&scratch.path("none.dmg")).kind(), Kind::NotFound);
     let error = refused(scratch.0.path());
-    assert!(error.kind() == Kind::Unsupported && error.message().contains("Info.plist"), "{error}");
+    assert!(
+        error.kind() == Kind::Unsupported && error.message().contains("Info.plist"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -161,21 +223,35 @@ fn a_bundle_without_readable_plists_is_refused() {
     assert!(open(&path).unwrap().warnings()[0].contains("Info.bckup"));
     fs::write(path.join("Info.bckup"), b"\xff\xfe garbage").unwrap();
     let error = refused(&path);
-    assert!(error.to_string().contains("Info.plist") && error.to_string().contains("Info.bckup"), "{error}");
+    assert!(
+        error.to_string().contains("Info.plist") && error.to_string().contains("Info.bckup"),
+        "{error}"
+    );
     fs::write(path.join("Info.plist"), noise(10 << 20)).unwrap();
-    assert!(refused(&path).to_string().contains("65536"), "a list of any size is not read");
+    assert!(
+        refused(&path).to_string().contains("65536"),
+        "a list of any size is not read"
+    );
 }
 
 #[test]
 fn what_a_band_has_past_its_size_is_ignored_and_told() {
     let scratch = Scratch::new();
     let path = scratch.bundle("a.sparsebundle");
-    File::options().write(true).open(path.join("bands/0")).unwrap().set_len((1 << 20) + 1).unwrap();
+    File::options()
+        .write(true)
+        .open(path.join("bands/0"))
+        .unwrap()
+        .set_len((1 << 20) + 1)
+        .unwrap();
     let image = open(&path).unwrap();
     assert_eq!(image.disk().read_vec(0, 512).unwrap(), [1; 512]);
     let survey = image.bundle().unwrap().survey(&Silent).unwrap();
     let told: Vec<_> = survey.too_long.iter().map(ToString::to_string).collect();
-    assert!(told.len() == 1 && told[0].contains("bands/0") && told[0].contains("1048577"), "{told:?}");
+    assert!(
+        told.len() == 1 && told[0].contains("bands/0") && told[0].contains("1048577"),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -187,31 +263,65 @@ fn stray_files_are_told_by_a_survey() {
     }
     let image = open(&path).unwrap();
     let survey = image.bundle().unwrap().survey(&Silent).unwrap();
-    assert_eq!((survey.bands, survey.problems.len()), (1, 3), "{:?}", survey.problems);
+    assert_eq!(
+        (survey.bands, survey.problems.len()),
+        (1, 3),
+        "{:?}",
+        survey.problems
+    );
 }
 
 #[test]
 fn a_disk_that_was_cut_short_is_refused() {
     let scratch = Scratch::new();
     let path = scratch.path("disk.dmg");
-    let options = CreateOptions { len: 8 << 20, ..CreateOptions::default() };
+    let options = CreateOptions {
+        len: 8 << 20,
+        ..CreateOptions::default()
+    };
     let image = open::create(&path, &options).unwrap();
-    gpt::create_single(&**image.disk(), 512, partition::APPLE_HFS, gpt::Guids::random()).unwrap();
+    gpt::create_single(
+        &**image.disk(),
+        512,
+        partition::APPLE_HFS,
+        gpt::Guids::random(),
+    )
+    .unwrap();
     image.disk().flush().unwrap();
     drop(image);
     assert!(open(&path).unwrap().partitions().is_some());
-    File::options().write(true).open(&path).unwrap().set_len(4 << 20).unwrap();
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(4 << 20)
+        .unwrap();
     let error = refused(&path);
     assert_eq!(error.kind(), Kind::Corrupt);
-    assert!(error.message().contains("cut short") && error.message().contains("4194304"), "{error}");
-    assert!(open_as(&path, Format::Udrw).unwrap().warnings().iter().any(|warning| warning.contains("not within the disk")));
+    assert!(
+        error.message().contains("cut short") && error.message().contains("4194304"),
+        "{error}"
+    );
+    assert!(
+        open_as(&path, Format::Udrw)
+            .unwrap()
+            .warnings()
+            .iter()
+            .any(|warning| warning.contains("not within the disk"))
+    );
 }
 
 #[test]
 fn what_is_in_use_is_left_alone() {
     let scratch = Scratch::new();
-    for path in [scratch.bundle("a.sparsebundle"), scratch.file("b.img", &[0; 1 << 20])] {
-        let writing = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+    for path in [
+        scratch.bundle("a.sparsebundle"),
+        scratch.file("b.img", &[0; 1 << 20]),
+    ] {
+        let writing = OpenOptions {
+            access: Access::ReadWrite,
+            ..OpenOptions::default()
+        };
         let held = open::open(&path, &writing).unwrap();
         assert_eq!(open(&path).unwrap_err().kind(), Kind::Conflict);
         drop(held);
@@ -227,10 +337,26 @@ fn a_trace_tells_how_far_it_went() {
     let scratch = Scratch::new();
     let path = scratch.file("noise.dmg", &noise(4096));
     let (layers, error) = open::trace(&path, &OpenOptions::default());
-    assert!(matches!(layers[..], [open::Layer::File(_), open::Layer::Raw(_), open::Layer::Volumes(_)]), "{layers:?}");
+    assert!(
+        matches!(
+            layers[..],
+            [
+                open::Layer::File(_),
+                open::Layer::Raw(_),
+                open::Layer::Volumes(_)
+            ]
+        ),
+        "{layers:?}"
+    );
     assert_eq!(error.unwrap().kind(), Kind::Unsupported);
     let (layers, error) = open::trace(&scratch.bundle("a.sparsebundle"), &OpenOptions::default());
-    assert!(matches!(layers[..], [open::Layer::Bundle(_), open::Layer::Volumes(_)]), "{layers:?}");
+    assert!(
+        matches!(
+            layers[..],
+            [open::Layer::Bundle(_), open::Layer::Volumes(_)]
+        ),
+        "{layers:?}"
+    );
     assert!(error.is_none());
 }
 

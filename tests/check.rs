@@ -22,7 +22,11 @@ use bandsaw::testing::fuzz;
 /// A disk with a GPT and a volume.
 fn disk() -> Vec<u8> {
     let volume = fuzz::sample(false, 4096);
-    let disk = Memory::zeros(Geometry::holding(volume.len() as u64, 512).unwrap().disk_len() as usize);
+    let disk = Memory::zeros(
+        Geometry::holding(volume.len() as u64, 512)
+            .unwrap()
+            .disk_len() as usize,
+    );
     let range = gpt::create_single(&disk, 512, APPLE_HFS, Guids::derived("check")).unwrap();
     disk.write_at(range.start, &volume).unwrap();
     disk.to_vec()
@@ -36,9 +40,16 @@ fn make(folder: &Path, format: Format) -> PathBuf {
         _ => {
             let bytes = disk();
             let band_size = (format == Format::Udsb).then_some(1 << 20);
-            let image =
-                open::create(&path, &CreateOptions { format, len: bytes.len() as u64, band_size, ..CreateOptions::default() })
-                    .unwrap();
+            let image = open::create(
+                &path,
+                &CreateOptions {
+                    format,
+                    len: bytes.len() as u64,
+                    band_size,
+                    ..CreateOptions::default()
+                },
+            )
+            .unwrap();
             image.disk().write_at(0, &bytes).unwrap();
             image.disk().flush().unwrap();
         }
@@ -48,14 +59,25 @@ fn make(folder: &Path, format: Format) -> PathBuf {
 
 /// A compressed image of 24 sectors: eight packed by zlib, eight as they are, eight zeros.
 fn udif() -> Vec<u8> {
-    let target = fuzz::TARGETS.iter().find(|target| target.name == "udif").unwrap();
+    let target = fuzz::TARGETS
+        .iter()
+        .find(|target| target.name == "udif")
+        .unwrap();
     (target.seeds)().swap_remove(1)
 }
 
 fn examine(path: &Path, key: Option<&str>) -> Examination {
     let secret = key.map(|key| Secret::new(key.into()));
     let keys = secret.as_ref().map(|secret| secret as _);
-    open::examine(path, &OpenOptions { keys, ..OpenOptions::default() }, &Silent).unwrap()
+    open::examine(
+        path,
+        &OpenOptions {
+            keys,
+            ..OpenOptions::default()
+        },
+        &Silent,
+    )
+    .unwrap()
 }
 
 /// What was found, one line each: severity, layer, place, text.
@@ -66,13 +88,25 @@ fn lines(found: &Examination) -> Vec<String> {
             Place::Name(name) => name.clone(),
             Place::None => "nowhere".to_owned(),
         };
-        format!("{} | {} | {place} | {}", problem.severity, problem.error.layer(), problem.error)
+        format!(
+            "{} | {} | {place} | {}",
+            problem.severity,
+            problem.error.layer(),
+            problem.error
+        )
     };
     found.problems.told().iter().map(line).collect()
 }
 
 /// An image, what is done to it, and what is to be found: worst of all, in this layer, at this place.
-type Case = (Format, &'static str, fn(&Path), Severity, &'static str, &'static str);
+type Case = (
+    Format,
+    &'static str,
+    fn(&Path),
+    Severity,
+    &'static str,
+    &'static str,
+);
 
 /// Changes bytes of a file.
 fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
@@ -91,11 +125,16 @@ fn replace_in(path: &Path, from: &str, to: &str) {
 fn edit_table(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     edit(path, |bytes| {
         let trailer = bytes.split_off(bytes.len() - 512);
-        let number = |at: usize| u64::from_be_bytes(trailer[at..at + 8].try_into().unwrap()) as usize;
+        let number =
+            |at: usize| u64::from_be_bytes(trailer[at..at + 8].try_into().unwrap()) as usize;
         let list = bytes.split_off(number(0xd8));
         let mut list = plist::Value::from_reader_xml(std::io::Cursor::new(list)).unwrap();
-        let tables = list.as_dictionary_mut().unwrap()["resource-fork"].as_dictionary_mut().unwrap();
-        let entry = tables["blkx"].as_array_mut().unwrap()[0].as_dictionary_mut().unwrap();
+        let tables = list.as_dictionary_mut().unwrap()["resource-fork"]
+            .as_dictionary_mut()
+            .unwrap();
+        let entry = tables["blkx"].as_array_mut().unwrap()[0]
+            .as_dictionary_mut()
+            .unwrap();
         let mut table = entry["Data"].as_data().unwrap().to_vec();
         change(&mut table);
         entry.insert("Data".to_owned(), plist::Value::Data(table));
@@ -218,17 +257,26 @@ fn every_damage_is_found_at_its_place() {
         let folder = tempfile::tempdir().unwrap();
         let path = make(folder.path(), *format);
         let sound = examine(&path, None);
-        assert!(sound.problems.worst().is_none(), "{format} before {what}: {:?}", lines(&sound));
+        assert!(
+            sound.problems.worst().is_none(),
+            "{format} before {what}: {:?}",
+            lines(&sound)
+        );
         let len = fs::metadata(&path).unwrap().len();
         damage(&path);
         let found = examine(&path, None);
         let told = lines(&found);
         if layer.is_empty() && place.is_empty() && *severity == Note {
-            let refused = found.layers.iter().any(|judged| matches!(judged.verdict, Verdict::Unknown(_)));
+            let refused = found
+                .layers
+                .iter()
+                .any(|judged| matches!(judged.verdict, Verdict::Unknown(_)));
             assert!(refused, "{format}, {what}: {told:?}, {:?}", found.layers);
             continue;
         }
-        let place = place.replace("END", &len.to_string()).replace("LAST", &(len - 512).to_string());
+        let place = place
+            .replace("END", &len.to_string())
+            .replace("LAST", &(len - 512).to_string());
         let fits = |line: &String| {
             let parts: Vec<_> = line.splitn(4, " | ").collect();
             parts[0] == severity.to_string()
@@ -237,7 +285,9 @@ fn every_damage_is_found_at_its_place() {
                 || place.contains('/') && parts[0] == severity.to_string() && line.contains(&place)
         };
         if found.problems.worst() != Some(*severity) || !told.iter().any(fits) {
-            missed.push(format!("{format}, {what}: no {severity} in {layer} at {place} among {told:#?}"));
+            missed.push(format!(
+                "{format}, {what}: no {severity} in {layer} at {place} among {told:#?}"
+            ));
         }
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
@@ -256,11 +306,32 @@ fn all_layers_are_judged() {
         break_headers(disk, 40, 4);
     });
     let found = examine(&path, None);
-    let layers: Vec<_> = found.layers.iter().map(|judged| judged.layer.as_str()).collect();
-    assert_eq!(layers, ["sparse bundle", "GPT", "HFS+ on partition 1"], "{:?}", lines(&found));
-    let damaged: Vec<_> = found.problems.told().iter().filter(|problem| problem.severity == Damage).collect();
-    let layers: std::collections::BTreeSet<_> = damaged.iter().map(|problem| problem.error.layer()).collect();
-    assert!(layers.len() >= 3 && found.problems.count(Warning) >= 2, "{:?}", lines(&found));
+    let layers: Vec<_> = found
+        .layers
+        .iter()
+        .map(|judged| judged.layer.as_str())
+        .collect();
+    assert_eq!(
+        layers,
+        ["sparse bundle", "GPT", "HFS+ on partition 1"],
+        "{:?}",
+        lines(&found)
+    );
+    let damaged: Vec<_> = found
+        .problems
+        .told()
+        .iter()
+        .filter(|problem| problem.severity == Damage)
+        .collect();
+    let layers: std::collections::BTreeSet<_> = damaged
+        .iter()
+        .map(|problem| problem.error.layer())
+        .collect();
+    assert!(
+        layers.len() >= 3 && found.problems.count(Warning) >= 2,
+        "{:?}",
+        lines(&found)
+    );
 }
 
 fn encrypted() -> Vec<u8> {
@@ -286,13 +357,55 @@ fn encryption_headers() {
     const DATA: u64 = 0x1de00;
     type Case = (&'static str, fn(&mut Vec<u8>), Severity, &'static str, u64);
     let cases: &[Case] = &[
-        ("data past the end", |file| file[0x3c] = 1, Damage, "encryption header", DATA + disk().len() as u64),
-        ("an entry behind the data", |file| file[0x54] = 9, Damage, "encryption key entry", 9 << 24 | 0x60),
-        ("an entry of no known kind", |file| file[0x4f] = 3, Note, "encryption key entry", 0x4c),
-        ("no entry", |file| file[0x4b] = 0, Damage, "encryption header", 0x48),
-        ("more entries than fit", |file| file[0x48] = 9, Damage, "encryption header", 0x48),
-        ("a salt longer than its field", |file| file[0x60 + 0x0f] = 99, Damage, "encryption key entry", 0x6c),
-        ("much behind the data", |file| file.resize(file.len() + 9000, 1), Note, "encryption header", DATA + disk().len() as u64),
+        (
+            "data past the end",
+            |file| file[0x3c] = 1,
+            Damage,
+            "encryption header",
+            DATA + disk().len() as u64,
+        ),
+        (
+            "an entry behind the data",
+            |file| file[0x54] = 9,
+            Damage,
+            "encryption key entry",
+            9 << 24 | 0x60,
+        ),
+        (
+            "an entry of no known kind",
+            |file| file[0x4f] = 3,
+            Note,
+            "encryption key entry",
+            0x4c,
+        ),
+        (
+            "no entry",
+            |file| file[0x4b] = 0,
+            Damage,
+            "encryption header",
+            0x48,
+        ),
+        (
+            "more entries than fit",
+            |file| file[0x48] = 9,
+            Damage,
+            "encryption header",
+            0x48,
+        ),
+        (
+            "a salt longer than its field",
+            |file| file[0x60 + 0x0f] = 99,
+            Damage,
+            "encryption key entry",
+            0x6c,
+        ),
+        (
+            "much behind the data",
+            |file| file.resize(file.len() + 9000, 1),
+            Note,
+            "encryption header",
+            DATA + disk().len() as u64,
+        ),
     ];
     for (what, damage, severity, layer, at) in cases {
         let folder = tempfile::tempdir().unwrap();
@@ -300,12 +413,19 @@ fn encryption_headers() {
         let mut file = encrypted();
         fs::write(&path, &file).unwrap();
         let sound = examine(&path, Some("key"));
-        assert!(sound.problems.worst().is_none() && sound.layers.len() >= 3, "{:?}", lines(&sound));
+        assert!(
+            sound.problems.worst().is_none() && sound.layers.len() >= 3,
+            "{:?}",
+            lines(&sound)
+        );
         damage(&mut file);
         fs::write(&path, file).unwrap();
         let told = lines(&examine(&path, Some("key")));
         let expected = format!("{severity} | {layer} | byte {at} |");
-        assert!(told.iter().any(|line| line.starts_with(&expected)), "{what}: no {expected} in {told:#?}");
+        assert!(
+            told.iter().any(|line| line.starts_with(&expected)),
+            "{what}: no {expected} in {told:#?}"
+        );
     }
 }
 
@@ -322,26 +442,47 @@ fn encrypted_bundles() {
         passphrase: Some(passphrase),
         certificates: Vec::new(),
     };
-    let options = sparsebundle::CreateOptions { len: disk().len() as u64, band_size: Some(1 << 20) };
-    let bundle = Bundle::create_encrypted(Arc::new(Local::new(&path)), &options, &protection).unwrap();
+    let options = sparsebundle::CreateOptions {
+        len: disk().len() as u64,
+        band_size: Some(1 << 20),
+    };
+    let bundle =
+        Bundle::create_encrypted(Arc::new(Local::new(&path)), &options, &protection).unwrap();
     bundle.write_at(0, &disk()).unwrap();
     bundle.flush().unwrap();
     drop(bundle);
     let sound = examine(&path, Some("key"));
-    assert!(sound.problems.worst().is_none() && sound.layers.len() == 3, "{:?}, {:?}", lines(&sound), sound.layers);
+    assert!(
+        sound.problems.worst().is_none() && sound.layers.len() == 3,
+        "{:?}, {:?}",
+        lines(&sound),
+        sound.layers
+    );
     let locked = examine(&path, None);
     assert!(locked.problems.worst().is_none(), "{:?}", lines(&locked));
-    assert!(matches!(locked.layers[1].verdict, Verdict::Unknown(_)), "{:?}", locked.layers);
-    edit(&path.join("bands/0"), |band| band.truncate(band.len() - 100));
+    assert!(
+        matches!(locked.layers[1].verdict, Verdict::Unknown(_)),
+        "{:?}",
+        locked.layers
+    );
+    edit(&path.join("bands/0"), |band| {
+        band.truncate(band.len() - 100)
+    });
     let told = lines(&examine(&path, Some("key")));
     assert!(
-        told.iter().any(|line| line.starts_with("damage | sparse bundle | bands/0 |") && line.contains("cipher blocks")),
+        told.iter().any(
+            |line| line.starts_with("damage | sparse bundle | bands/0 |")
+                && line.contains("cipher blocks")
+        ),
         "{told:?}"
     );
     edit(&path.join("token"), |token| token[0x4b] = 0);
     let told = lines(&examine(&path, Some("key")));
     assert!(
-        told.iter().any(|line| line.starts_with("damage | encryption header | byte 72 |") && line.contains("token")),
+        told.iter().any(
+            |line| line.starts_with("damage | encryption header | byte 72 |")
+                && line.contains("token")
+        ),
         "{told:?}"
     );
 }
@@ -350,7 +491,9 @@ fn encrypted_bundles() {
 #[test]
 fn encryption_trailers() {
     const IMAGE: &str = "encrypted/john-v1-aes128.dmg";
-    let Some(image) = corpus::image("encryption_trailers", IMAGE) else { return };
+    let Some(image) = corpus::image("encryption_trailers", IMAGE) else {
+        return;
+    };
     let (good, folder) = (image.bytes().unwrap(), tempfile::tempdir().unwrap());
     let (path, at) = (folder.path().join("x.dmg"), good.len() - 1276);
     for (what, place, value, offset) in [
@@ -364,7 +507,10 @@ fn encryption_trailers() {
         let found = examine(&path, None);
         let told = format!("{:?} {:?}", lines(&found), found.layers);
         assert!(told.contains(&format!("{}", at + offset)), "{what}: {told}");
-        assert!(!matches!(found.layers[0].verdict, Verdict::Checked), "{what}: {told}");
+        assert!(
+            !matches!(found.layers[0].verdict, Verdict::Checked),
+            "{what}: {told}"
+        );
     }
 }
 
@@ -375,8 +521,14 @@ fn without_its_passphrase_an_image_is_judged_in_part() {
     fs::write(&path, encrypted()).unwrap();
     let found = examine(&path, None);
     assert!(found.problems.worst().is_none());
-    let [header, data] = &found.layers[..] else { panic!("{:?}", found.layers) };
-    assert!(matches!(header.verdict, Verdict::Checked) && matches!(data.verdict, Verdict::Unknown(_)), "{:?}", found.layers);
+    let [header, data] = &found.layers[..] else {
+        panic!("{:?}", found.layers)
+    };
+    assert!(
+        matches!(header.verdict, Verdict::Checked) && matches!(data.verdict, Verdict::Unknown(_)),
+        "{:?}",
+        found.layers
+    );
 }
 
 /// A million names in a folder of bands: told, counted, and not kept.
@@ -389,7 +541,10 @@ fn many_strays_are_counted() {
     }
     fs::write(path.join("bands/00"), "").unwrap();
     let found = examine(&path, None);
-    assert_eq!((found.problems.count(Warning), found.problems.told().len()), (3001, 1000));
+    assert_eq!(
+        (found.problems.count(Warning), found.problems.told().len()),
+        (3001, 1000)
+    );
     assert_eq!(found.problems.untold(), 2001);
 }
 
@@ -400,21 +555,32 @@ fn corpus_images_are_sound() {
     let mut wrong = Vec::new();
     for image in corpus::images("corpus_images_are_sound").unwrap_or_default() {
         let whole = image.format().starts_with("raw")
-            || ["UDIF", "UDSB", "UDSP", "ASIF"].iter().any(|kind| image.format().contains(kind));
+            || ["UDIF", "UDSB", "UDSP", "ASIF"]
+                .iter()
+                .any(|kind| image.format().contains(kind));
         if !whole || image.path().starts_with("corrupt/") {
             continue;
         }
-        let Some(path) = opened::place(&image, scratch.path()) else { continue };
+        let Some(path) = opened::place(&image, scratch.path()) else {
+            continue;
+        };
         let found = examine(&path, image.entry()["encrypted"]["password"].as_str());
         // Some are only the beginning of a container, which is rightly told.
-        let whole = lines(&found).iter().all(|line| !line.contains("was cut short"));
+        let whole = lines(&found)
+            .iter()
+            .all(|line| !line.contains("was cut short"));
         let cut = image.file_systems().iter().any(|volume| {
             let blocks = volume.facts["container_blocks"].as_u64().unwrap_or(0);
-            image.number("image_size").is_some_and(|size| size < blocks * 4096)
+            image
+                .number("image_size")
+                .is_some_and(|size| size < blocks * 4096)
         });
         assert!(whole || cut, "{}: {:#?}", image.path(), lines(&found));
         let noted = |line: &String| line.starts_with("note") || line.contains("was cut short");
-        let told: Vec<_> = lines(&found).into_iter().filter(|line| !noted(line)).collect();
+        let told: Vec<_> = lines(&found)
+            .into_iter()
+            .filter(|line| !noted(line))
+            .collect();
         if !told.is_empty() {
             wrong.push(format!("{}: {told:#?}", image.path()));
         }

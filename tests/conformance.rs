@@ -25,11 +25,16 @@ struct Scratch {
 
 impl Scratch {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), last: AtomicU64::new(0) }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            last: AtomicU64::new(0),
+        }
     }
 
     fn last(&self) -> PathBuf {
-        self.folder.path().join(self.last.load(Ordering::Relaxed).to_string())
+        self.folder
+            .path()
+            .join(self.last.load(Ordering::Relaxed).to_string())
     }
 
     fn next(&self) -> PathBuf {
@@ -38,7 +43,9 @@ impl Scratch {
     }
 
     fn new_file(&self, len: u64) -> Arc<dyn BlockDevice> {
-        let file = LocalFile::open(self.next(), Open::CreateNew).unwrap().unwrap();
+        let file = LocalFile::open(self.next(), Open::CreateNew)
+            .unwrap()
+            .unwrap();
         file.set_len(len, Leave::Zeros).unwrap();
         Arc::new(file)
     }
@@ -57,7 +64,8 @@ fn memory() {
 
 #[test]
 fn slice() {
-    let slice = |range: Range<u64>| Arc::new(Slice::new(Arc::new(Memory::zeros(1 << 20)), range).unwrap());
+    let slice =
+        |range: Range<u64>| Arc::new(Slice::new(Arc::new(Memory::zeros(1 << 20)), range).unwrap());
     conformance::device(|| slice(0..1 << 20));
     conformance::device(|| slice(12_345..512_345));
     let inner = Arc::new(Memory::read_only(Random::new(1).bytes(200_000)));
@@ -69,19 +77,31 @@ fn a_slice_leaves_its_surroundings() {
     let inner = Arc::new(Memory::from(Random::new(1).bytes(1 << 20)));
     let before = inner.to_vec();
     let window = 100_001..900_001;
-    conformance::device(|| Arc::new(Slice::new(inner.clone(), window.start as u64..window.end as u64).unwrap()));
+    conformance::device(|| {
+        Arc::new(Slice::new(inner.clone(), window.start as u64..window.end as u64).unwrap())
+    });
     let after = inner.to_vec();
-    assert!(before[..window.start] == after[..window.start] && before[window.end..] == after[window.end..]);
+    assert!(
+        before[..window.start] == after[..window.start]
+            && before[window.end..] == after[window.end..]
+    );
 }
 
 #[test]
 fn local_file() {
     let scratch = Scratch::new();
     for len in [1 << 20, 300_007] {
-        Devices::new(|| scratch.new_file(len)).reopen(|| scratch.last_file(Open::Write)).check();
+        Devices::new(|| scratch.new_file(len))
+            .reopen(|| scratch.last_file(Open::Write))
+            .check();
     }
-    Devices::new(|| scratch.new_file(32 << 20)).unit(1 << 20).check();
-    scratch.new_file(200_000).write_at(0, &Random::new(1).bytes(200_000)).unwrap();
+    Devices::new(|| scratch.new_file(32 << 20))
+        .unit(1 << 20)
+        .check();
+    scratch
+        .new_file(200_000)
+        .write_at(0, &Random::new(1).bytes(200_000))
+        .unwrap();
     conformance::read_only(scratch.last_file(Open::Read));
 }
 
@@ -104,7 +124,9 @@ fn memory_objects() {
 fn local_store() {
     let scratch = Scratch::new();
     let stores = Stores::new(|| Arc::new(Local::new(scratch.next())));
-    stores.reopen(|| Arc::new(Local::new(scratch.last()))).check();
+    stores
+        .reopen(|| Arc::new(Local::new(scratch.last())))
+        .check();
 }
 
 #[test]
@@ -180,14 +202,21 @@ impl fmt::Debug for Buggy {
 impl Buggy {
     fn new(bug: Bug) -> Self {
         let lent = Arc::new(tempfile::tempfile().unwrap());
-        Self { bug, inner: Memory::zeros(100_000), cut: RwLock::default(), lent }
+        Self {
+            bug,
+            inner: Memory::zeros(100_000),
+            cut: RwLock::default(),
+            lent,
+        }
     }
 
     /// Reads whole sectors, changes them and writes them back.
     fn patch(&self, offset: u64, buf: &[u8], keep: bool) -> Result<()> {
         self.info().check("buggy", offset, buf.len() as u64)?;
         let start = offset / 512 * 512;
-        let end = (offset + buf.len() as u64).next_multiple_of(512).min(self.info().len);
+        let end = (offset + buf.len() as u64)
+            .next_multiple_of(512)
+            .min(self.info().len);
         let mut whole = vec![0; (end - start) as usize];
         if keep {
             self.inner.read_at(start, &mut whole)?;
@@ -205,12 +234,19 @@ impl BlockDevice for Buggy {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self.inner.read_at(offset, buf) {
-            Err(_) if self.bug == Bug::ReadsPastTheEnd && offset + buf.len() as u64 == self.info().len + 1 => {
+            Err(_)
+                if self.bug == Bug::ReadsPastTheEnd
+                    && offset + buf.len() as u64 == self.info().len + 1 =>
+            {
                 let fits = buf.len() - 1;
                 buf[fits] = 0;
                 self.inner.read_at(offset, &mut buf[..fits])
             }
-            Ok(()) if self.bug == Bug::LeavesTheBuffer && !buf.is_empty() && buf.iter().all(|byte| *byte == 0) => {
+            Ok(())
+                if self.bug == Bug::LeavesTheBuffer
+                    && !buf.is_empty()
+                    && buf.iter().all(|byte| *byte == 0) =>
+            {
                 buf.fill(0xee);
                 Ok(())
             }
@@ -224,7 +260,8 @@ impl BlockDevice for Buggy {
             Bug::PatchesWithoutLock => self.patch(offset, buf, true),
             Bug::WritesWhatFits => {
                 let fits = self.info().len.saturating_sub(offset).min(buf.len() as u64) as usize;
-                self.inner.write_at(offset.min(self.info().len), &buf[..fits])
+                self.inner
+                    .write_at(offset.min(self.info().len), &buf[..fits])
             }
             Bug::RefusesNothing if buf.is_empty() => self.inner.write_at(u64::MAX, &[0]),
             _ => self.inner.write_at(offset, buf),
@@ -233,7 +270,8 @@ impl BlockDevice for Buggy {
 
     fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
         self.info().check_range("buggy", &range)?;
-        let outwards = range.start / 512 * 512..range.end.next_multiple_of(512).min(self.info().len);
+        let outwards =
+            range.start / 512 * 512..range.end.next_multiple_of(512).min(self.info().len);
         if range.is_empty() {
             return Ok(());
         }
@@ -241,7 +279,11 @@ impl BlockDevice for Buggy {
             Bug::DiscardsTooMuch => self.inner.discard(outwards, leave),
             Bug::DiscardsTooLittle => {
                 let inwards = range.start.next_multiple_of(512)..range.end / 512 * 512;
-                if inwards.is_empty() { Ok(()) } else { self.inner.discard(inwards, leave) }
+                if inwards.is_empty() {
+                    Ok(())
+                } else {
+                    self.inner.discard(inwards, leave)
+                }
             }
             Bug::TellsZeros => {
                 self.cut.write().unwrap().push(1);
@@ -252,7 +294,9 @@ impl BlockDevice for Buggy {
                 self.inner.read_at(outwards.start, &mut around)?;
                 self.inner.discard(outwards.clone(), leave)?;
                 std::thread::yield_now();
-                around[(range.start - outwards.start) as usize..(range.end - outwards.start) as usize].fill(0);
+                around[(range.start - outwards.start) as usize
+                    ..(range.end - outwards.start) as usize]
+                    .fill(0);
                 self.inner.write_at(outwards.start, &around)
             }
             _ => self.inner.discard(range, leave),
@@ -295,7 +339,11 @@ impl BlockDevice for Buggy {
             return Ok(None);
         }
         std::os::unix::fs::FileExt::write_all_at(&*self.lent, &self.inner.to_vec(), 1).unwrap();
-        Ok(Some(Lent::new(self.lent.clone(), range.start, range.end - range.start)))
+        Ok(Some(Lent::new(
+            self.lent.clone(),
+            range.start,
+            range.end - range.start,
+        )))
     }
 }
 
@@ -303,12 +351,21 @@ impl BlockDevice for Buggy {
 fn verdict(bug: Bug) -> Option<String> {
     let suite = || conformance::device(|| Arc::new(Buggy::new(bug)));
     let panic = catch_unwind(AssertUnwindSafe(suite)).err()?;
-    Some(panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "threads panicked".to_owned()))
+    Some(
+        panic
+            .downcast_ref::<String>()
+            .cloned()
+            .unwrap_or_else(|| "threads panicked".to_owned()),
+    )
 }
 
 #[test]
 fn every_bug_is_seen() {
-    assert_eq!(verdict(Bug::None), None, "the device without a bug is innocent");
+    assert_eq!(
+        verdict(Bug::None),
+        None,
+        "the device without a bug is innocent"
+    );
     let bugs = [
         (Bug::WritesWholeSectors, "any offset"),
         (Bug::ReadsPastTheEnd, "one byte too many"),
@@ -326,7 +383,10 @@ fn every_bug_is_seen() {
     ];
     for (bug, expected) in bugs {
         let said = verdict(bug).unwrap_or_else(|| panic!("{bug:?} is not seen"));
-        assert!(said.contains(expected), "{bug:?} is seen for another reason: {said}");
+        assert!(
+            said.contains(expected),
+            "{bug:?} is seen for another reason: {said}"
+        );
     }
 }
 
@@ -335,6 +395,15 @@ fn a_read_only_device_that_writes_is_seen() {
     let device = Arc::new(Memory::zeros(100_000));
     let seen = catch_unwind(|| conformance::read_only(device));
     assert!(seen.is_err());
-    assert_eq!(Memory::read_only(vec![0; 4]).write_at(0, b"x").unwrap_err().kind(), Kind::ReadOnly);
-    assert_eq!(Memory::read_only(vec![0; 4]).info().access, Access::ReadOnly);
+    assert_eq!(
+        Memory::read_only(vec![0; 4])
+            .write_at(0, b"x")
+            .unwrap_err()
+            .kind(),
+        Kind::ReadOnly
+    );
+    assert_eq!(
+        Memory::read_only(vec![0; 4]).info().access,
+        Access::ReadOnly
+    );
 }

@@ -25,20 +25,54 @@ const MOST: u64 = 1 << 30;
 
 #[test]
 fn images_open_and_hold_what_is_known() {
-    let Some(images) = corpus::images("images_open_and_hold_what_is_known") else { return };
+    let Some(images) = corpus::images("images_open_and_hold_what_is_known") else {
+        return;
+    };
     let scratch = tempfile::tempdir().unwrap();
     let mut kinds = BTreeMap::<_, u32>::new();
-    for known in images.iter().filter(|image| KINDS.contains(&image.format()) && image.number("media_size").is_some()) {
-        let image = opened::open(known, scratch.path()).unwrap().unwrap_or_else(|error| panic!("{}: {error}", known.path()));
+    for known in images
+        .iter()
+        .filter(|image| KINDS.contains(&image.format()) && image.number("media_size").is_some())
+    {
+        let image = opened::open(known, scratch.path())
+            .unwrap()
+            .unwrap_or_else(|error| panic!("{}: {error}", known.path()));
         let udif = known.entry()["udif"]["format"].as_str();
         let code = |code: &&&str| known.format().contains(**code);
-        let expected = udif.unwrap_or_else(|| ["UDSB", "UDSP", "ASIF", "UDRW"].iter().find(code).expect("a code"));
+        let expected = udif.unwrap_or_else(|| {
+            ["UDSB", "UDSP", "ASIF", "UDRW"]
+                .iter()
+                .find(code)
+                .expect("a code")
+        });
         assert_eq!(image.format().code(), expected, "{}", known.path());
-        assert_eq!(image.encryption().is_some(), known.format().starts_with("encrypted"), "{}", known.path());
-        assert_eq!(Some(image.disk().info().len), known.number("media_size"), "{}", known.path());
-        assert!(!image.warnings().iter().any(|warning| warning.contains("its name")), "{:?}", image.warnings());
+        assert_eq!(
+            image.encryption().is_some(),
+            known.format().starts_with("encrypted"),
+            "{}",
+            known.path()
+        );
+        assert_eq!(
+            Some(image.disk().info().len),
+            known.number("media_size"),
+            "{}",
+            known.path()
+        );
+        assert!(
+            !image
+                .warnings()
+                .iter()
+                .any(|warning| warning.contains("its name")),
+            "{:?}",
+            image.warnings()
+        );
         if image.disk().info().len < MOST {
-            assert_eq!(Some(disk_sum(&image).as_str()), known.text("media_sha256"), "{}", known.path());
+            assert_eq!(
+                Some(disk_sum(&image).as_str()),
+                known.text("media_sha256"),
+                "{}",
+                known.path()
+            );
         }
         check_volumes(&image, known);
         *kinds.entry(known.format()).or_default() += 1;
@@ -49,14 +83,28 @@ fn images_open_and_hold_what_is_known() {
 
 #[test]
 fn stored_sums_are_verified_where_there_are_any() {
-    let Some(images) = corpus::images("stored_sums_are_verified_where_there_are_any") else { return };
+    let Some(images) = corpus::images("stored_sums_are_verified_where_there_are_any") else {
+        return;
+    };
     let scratch = tempfile::tempdir().unwrap();
-    for known in images.iter().filter(|image| KINDS.contains(&image.format()) && image.number("media_size").is_some()) {
+    for known in images
+        .iter()
+        .filter(|image| KINDS.contains(&image.format()) && image.number("media_size").is_some())
+    {
         let image = opened::open(known, scratch.path()).unwrap().unwrap();
         match verify(&image, &Silent) {
-            Ok(verdicts) => assert!(verdicts.iter().all(|verdict| verdict.agrees() != Some(false)), "{}", known.path()),
+            Ok(verdicts) => assert!(
+                verdicts
+                    .iter()
+                    .all(|verdict| verdict.agrees() != Some(false)),
+                "{}",
+                known.path()
+            ),
             Err(error) => {
-                assert!(error.kind() == Kind::Unsupported && !image.format().is_udif(), "{error}");
+                assert!(
+                    error.kind() == Kind::Unsupported && !image.format().is_udif(),
+                    "{error}"
+                );
                 assert!(error.message().contains("no checksums"), "{error}");
             }
         }
@@ -67,34 +115,66 @@ fn stored_sums_are_verified_where_there_are_any() {
 fn without_the_passphrase_an_image_tells_how_it_is_locked() {
     let name = "without_the_passphrase_an_image_tells_how_it_is_locked";
     let scratch = tempfile::tempdir().unwrap();
-    for (path, version) in [("encrypted/john-RO-openwall.dmg", 2), ("encrypted/john-v1-aes128.dmg", 1)] {
-        let Some(known) = corpus::image(name, path) else { return };
+    for (path, version) in [
+        ("encrypted/john-RO-openwall.dmg", 2),
+        ("encrypted/john-v1-aes128.dmg", 1),
+    ] {
+        let Some(known) = corpus::image(name, path) else {
+            return;
+        };
         let path = opened::place(&known, scratch.path()).unwrap();
         let (layers, error) = open::trace(&path, &OpenOptions::default());
         let error = error.unwrap();
         assert_eq!(error.kind(), Kind::WrongKey);
-        assert!(error.to_string().contains("a passphrase is needed"), "{error}");
-        let [Layer::File(_), Layer::Crypt(description)] = &layers[..] else { panic!("{layers:?}") };
+        assert!(
+            error.to_string().contains("a passphrase is needed"),
+            "{error}"
+        );
+        let [Layer::File(_), Layer::Crypt(description)] = &layers[..] else {
+            panic!("{layers:?}")
+        };
         assert_eq!(
             (description.version, &description.ways_in[..]),
-            (version, &[WayIn::Passphrase { iterations: 1000, wrap: KeyWrap::TripleDes }][..])
+            (
+                version,
+                &[WayIn::Passphrase {
+                    iterations: 1000,
+                    wrap: KeyWrap::TripleDes
+                }][..]
+            )
         );
         let wrong = Secret::new(b"not it".to_vec());
-        let error = open::open(&path, &OpenOptions { keys: Some(&wrong), ..OpenOptions::default() }).unwrap_err();
+        let error = open::open(
+            &path,
+            &OpenOptions {
+                keys: Some(&wrong),
+                ..OpenOptions::default()
+            },
+        )
+        .unwrap_err();
         assert_eq!(error.kind(), Kind::WrongKey);
-        assert!(error.to_string().contains("wrong") && error.file().is_some(), "{error}");
+        assert!(
+            error.to_string().contains("wrong") && error.file().is_some(),
+            "{error}"
+        );
     }
 }
 
 #[test]
 fn encrypted_images_are_changed_in_place() {
     let name = "encrypted_images_are_changed_in_place";
-    let Some(known) = corpus::image(name, "encrypted/john-v2-aes256.dmg") else { return };
+    let Some(known) = corpus::image(name, "encrypted/john-v2-aes256.dmg") else {
+        return;
+    };
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("copy.dmg");
     fs::write(&path, known.bytes().unwrap()).unwrap();
     let secret = Secret::new(b"vilefault".to_vec());
-    let options = OpenOptions { access: Access::ReadWrite, keys: Some(&secret), ..OpenOptions::default() };
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        keys: Some(&secret),
+        ..OpenOptions::default()
+    };
     let image = open::open(&path, &options).unwrap();
     image.disk().write_at(50_001, b"written here").unwrap();
     image.disk().flush().unwrap();
@@ -102,24 +182,57 @@ fn encrypted_images_are_changed_in_place() {
     let image = open::open(&path, &options).unwrap();
     assert_eq!(image.disk().read_vec(50_001, 12).unwrap(), b"written here");
     let cipher = fs::read(&path).unwrap();
-    assert!(!cipher.windows(12).any(|bytes| bytes == b"written here"), "nothing is stored in plain");
+    assert!(
+        !cipher.windows(12).any(|bytes| bytes == b"written here"),
+        "nothing is stored in plain"
+    );
 }
 
 /// Made by macOS in 2018: its cipher blocks are numbered from 0 in every band.
 #[test]
 fn an_encrypted_bundle_of_several_bands_is_in_order() {
     let name = "an_encrypted_bundle_of_several_bands_is_in_order";
-    let Some(known) = corpus::image(name, "encrypted/jief-Test1Enc.sparsebundle") else { return };
+    let Some(known) = corpus::image(name, "encrypted/jief-Test1Enc.sparsebundle") else {
+        return;
+    };
     let scratch = tempfile::tempdir().unwrap();
     let path = opened::place(&known, scratch.path()).unwrap();
-    let secret = Secret::new(known.entry()["encrypted"]["password"].as_str().unwrap().into());
-    let options = OpenOptions { keys: Some(&secret), ..OpenOptions::default() };
+    let secret = Secret::new(
+        known.entry()["encrypted"]["password"]
+            .as_str()
+            .unwrap()
+            .into(),
+    );
+    let options = OpenOptions {
+        keys: Some(&secret),
+        ..OpenOptions::default()
+    };
     let found = open::examine(&path, &options, &Silent).unwrap();
-    assert_eq!(found.problems.count(Severity::Damage) + found.problems.count(Severity::Warning), 0, "{:?}", found.problems);
-    let writing = OpenOptions { access: Access::ReadWrite, ..options };
+    assert_eq!(
+        found.problems.count(Severity::Damage) + found.problems.count(Severity::Warning),
+        0,
+        "{:?}",
+        found.problems
+    );
+    let writing = OpenOptions {
+        access: Access::ReadWrite,
+        ..options
+    };
     for how in [How::DryRun, How::Apply] {
-        let repaired = repair(&path, &writing, &Options { how, ..Options::default() }, &Silent).unwrap();
-        assert!(repaired.steps.is_empty() && repaired.refused.is_empty(), "{repaired:?}");
+        let repaired = repair(
+            &path,
+            &writing,
+            &Options {
+                how,
+                ..Options::default()
+            },
+            &Silent,
+        )
+        .unwrap();
+        assert!(
+            repaired.steps.is_empty() && repaired.refused.is_empty(),
+            "{repaired:?}"
+        );
     }
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let image = open::open(&path, &OpenOptions { access, ..options }).unwrap();
@@ -132,14 +245,35 @@ fn an_encrypted_bundle_of_several_bands_is_in_order() {
 /// Written by a current macOS: the keys are wrapped with AES-192.
 #[test]
 fn keys_that_aes_wraps_are_unwrapped() {
-    let Some(known) = corpus::image("keys_that_aes_wraps_are_unwrapped", "encrypted/fstool-encrcdsa-aes128-fat12.dmg") else {
+    let Some(known) = corpus::image(
+        "keys_that_aes_wraps_are_unwrapped",
+        "encrypted/fstool-encrcdsa-aes128-fat12.dmg",
+    ) else {
         return;
     };
     let scratch = tempfile::tempdir().unwrap();
     let path = opened::place(&known, scratch.path()).unwrap();
-    let secret = Secret::new(known.entry()["encrypted"]["password"].as_str().unwrap().into());
-    let image = open::open(&path, &OpenOptions { keys: Some(&secret), ..OpenOptions::default() }).unwrap();
-    assert_eq!(image.encryption().unwrap().ways_in, [WayIn::Passphrase { iterations: 625_000, wrap: KeyWrap::Aes192 }]);
+    let secret = Secret::new(
+        known.entry()["encrypted"]["password"]
+            .as_str()
+            .unwrap()
+            .into(),
+    );
+    let image = open::open(
+        &path,
+        &OpenOptions {
+            keys: Some(&secret),
+            ..OpenOptions::default()
+        },
+    )
+    .unwrap();
+    assert_eq!(
+        image.encryption().unwrap().ways_in,
+        [WayIn::Passphrase {
+            iterations: 625_000,
+            wrap: KeyWrap::Aes192
+        }]
+    );
     assert_eq!(Some(disk_sum(&image).as_str()), known.text("media_sha256"));
 }
 
@@ -147,12 +281,21 @@ fn keys_that_aes_wraps_are_unwrapped() {
 fn what_is_only_read_is_not_opened_for_writing() {
     let name = "what_is_only_read_is_not_opened_for_writing";
     let scratch = tempfile::tempdir().unwrap();
-    for (path, word) in [("udif/keramics-hfsplus-zlib.dmg", "UDZO"), ("encrypted/john-v1-aes128.dmg", "version 1")] {
-        let Some(known) = corpus::image(name, path) else { return };
+    for (path, word) in [
+        ("udif/keramics-hfsplus-zlib.dmg", "UDZO"),
+        ("encrypted/john-v1-aes128.dmg", "version 1"),
+    ] {
+        let Some(known) = corpus::image(name, path) else {
+            return;
+        };
         let path = scratch.path().join("copy.dmg");
         fs::write(&path, known.bytes().unwrap()).unwrap();
         let secret = Secret::new(b"vilefault".to_vec());
-        let options = OpenOptions { access: Access::ReadWrite, keys: Some(&secret), ..OpenOptions::default() };
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            keys: Some(&secret),
+            ..OpenOptions::default()
+        };
         let error = open::open(&path, &options).unwrap_err();
         assert_eq!(error.kind(), Kind::ReadOnly, "{error}");
         assert!(error.message().contains(word), "{error}");
@@ -162,20 +305,44 @@ fn what_is_only_read_is_not_opened_for_writing() {
 
 /// What is told of partitions and volumes is what the manifest says.
 fn check_volumes(image: &Image, known: &corpus::Image) {
-    let scheme = image.partitions().map_or("none".to_owned(), |map| map.scheme.to_string());
-    assert_eq!(scheme, known.text("partition_scheme").unwrap_or("none"), "{}", known.path());
+    let scheme = image
+        .partitions()
+        .map_or("none".to_owned(), |map| map.scheme.to_string());
+    assert_eq!(
+        scheme,
+        known.text("partition_scheme").unwrap_or("none"),
+        "{}",
+        known.path()
+    );
     // The manifest passes over NTFS.
-    let listed = image.volumes().iter().filter(|volume| volume.format != VolumeFormat::Ntfs);
-    let told: Vec<_> = listed.map(|volume| (volume.range.start, volume.format.name())).collect();
-    let expected: Vec<_> = known.file_systems().into_iter().map(|found| (found.offset, found.kind)).collect();
-    let expected: Vec<_> = expected.iter().map(|(at, kind)| (*at, as_told(kind))).collect();
+    let listed = image
+        .volumes()
+        .iter()
+        .filter(|volume| volume.format != VolumeFormat::Ntfs);
+    let told: Vec<_> = listed
+        .map(|volume| (volume.range.start, volume.format.name()))
+        .collect();
+    let expected: Vec<_> = known
+        .file_systems()
+        .into_iter()
+        .map(|found| (found.offset, found.kind))
+        .collect();
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(at, kind)| (*at, as_told(kind)))
+        .collect();
     assert_eq!(told, expected, "{}", known.path());
     for volume in image.volumes() {
         match volume.open() {
             Ok(fs) => assert_eq!(fs.volume().format, volume.format.name(), "{}", known.path()),
             // Nobody is asked for the key of an encrypted volume here.
-            Err(error) if error.kind() == Kind::WrongKey => assert_eq!(volume.format, VolumeFormat::Apfs, "{error}"),
-            Err(error) => assert!(error.kind() == Kind::Unsupported && !volume.format.is_supported(), "{error}"),
+            Err(error) if error.kind() == Kind::WrongKey => {
+                assert_eq!(volume.format, VolumeFormat::Apfs, "{error}")
+            }
+            Err(error) => assert!(
+                error.kind() == Kind::Unsupported && !volume.format.is_supported(),
+                "{error}"
+            ),
         }
     }
 }
@@ -191,31 +358,54 @@ fn as_told(kind: &str) -> &str {
 
 #[test]
 fn volumes_are_found_by_name_and_number() {
-    let Some(known) = corpus::image("volumes_are_found_by_name_and_number", "raw/dfvfs-apm.dmg.gz") else { return };
+    let Some(known) = corpus::image(
+        "volumes_are_found_by_name_and_number",
+        "raw/dfvfs-apm.dmg.gz",
+    ) else {
+        return;
+    };
     let scratch = tempfile::tempdir().unwrap();
     let image = opened::open(&known, scratch.path()).unwrap().unwrap();
     let name = image.file_system(None).unwrap().volume().name;
     assert!(!name.is_empty());
-    let number = |partition| VolumeSelector::Number { partition, volume: None };
+    let number = |partition| VolumeSelector::Number {
+        partition,
+        volume: None,
+    };
     for selector in [VolumeSelector::Name(name.clone()), number(2)] {
-        assert_eq!(image.file_system(Some(&selector)).unwrap().volume().name, name);
+        assert_eq!(
+            image.file_system(Some(&selector)).unwrap().volume().name,
+            name
+        );
     }
     for selector in [VolumeSelector::Name(name + "?"), number(1), number(3)] {
         let error = image.file_system(Some(&selector)).unwrap_err();
-        assert!(error.kind() == Kind::NotFound && error.message().contains("HFS+ on partition 2"), "{error}");
+        assert!(
+            error.kind() == Kind::NotFound && error.message().contains("HFS+ on partition 2"),
+            "{error}"
+        );
     }
 }
 
 #[test]
 fn damaged_images_give_one_clear_error_or_what_is_there() {
-    let Some(images) = corpus::images("damaged_images_give_one_clear_error_or_what_is_there") else { return };
+    let Some(images) = corpus::images("damaged_images_give_one_clear_error_or_what_is_there")
+    else {
+        return;
+    };
     let scratch = tempfile::tempdir().unwrap();
-    for known in images.iter().filter(|image| image.path().starts_with("corrupt/")) {
+    for known in images
+        .iter()
+        .filter(|image| image.path().starts_with("corrupt/"))
+    {
         let outcome = opened::open(known, scratch.path()).unwrap();
         match known.path() {
             "corrupt/threez-empty.sparsebundle" => {
                 let disk = outcome.unwrap().disk().clone();
-                assert_eq!(disk.read_vec(0, 12).unwrap(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0, 0]);
+                assert_eq!(
+                    disk.read_vec(0, 12).unwrap(),
+                    [1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0, 0]
+                );
                 assert_eq!(disk.info().len, 134_217_728);
             }
             // Its first band alone; whatever else the disk had reads as zeros.
@@ -225,10 +415,15 @@ fn damaged_images_give_one_clear_error_or_what_is_there() {
                 assert_eq!(image.partitions().unwrap().scheme.to_string(), "GPT");
                 assert_eq!(image.disk().read_vec(50_000_000, 100).unwrap(), [0; 100]);
             }
-            "corrupt/dissect-apfs-corrupt.bin.gz" => assert_eq!(outcome.unwrap().volumes()[0].format.name(), "APFS"),
+            "corrupt/dissect-apfs-corrupt.bin.gz" => {
+                assert_eq!(outcome.unwrap().volumes()[0].format.name(), "APFS")
+            }
             path => {
                 let error = outcome.err().unwrap_or_else(|| panic!("{path} opened"));
-                assert!(matches!(error.kind(), Kind::Unsupported | Kind::Corrupt), "{error}");
+                assert!(
+                    matches!(error.kind(), Kind::Unsupported | Kind::Corrupt),
+                    "{error}"
+                );
                 assert!(error.file().is_some(), "{error}");
             }
         }

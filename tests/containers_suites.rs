@@ -32,7 +32,11 @@ fn plist(len: u64, band_size: u64, version: u32) -> String {
 
 fn describe(store: &dyn Store, len: u64, band_size: u64, version: u32) -> Result<()> {
     for name in ["Info.bckup", "Info.plist"] {
-        store.put(name, plist(len, band_size, version).as_bytes(), Put::Replace)?;
+        store.put(
+            name,
+            plist(len, band_size, version).as_bytes(),
+            Put::Replace,
+        )?;
     }
     store.sync()
 }
@@ -49,7 +53,10 @@ struct Folders {
 
 impl Folders {
     fn new() -> Self {
-        Self { scratch: tempfile::tempdir().unwrap(), last: AtomicU64::new(0) }
+        Self {
+            scratch: tempfile::tempdir().unwrap(),
+            last: AtomicU64::new(0),
+        }
     }
 
     fn next(&self) -> Arc<dyn Store> {
@@ -58,19 +65,31 @@ impl Folders {
     }
 
     fn again(&self) -> Arc<dyn Store> {
-        Arc::new(Local::new(self.scratch.path().join(self.last.load(Ordering::Relaxed).to_string())))
+        Arc::new(Local::new(
+            self.scratch
+                .path()
+                .join(self.last.load(Ordering::Relaxed).to_string()),
+        ))
     }
 }
 
 #[test]
 fn raw_images_conform() {
     let folders = Folders::new();
-    let make = || -> Arc<dyn BlockDevice> { Arc::new(Raw::create(&*folders.next(), "disk", 4 * MIB).unwrap()) };
-    let again = || -> Arc<dyn BlockDevice> { Arc::new(Raw::new(folders.again().open("disk", Open::Write).unwrap().unwrap())) };
+    let make = || -> Arc<dyn BlockDevice> {
+        Arc::new(Raw::create(&*folders.next(), "disk", 4 * MIB).unwrap())
+    };
+    let again = || -> Arc<dyn BlockDevice> {
+        Arc::new(Raw::new(
+            folders.again().open("disk", Open::Write).unwrap().unwrap(),
+        ))
+    };
     Devices::new(make).reopen(again).unit(MIB).check();
     let path = folders.scratch.path().join("read-only");
     std::fs::write(&path, Random::new(1).bytes(1 << 20)).unwrap();
-    conformance::read_only(Arc::new(Raw::new(Arc::new(LocalFile::open(&path, Open::Read).unwrap().unwrap()))));
+    conformance::read_only(Arc::new(Raw::new(Arc::new(
+        LocalFile::open(&path, Open::Read).unwrap().unwrap(),
+    ))));
 }
 
 #[test]
@@ -82,13 +101,21 @@ fn bundles_conform() {
             describe(&*store, len, MIB, version).unwrap();
             open(store).unwrap()
         };
-        Devices::new(make).reopen(|| open(folders.again()).unwrap()).unit(MIB).check();
+        Devices::new(make)
+            .reopen(|| open(folders.again()).unwrap())
+            .unit(MIB)
+            .check();
     }
 }
 
 #[test]
 fn bundles_conform_with_any_bands() {
-    for (len, band_size) in [(3 * MIB, 64 << 20), (512 << 10, 64 << 10), (256 << 10, 1536), (128 << 10, 512)] {
+    for (len, band_size) in [
+        (3 * MIB, 64 << 20),
+        (512 << 10, 64 << 10),
+        (256 << 10, 1536),
+        (128 << 10, 512),
+    ] {
         let last = std::cell::RefCell::new(MemoryStore::default());
         let make = || {
             let store = MemoryStore::default();
@@ -96,18 +123,28 @@ fn bundles_conform_with_any_bands() {
             describe(&store, len, band_size, 1).unwrap();
             open(Arc::new(store)).unwrap()
         };
-        Devices::new(make).reopen(|| open(Arc::new(last.borrow().clone())).unwrap()).unit(band_size).check();
+        Devices::new(make)
+            .reopen(|| open(Arc::new(last.borrow().clone())).unwrap())
+            .unit(band_size)
+            .check();
     }
 }
 
 #[test]
 fn a_bundle_read_only_conforms() {
     let store = MemoryStore::default();
-    let options = CreateOptions { len: 5 * MIB, band_size: Some(MIB) };
+    let options = CreateOptions {
+        len: 5 * MIB,
+        band_size: Some(MIB),
+    };
     let bundle = Bundle::create(Arc::new(store.clone()), &options).unwrap();
-    bundle.write_at(MIB - 100, &Random::new(2).bytes(2 << 20)).unwrap();
+    bundle
+        .write_at(MIB - 100, &Random::new(2).bytes(2 << 20))
+        .unwrap();
     drop(bundle);
-    conformance::read_only(Arc::new(Bundle::open(Arc::new(store), Access::ReadOnly).unwrap()));
+    conformance::read_only(Arc::new(
+        Bundle::open(Arc::new(store), Access::ReadOnly).unwrap(),
+    ));
 }
 
 #[test]
@@ -189,7 +226,11 @@ fn raw_images_survive_power_cuts() {
         Ok(Arc::new(raw))
     };
     let again = |store: &PowerCut| -> Result<Arc<dyn BlockDevice>> {
-        Ok(Arc::new(Raw::new(store.open("disk", Open::Write)?.ok_or_else(|| bandsaw::Error::not_found("test", "disk"))?)))
+        Ok(Arc::new(Raw::new(
+            store
+                .open("disk", Open::Write)?
+                .ok_or_else(|| bandsaw::Error::not_found("test", "disk"))?,
+        )))
     };
     let survival = Survival::new(make, again).steps(30).crashes(2);
     let crashes: usize = (0..6).map(|seed| survival.check(seed)).sum();
@@ -206,7 +247,9 @@ fn survive(len: u64, band_size: u64, version: u32, resize_by: u64, seeds: std::o
             band.set_len(band_size.min(len), Leave::Zeros)?;
             band.write_at(0, &Random::new(9).bytes(band_size.min(len) as usize))?;
             band.flush()?;
-            let map: Vec<u8> = (0..band_size.div_ceil(8 * 4096)).map(|number| if number % 2 == 0 { 0 } else { 0xff }).collect();
+            let map: Vec<u8> = (0..band_size.div_ceil(8 * 4096))
+                .map(|number| if number % 2 == 0 { 0 } else { 0xff })
+                .collect();
             store.put("mapped/0", &map, Put::Replace)?;
             store.put("mapped/1", &map, Put::Replace)?;
             store.sync()?;
@@ -217,7 +260,10 @@ fn survive(len: u64, band_size: u64, version: u32, resize_by: u64, seeds: std::o
         Ok(bundle)
     };
     let again = |store: &PowerCut| open(Arc::new(store.clone()));
-    let survival = Survival::new(make, again).steps(30).crashes(2).resize_by(resize_by);
+    let survival = Survival::new(make, again)
+        .steps(30)
+        .crashes(2)
+        .resize_by(resize_by);
     let crashes: usize = seeds.map(|seed| survival.check(seed)).sum();
     assert!(crashes > 100, "{crashes}");
 }
@@ -243,14 +289,20 @@ fn bundles_of_version_2_survive_power_cuts() {
 #[test]
 fn a_new_bundle_is_whole_or_none() {
     let cut = PowerCut::default();
-    let options = CreateOptions { len: 3 * MIB, band_size: None };
+    let options = CreateOptions {
+        len: 3 * MIB,
+        band_size: None,
+    };
     drop(Bundle::create(Arc::new(cut.clone()), &options).unwrap());
     for crash in cut.crashes(1, 8) {
         match Bundle::open(Arc::new(crash.store.clone()), Access::ReadWrite) {
             Ok(bundle) => assert_eq!(bundle.read_vec(0, 3 << 20).unwrap(), vec![0; 3 << 20]),
             Err(error) => {
                 assert_eq!(error.kind(), Kind::NotFound, "{error}");
-                assert!(crash.position < cut.crashes(1, 0).map(|last| last.position).max().unwrap(), "durable at the end");
+                assert!(
+                    crash.position < cut.crashes(1, 0).map(|last| last.position).max().unwrap(),
+                    "durable at the end"
+                );
             }
         }
     }
@@ -278,8 +330,16 @@ fn work(device: &dyn BlockDevice, seed: u64, held: &mut Vec<u8>) -> Result<()> {
 #[test]
 fn a_call_that_fails_spoils_nothing() {
     for version in [1, 2] {
-        for call in [Call::Open, Call::SetLen, Call::Write, Call::Discard, Call::Remove] {
-            at_every(call, Fault::NoSpace, |faults, n| fail_once(faults, version, &format!("version {version}, {call:?} {n}")));
+        for call in [
+            Call::Open,
+            Call::SetLen,
+            Call::Write,
+            Call::Discard,
+            Call::Remove,
+        ] {
+            at_every(call, Fault::NoSpace, |faults, n| {
+                fail_once(faults, version, &format!("version {version}, {call:?} {n}"))
+            });
         }
     }
 }
@@ -290,25 +350,49 @@ fn fail_once(faults: &Arc<Faults>, version: u32, place: &str) {
     describe(&store, 60_416, 8192, version).unwrap();
     if version == 2 {
         for band in 0..8 {
-            store.put(&format!("bands/{band}"), &[band; 5000], Put::Replace).unwrap();
-            store.put(&format!("mapped/{band}"), &[band % 2], Put::Replace).unwrap();
+            store
+                .put(&format!("bands/{band}"), &[band; 5000], Put::Replace)
+                .unwrap();
+            store
+                .put(&format!("mapped/{band}"), &[band % 2], Put::Replace)
+                .unwrap();
         }
     }
-    let mut held = open(Arc::new(store.clone())).unwrap().read_vec(0, 60_416).unwrap();
-    let device = Bundle::open(Arc::new(FaultyStore::new(Arc::new(store.clone()), faults)), Access::ReadWrite);
+    let mut held = open(Arc::new(store.clone()))
+        .unwrap()
+        .read_vec(0, 60_416)
+        .unwrap();
+    let device = Bundle::open(
+        Arc::new(FaultyStore::new(Arc::new(store.clone()), faults)),
+        Access::ReadWrite,
+    );
     let Ok(device) = device else { return };
     let done = work(&device, 5, &mut held);
     assert!(done.is_ok() || faults.happened() > 0, "{place}: {done:?}");
     faults.mend();
     let now = device.read_vec(0, held.len()).unwrap();
-    let differ = held.iter().zip(&now).filter(|(before, now)| before != now).count();
-    assert!(differ <= 8192, "{place}: {differ} bytes differ after {done:?}");
-    device.write_at(100, b"on").unwrap_or_else(|error| panic!("{place}: {error}"));
-    device.flush().unwrap_or_else(|error| panic!("{place}: {error}"));
+    let differ = held
+        .iter()
+        .zip(&now)
+        .filter(|(before, now)| before != now)
+        .count();
+    assert!(
+        differ <= 8192,
+        "{place}: {differ} bytes differ after {done:?}"
+    );
+    device
+        .write_at(100, b"on")
+        .unwrap_or_else(|error| panic!("{place}: {error}"));
+    device
+        .flush()
+        .unwrap_or_else(|error| panic!("{place}: {error}"));
     drop(device);
     let again = open(Arc::new(store)).unwrap();
     assert_eq!(again.read_vec(100, 2).unwrap(), b"on", "{place}");
-    assert!(again.read_vec(200, held.len() - 200).unwrap()[..] == now[200..], "{place}: {done:?}");
+    assert!(
+        again.read_vec(200, held.len() - 200).unwrap()[..] == now[200..],
+        "{place}: {done:?}"
+    );
 }
 
 #[test]
@@ -317,7 +401,11 @@ fn after_a_lost_flush_only_reads_go_on() {
         let faults = Faults::new();
         let store = MemoryStore::default();
         describe(&store, 60_416, 8192, 1).unwrap();
-        let device = Bundle::open(Arc::new(FaultyStore::new(Arc::new(store), &faults)), Access::ReadWrite).unwrap();
+        let device = Bundle::open(
+            Arc::new(FaultyStore::new(Arc::new(store), &faults)),
+            Access::ReadWrite,
+        )
+        .unwrap();
         device.write_at(0, &[1; 20_000]).unwrap();
         faults.fail(call, 1, Fault::Io);
         assert_eq!(device.flush().unwrap_err().kind(), Kind::Io);
@@ -328,33 +416,64 @@ fn after_a_lost_flush_only_reads_go_on() {
             device.flush(),
             device.set_len(60_416 - 512, Leave::Zeros),
         ] {
-            assert!(refused.unwrap_err().message().contains("open it anew"), "{call:?}");
+            assert!(
+                refused.unwrap_err().message().contains("open it anew"),
+                "{call:?}"
+            );
         }
     }
 }
 
 #[test]
 fn a_resize_that_fails_leaves_the_old_disk_or_the_new() {
-    for call in [Call::Put, Call::Sync, Call::Remove, Call::SetLen, Call::List, Call::Flush] {
+    for call in [
+        Call::Put,
+        Call::Sync,
+        Call::Remove,
+        Call::SetLen,
+        Call::List,
+        Call::Flush,
+    ] {
         for len in [120_832, 20_480] {
             at_every(call, Fault::Io, |faults, n| {
                 let store = MemoryStore::default();
                 describe(&store, 60_416, 8192, 1).unwrap();
-                let device = Bundle::open(Arc::new(FaultyStore::new(Arc::new(store.clone()), faults)), Access::ReadWrite);
+                let device = Bundle::open(
+                    Arc::new(FaultyStore::new(Arc::new(store.clone()), faults)),
+                    Access::ReadWrite,
+                );
                 let Ok(device) = device else { return };
-                if device.write_at(0, &[7; 60_416]).and_then(|()| device.flush()).is_err() {
+                if device
+                    .write_at(0, &[7; 60_416])
+                    .and_then(|()| device.flush())
+                    .is_err()
+                {
                     return;
                 }
                 let done = device.set_len(len, Leave::Zeros);
                 drop(device);
                 let again = open(Arc::new(store)).unwrap();
                 let now = again.info().len;
-                assert!(now == len || (done.is_err() && now == 60_416), "{call:?} {n}: {now} after {done:?}");
+                assert!(
+                    now == len || (done.is_err() && now == 60_416),
+                    "{call:?} {n}: {now} after {done:?}"
+                );
                 let kept = now.min(60_416) as usize;
-                assert_eq!(again.read_vec(0, kept).unwrap(), vec![7; kept], "{call:?} {n}");
+                assert_eq!(
+                    again.read_vec(0, kept).unwrap(),
+                    vec![7; kept],
+                    "{call:?} {n}"
+                );
                 // What a failure left past the end is not shown by growth.
                 again.set_len(200_704, Leave::Zeros).unwrap();
-                assert!(again.read_vec(now, 200_704 - now as usize).unwrap().iter().all(|byte| *byte == 0), "{call:?} {n}");
+                assert!(
+                    again
+                        .read_vec(now, 200_704 - now as usize)
+                        .unwrap()
+                        .iter()
+                        .all(|byte| *byte == 0),
+                    "{call:?} {n}"
+                );
             });
         }
     }

@@ -21,19 +21,38 @@ const MOST: u64 = 128 << 10;
 /// The most memory that this process has had, in KiB; `None` where the system does not tell.
 fn peak() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
+    status.lines().find_map(|line| {
+        line.strip_prefix("VmHWM:")?
+            .trim()
+            .strip_suffix(" kB")?
+            .trim()
+            .parse()
+            .ok()
+    })
 }
 
 #[test]
 fn every_kind_to_every_kind() {
     let folder = tempfile::tempdir().unwrap();
     let mut path = folder.path().join("first");
-    let first = open::create(&path, &CreateOptions { len: LEN, ..CreateOptions::default() }).unwrap();
+    let first = open::create(
+        &path,
+        &CreateOptions {
+            len: LEN,
+            ..CreateOptions::default()
+        },
+    )
+    .unwrap();
     let mut random = Random::new(128);
     for n in 0..STORED {
         // Words that come again, which every codec packs quickly.
-        let bytes: Vec<u8> = (0..MIB / 4096).flat_map(|_| random.bytes(256).repeat(16)).collect();
-        first.disk().write_at(n * (LEN / STORED) / 512 * 512, &bytes).unwrap();
+        let bytes: Vec<u8> = (0..MIB / 4096)
+            .flat_map(|_| random.bytes(256).repeat(16))
+            .collect();
+        first
+            .disk()
+            .write_at(n * (LEN / STORED) / 512 * 512, &bytes)
+            .unwrap();
     }
     first.disk().flush().unwrap();
     let sum = checksum(&**first.disk(), Algorithm::Crc32, &Silent).unwrap();
@@ -52,9 +71,27 @@ fn every_kind_to_every_kind() {
         Format::Udrw,
     ];
     for format in kinds {
-        let from = open::open(&path, &OpenOptions { image_format: Some(before), ..OpenOptions::default() }).unwrap();
+        let from = open::open(
+            &path,
+            &OpenOptions {
+                image_format: Some(before),
+                ..OpenOptions::default()
+            },
+        )
+        .unwrap();
         path = folder.path().join(format.code());
-        drop(convert(&from, &path, &ConvertOptions { format, ..ConvertOptions::default() }, &Silent).unwrap());
+        drop(
+            convert(
+                &from,
+                &path,
+                &ConvertOptions {
+                    format,
+                    ..ConvertOptions::default()
+                },
+                &Silent,
+            )
+            .unwrap(),
+        );
         let plain = fs::File::create(folder.path().join("plain")).unwrap();
         stream(&from, &ConvertOptions::default(), plain, &Silent).unwrap();
         if let Some(peak) = peak() {
@@ -62,7 +99,20 @@ fn every_kind_to_every_kind() {
         }
         before = format;
     }
-    let last = open::open(&path, &OpenOptions { image_format: Some(before), ..OpenOptions::default() }).unwrap();
-    assert_eq!(checksum(&**last.disk(), Algorithm::Crc32, &Silent).unwrap(), sum);
-    assert!(cfg!(not(target_os = "linux")) || peak().is_some_and(|peak| peak > 1024), "it was measured");
+    let last = open::open(
+        &path,
+        &OpenOptions {
+            image_format: Some(before),
+            ..OpenOptions::default()
+        },
+    )
+    .unwrap();
+    assert_eq!(
+        checksum(&**last.disk(), Algorithm::Crc32, &Silent).unwrap(),
+        sum
+    );
+    assert!(
+        cfg!(not(target_os = "linux")) || peak().is_some_and(|peak| peak > 1024),
+        "it was measured"
+    );
 }

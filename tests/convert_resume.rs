@@ -21,9 +21,23 @@ fn source(path: &Path) -> Image {
 }
 
 fn source_of(path: &Path, len: u64) -> Image {
-    let image = open::create(path, &CreateOptions { format: Format::Udsb, len, ..CreateOptions::default() }).unwrap();
-    for at in [0, 100, 256, 300, 600, 800, 1024].into_iter().filter(|at| (at + 1) * MIB < len) {
-        image.disk().write_at(at * MIB + 77, &vec![at as u8 + 1; MIB as usize]).unwrap();
+    let image = open::create(
+        path,
+        &CreateOptions {
+            format: Format::Udsb,
+            len,
+            ..CreateOptions::default()
+        },
+    )
+    .unwrap();
+    for at in [0, 100, 256, 300, 600, 800, 1024]
+        .into_iter()
+        .filter(|at| (at + 1) * MIB < len)
+    {
+        image
+            .disk()
+            .write_at(at * MIB + 77, &vec![at as u8 + 1; MIB as usize])
+            .unwrap();
     }
     image.disk().flush().unwrap();
     drop(image);
@@ -40,24 +54,49 @@ fn what_is_broken_off_is_gone_on_with() {
         let folder = tempfile::tempdir().unwrap();
         let from = source(&folder.path().join("from.sparsebundle"));
         let target = folder.path().join("to");
-        let options = ConvertOptions { format, ..ConvertOptions::default() };
+        let options = ConvertOptions {
+            format,
+            ..ConvertOptions::default()
+        };
         for stop_after in [10, 400, 700] {
-            let stop = StopAfter { left: (stop_after * MIB).into() };
-            assert_eq!(resume(&from, &target, &options, &stop).unwrap_err().kind(), Kind::Cancelled);
-            assert_eq!(names(folder.path()), [".to.partial", ".to.partial-note", "from.sparsebundle"], "{format}");
+            let stop = StopAfter {
+                left: (stop_after * MIB).into(),
+            };
+            assert_eq!(
+                resume(&from, &target, &options, &stop).unwrap_err().kind(),
+                Kind::Cancelled
+            );
+            assert_eq!(
+                names(folder.path()),
+                [".to.partial", ".to.partial-note", "from.sparsebundle"],
+                "{format}"
+            );
         }
         let done = resume(&from, &target, &options, &Silent).unwrap();
-        assert!(done.copied.written < 4 * MIB, "{format}: two steps were done already: {:?}", done.copied);
+        assert!(
+            done.copied.written < 4 * MIB,
+            "{format}: two steps were done already: {:?}",
+            done.copied
+        );
         assert_eq!(sum(&done.image), sum(&from), "{format}");
         assert_eq!(names(folder.path()), ["from.sparsebundle", "to"]);
         drop(done);
         assert_eq!(sum(&open_as(&target, format)), sum(&from), "{format}");
         let again = resume(&from, &target, &options, &Silent).unwrap();
-        assert!(again.was_complete && again.copied == Default::default(), "{format}: it is there");
+        assert!(
+            again.was_complete && again.copied == Default::default(),
+            "{format}: it is there"
+        );
         again.image.disk().write_at(MIB, b"changed").unwrap();
         again.image.disk().flush().unwrap();
         drop(again);
-        assert_eq!(resume(&from, &target, &options, &Silent).unwrap_err().kind(), Kind::Conflict, "something else is there");
+        assert_eq!(
+            resume(&from, &target, &options, &Silent)
+                .unwrap_err()
+                .kind(),
+            Kind::Conflict,
+            "something else is there"
+        );
     }
 }
 
@@ -67,19 +106,43 @@ fn only_the_same_is_gone_on_with() {
     let path = folder.path().join("from.sparsebundle");
     let from = source(&path);
     let target = folder.path().join("to");
-    let options = ConvertOptions { format: Format::Udsb, ..ConvertOptions::default() };
-    let stop = || StopAfter { left: (600 * MIB).into() };
-    assert_eq!(resume(&from, &target, &options, &stop()).unwrap_err().kind(), Kind::Cancelled);
-    let other = ConvertOptions { band_size: Some(MIB), ..options.clone() };
+    let options = ConvertOptions {
+        format: Format::Udsb,
+        ..ConvertOptions::default()
+    };
+    let stop = || StopAfter {
+        left: (600 * MIB).into(),
+    };
+    assert_eq!(
+        resume(&from, &target, &options, &stop())
+            .unwrap_err()
+            .kind(),
+        Kind::Cancelled
+    );
+    let other = ConvertOptions {
+        band_size: Some(MIB),
+        ..options.clone()
+    };
     let error = resume(&from, &target, &other, &Silent).unwrap_err();
-    assert!(error.kind() == Kind::Conflict && error.message().contains(".to.partial"), "{error}");
+    assert!(
+        error.kind() == Kind::Conflict && error.message().contains(".to.partial"),
+        "{error}"
+    );
     drop(from);
     // Another band, another time: the source is not the one it was.
     fs::write(path.join("bands/1"), b"changed").unwrap();
     let from = open_as(&path, Format::Udsb);
-    assert_eq!(resume(&from, &target, &options, &Silent).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(
+        resume(&from, &target, &options, &Silent)
+            .unwrap_err()
+            .kind(),
+        Kind::Conflict
+    );
     fs::remove_dir_all(folder.path().join(".to.partial")).unwrap();
-    assert_eq!(sum(&resume(&from, &target, &options, &Silent).unwrap().image), sum(&from));
+    assert_eq!(
+        sum(&resume(&from, &target, &options, &Silent).unwrap().image),
+        sum(&from)
+    );
 }
 
 /// Each call brings the passphrase: what is kept is opened with it.
@@ -96,30 +159,63 @@ fn encrypted_images_are_gone_on_with() {
         // One step and a bit: in a raw image all of it is cipher text.
         let from = source_of(&folder.path().join("from.sparsebundle"), 310 * MIB + 512);
         let target = folder.path().join("to");
-        let options = ConvertOptions { format, encryption: Some(encryption("key")), ..ConvertOptions::default() };
+        let options = ConvertOptions {
+            format,
+            encryption: Some(encryption("key")),
+            ..ConvertOptions::default()
+        };
         for stop_after in [10, 290] {
-            let stop = StopAfter { left: (stop_after * MIB).into() };
-            assert_eq!(resume(&from, &target, &options, &stop).unwrap_err().kind(), Kind::Cancelled);
+            let stop = StopAfter {
+                left: (stop_after * MIB).into(),
+            };
+            assert_eq!(
+                resume(&from, &target, &options, &stop).unwrap_err().kind(),
+                Kind::Cancelled
+            );
         }
         let kept = folder.path().join(".to.partial");
         let note = fs::read(folder.path().join(".to.partial-note")).unwrap();
-        let other = |encryption| ConvertOptions { encryption, ..options.clone() };
+        let other = |encryption| ConvertOptions {
+            encryption,
+            ..options.clone()
+        };
         for (wrong, kind) in [
             (other(Some(encryption("Key"))), Kind::WrongKey),
-            (other(Some(Encryption { key_bits: 128, ..encryption("key") })), Kind::Conflict),
+            (
+                other(Some(Encryption {
+                    key_bits: 128,
+                    ..encryption("key")
+                })),
+                Kind::Conflict,
+            ),
             (other(None), Kind::Conflict),
         ] {
             let error = resume(&from, &target, &wrong, &Silent).unwrap_err();
-            assert!(error.kind() == kind && error.to_string().contains("to"), "{format}: {error}");
-            assert!(kept.exists() && fs::read(folder.path().join(".to.partial-note")).unwrap() == note, "{format}");
+            assert!(
+                error.kind() == kind && error.to_string().contains("to"),
+                "{format}: {error}"
+            );
+            assert!(
+                kept.exists() && fs::read(folder.path().join(".to.partial-note")).unwrap() == note,
+                "{format}"
+            );
         }
         let done = resume(&from, &target, &options, &Silent).unwrap();
         assert_eq!(names(folder.path()), ["from.sparsebundle", "to"]);
-        let told = done.image.warnings().iter().filter(|warning| warning.contains("no image made by macOS")).count();
+        let told = done
+            .image
+            .warnings()
+            .iter()
+            .filter(|warning| warning.contains("no image made by macOS"))
+            .count();
         assert_eq!(told, usize::from(format == Format::Asif), "{format}");
         drop(done);
         let key = Secret::new(b"key".to_vec());
-        let opening = OpenOptions { image_format: Some(format), keys: Some(&key as &dyn Keys), ..OpenOptions::default() };
+        let opening = OpenOptions {
+            image_format: Some(format),
+            keys: Some(&key as &dyn Keys),
+            ..OpenOptions::default()
+        };
         let image = open::open(&target, &opening).unwrap();
         assert!(image.encryption().is_some());
         assert_eq!(sum(&image), sum(&from), "{format}");
@@ -132,21 +228,44 @@ fn what_does_not_count_is_cleared() {
     let folder = tempfile::tempdir().unwrap();
     let from = source(&folder.path().join("from.sparsebundle"));
     for (format, target) in [(Format::Udrw, "raw"), (Format::Udsb, "bundle")] {
-        let [target, partial] = [target.to_owned(), format!(".{target}.partial")].map(|name| folder.path().join(name));
-        let options = ConvertOptions { format, ..ConvertOptions::default() };
-        let stop = StopAfter { left: (600 * MIB).into() };
+        let [target, partial] =
+            [target.to_owned(), format!(".{target}.partial")].map(|name| folder.path().join(name));
+        let options = ConvertOptions {
+            format,
+            ..ConvertOptions::default()
+        };
+        let stop = StopAfter {
+            left: (600 * MIB).into(),
+        };
         resume(&from, &target, &options, &stop).unwrap_err();
-        let as_told =
-            OpenOptions { access: bandsaw::device::Access::ReadWrite, image_format: Some(format), ..OpenOptions::default() };
+        let as_told = OpenOptions {
+            access: bandsaw::device::Access::ReadWrite,
+            image_format: Some(format),
+            ..OpenOptions::default()
+        };
         let image = open::open(&partial, &as_told).unwrap();
         image.disk().write_at(900 * MIB, &[9; 100_000]).unwrap();
         image.disk().flush().unwrap();
         drop(image);
-        assert_eq!(sum(&resume(&from, &target, &options, &Silent).unwrap().image), sum(&from), "{format}");
+        assert_eq!(
+            sum(&resume(&from, &target, &options, &Silent).unwrap().image),
+            sum(&from),
+            "{format}"
+        );
     }
     let half = folder.path().join(".half.partial");
     fs::create_dir_all(half.join("bands")).unwrap();
     fs::write(half.join("bands/0"), b"rubbish").unwrap();
-    let options = ConvertOptions { format: Format::Udsb, ..ConvertOptions::default() };
-    assert_eq!(sum(&resume(&from, &folder.path().join("half"), &options, &Silent).unwrap().image), sum(&from));
+    let options = ConvertOptions {
+        format: Format::Udsb,
+        ..ConvertOptions::default()
+    };
+    assert_eq!(
+        sum(
+            &resume(&from, &folder.path().join("half"), &options, &Silent)
+                .unwrap()
+                .image
+        ),
+        sum(&from)
+    );
 }

@@ -19,8 +19,18 @@ fn scratch() -> tempfile::TempDir {
 }
 
 fn options(format: Format, layout: Layout, source: Source) -> CreateOptions {
-    let volume = NewVolume { layout, name: "Docs".into(), format: NewFormat::HfsPlus, block_size: None, source };
-    CreateOptions { format, volume: Some(volume), ..CreateOptions::default() }
+    let volume = NewVolume {
+        layout,
+        name: "Docs".into(),
+        format: NewFormat::HfsPlus,
+        block_size: None,
+        source,
+    };
+    CreateOptions {
+        format,
+        volume: Some(volume),
+        ..CreateOptions::default()
+    }
 }
 
 fn make(path: &Path, options: CreateOptions) -> Result<Created, Error> {
@@ -46,9 +56,16 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut ahead = vec![folder.to_owned()];
     while let Some(path) = ahead.pop() {
         if path.is_dir() {
-            ahead.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            ahead.extend(
+                fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
         } else {
-            all.insert(path.strip_prefix(folder).unwrap().to_owned(), fs::read(&path).unwrap());
+            all.insert(
+                path.strip_prefix(folder).unwrap().to_owned(),
+                fs::read(&path).unwrap(),
+            );
         }
     }
     all
@@ -59,24 +76,47 @@ fn a_folder_becomes_an_image_of_any_format_and_layout() {
     let scratch = scratch();
     let source = scratch.path().join("source");
     let expected = fill(&source);
-    for (name, format) in [("image.dmg", Format::Udrw), ("image.sparsebundle", Format::Udsb)] {
+    for (name, format) in [
+        ("image.dmg", Format::Udrw),
+        ("image.sparsebundle", Format::Udsb),
+    ] {
         for layout in Layout::ALL {
             let path = scratch.path().join(format!("{layout} {name}"));
-            drop(make(&path, options(format, layout, Source::Folder(source.clone()))).unwrap());
+            drop(
+                make(
+                    &path,
+                    options(format, layout, Source::Folder(source.clone())),
+                )
+                .unwrap(),
+            );
             let image = open::open(&path, &OpenOptions::default()).unwrap();
             assert_eq!(image.format(), format);
             let scheme = image.partitions().map(|map| map.scheme);
             assert_eq!(scheme, layout.scheme());
             let volume = image.file_system(None).unwrap();
-            assert_eq!((volume.volume().name.as_str(), volume.volume().clean), ("Docs", true));
+            assert_eq!(
+                (volume.volume().name.as_str(), volume.volume().clean),
+                ("Docs", true)
+            );
             let target = scratch.path().join("target");
-            let report = to_folder(&*volume, "/", &target, &export::FolderOptions::default(), &Silent).unwrap();
+            let report = to_folder(
+                &*volume,
+                "/",
+                &target,
+                &export::FolderOptions::default(),
+                &Silent,
+            )
+            .unwrap();
             assert_eq!((report.files, report.problem_count), (40, 0));
             assert_eq!(files(&target), expected);
             fs::remove_dir_all(target).unwrap();
         }
     }
-    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 9, "nothing is left beside the images");
+    assert_eq!(
+        fs::read_dir(scratch.path()).unwrap().count(),
+        9,
+        "nothing is left beside the images"
+    );
 }
 
 #[test]
@@ -85,23 +125,41 @@ fn a_wished_size_is_used_exactly() {
     for layout in Layout::ALL {
         let len = 50_000_384;
         let path = scratch.path().join(format!("{layout}.dmg"));
-        let wish = CreateOptions { len: Some(len), ..options(Format::Udrw, layout, Source::Empty) };
+        let wish = CreateOptions {
+            len: Some(len),
+            ..options(Format::Udrw, layout, Source::Empty)
+        };
         let created = make(&path, wish).unwrap();
         assert_eq!(created.image.disk().info().len, len);
         assert_eq!(fs::metadata(&path).unwrap().len(), len);
         let volume = created.image.file_system(None).unwrap().volume();
         assert!(volume.total > len - 100_000 && volume.files == 0);
     }
-    let too_small =
-        CreateOptions { len: Some(1 << 20), ..options(Format::Udrw, Layout::None, Source::Folder(scratch.path().into())) };
-    assert_eq!(make(&scratch.path().join("small.dmg"), too_small).unwrap_err().kind(), Kind::Limit);
+    let too_small = CreateOptions {
+        len: Some(1 << 20),
+        ..options(
+            Format::Udrw,
+            Layout::None,
+            Source::Folder(scratch.path().into()),
+        )
+    };
+    assert_eq!(
+        make(&scratch.path().join("small.dmg"), too_small)
+            .unwrap_err()
+            .kind(),
+        Kind::Limit
+    );
 }
 
 #[test]
 fn a_blank_disk_needs_a_size() {
     let scratch = scratch();
     let path = scratch.path().join("blank.sparsebundle");
-    let blank = |len| CreateOptions { len, volume: None, ..options(Format::Udsb, Layout::None, Source::Empty) };
+    let blank = |len| CreateOptions {
+        len,
+        volume: None,
+        ..options(Format::Udsb, Layout::None, Source::Empty)
+    };
     assert_eq!(make(&path, blank(None)).unwrap_err().kind(), Kind::Invalid);
     let created = make(&path, blank(Some(1 << 30))).unwrap();
     assert!(created.volume.is_none() && created.image.volumes().is_empty());
@@ -120,8 +178,16 @@ fn what_exists_is_replaced_only_when_asked_and_only_by_what_is_whole() {
     for name in ["Same", "same"] {
         fs::write(bad.join(name), name).unwrap();
     }
-    let overwrite = |source| CreateOptions { overwrite: true, ..options(Format::Udsb, Layout::None, source) };
-    assert_eq!(make(&path, overwrite(Source::Folder(bad.clone()))).unwrap_err().kind(), Kind::Conflict);
+    let overwrite = |source| CreateOptions {
+        overwrite: true,
+        ..options(Format::Udsb, Layout::None, source)
+    };
+    assert_eq!(
+        make(&path, overwrite(Source::Folder(bad.clone())))
+            .unwrap_err()
+            .kind(),
+        Kind::Conflict
+    );
     assert!(files(&path) == before);
     fs::remove_file(bad.join("Same")).unwrap();
     drop(make(&path, overwrite(Source::Folder(bad))).unwrap());
@@ -135,7 +201,8 @@ struct StopWriting(std::sync::atomic::AtomicBool);
 
 impl Progress for StopWriting {
     fn stage(&self, name: &str, _total: u64) {
-        self.0.store(name == "write", std::sync::atomic::Ordering::Relaxed);
+        self.0
+            .store(name == "write", std::sync::atomic::Ordering::Relaxed);
     }
     fn advance(&self, _n: u64) {}
     fn cancelled(&self) -> bool {
@@ -148,9 +215,17 @@ fn a_stop_leaves_nothing() {
     let scratch = scratch();
     let source = scratch.path().join("source");
     fill(&source);
-    for (name, format) in [("image.dmg", Format::Udrw), ("image.sparsebundle", Format::Udsb)] {
+    for (name, format) in [
+        ("image.dmg", Format::Udrw),
+        ("image.sparsebundle", Format::Udsb),
+    ] {
         let options = options(format, Layout::Gptspud, Source::Folder(source.clone()));
-        let error = create(&scratch.path().join(name), options, &StopWriting(false.into())).unwrap_err();
+        let error = create(
+            &scratch.path().join(name),
+            options,
+            &StopWriting(false.into()),
+        )
+        .unwrap_err();
         assert_eq!(error.kind(), Kind::Cancelled);
     }
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
@@ -164,7 +239,16 @@ fn with_a_fixed_date_the_same_files_give_the_same_bytes() {
         fill(&source);
         let path = scratch.path().join(name);
         let epoch = Some(Timestamp::from_seconds(1_500_000_000));
-        drop(make(&path, CreateOptions { epoch, ..options(format, Layout::Gptspud, Source::Folder(source)) }).unwrap());
+        drop(
+            make(
+                &path,
+                CreateOptions {
+                    epoch,
+                    ..options(format, Layout::Gptspud, Source::Folder(source))
+                },
+            )
+            .unwrap(),
+        );
         files(&path)
     };
     assert!(made("one.sparsebundle", Format::Udsb) == made("two.sparsebundle", Format::Udsb));
@@ -177,12 +261,24 @@ fn with_a_fixed_date_it_does_not_matter_when_files_were_read() {
     let source = scratch.path().join("source");
     fill(&source);
     let made = |name: &str, read: u64| {
-        let accessed = FileTimes::new().set_accessed(SystemTime::UNIX_EPOCH + Duration::from_secs(read));
-        fs::File::open(source.join("folder 1/file 1")).and_then(|file| file.set_times(accessed)).unwrap();
+        let accessed =
+            FileTimes::new().set_accessed(SystemTime::UNIX_EPOCH + Duration::from_secs(read));
+        fs::File::open(source.join("folder 1/file 1"))
+            .and_then(|file| file.set_times(accessed))
+            .unwrap();
         let path = scratch.path().join(name);
         let epoch = Some(Timestamp::from_seconds(2_100_000_000));
         let source = Source::Folder(source.clone());
-        drop(make(&path, CreateOptions { epoch, ..options(Format::Udrw, Layout::Gptspud, source) }).unwrap());
+        drop(
+            make(
+                &path,
+                CreateOptions {
+                    epoch,
+                    ..options(Format::Udrw, Layout::Gptspud, source)
+                },
+            )
+            .unwrap(),
+        );
         files(&path)
     };
     assert!(made("one.dmg", 1_700_000_000) == made("two.dmg", 1_800_000_000));
@@ -194,10 +290,26 @@ fn an_image_within_its_source_is_left_out() {
     fill(scratch.path());
     let path = scratch.path().join("image.sparsebundle");
     for _ in 0..2 {
-        let options = options(Format::Udsb, Layout::Gptspud, Source::Folder(scratch.path().into()));
-        let created = make(&path, CreateOptions { overwrite: true, ..options }).unwrap();
+        let options = options(
+            Format::Udsb,
+            Layout::Gptspud,
+            Source::Folder(scratch.path().into()),
+        );
+        let created = make(
+            &path,
+            CreateOptions {
+                overwrite: true,
+                ..options
+            },
+        )
+        .unwrap();
         let volume = created.image.file_system(None).unwrap();
-        let names: Vec<String> = volume.entries(volume.root()).unwrap().into_iter().map(|entry| entry.name).collect();
+        let names: Vec<String> = volume
+            .entries(volume.root())
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.name)
+            .collect();
         assert_eq!(names, ["folder 0", "folder 1", "folder 2"]);
     }
 }

@@ -17,14 +17,31 @@ fn open(bytes: &[u8], passphrase: &[u8]) -> Result<Device> {
 
 #[test]
 fn corpus_decrypts_to_known_contents() {
-    let Some(images) = corpus::images("corpus_decrypts_to_known_contents") else { return };
+    let Some(images) = corpus::images("corpus_decrypts_to_known_contents") else {
+        return;
+    };
     let mut seen = 0;
-    for image in images.iter().filter(|image| !image.entry()["encrypted"]["plaintext_sha256"].is_null()) {
-        let (Some(bytes), facts) = (image.bytes(), &image.entry()["encrypted"]) else { continue };
+    for image in images
+        .iter()
+        .filter(|image| !image.entry()["encrypted"]["plaintext_sha256"].is_null())
+    {
+        let (Some(bytes), facts) = (image.bytes(), &image.entry()["encrypted"]) else {
+            continue;
+        };
         let device = open(&bytes, facts["password"].as_str().unwrap().as_bytes()).unwrap();
-        assert_eq!(Some(device.info().len), facts["plaintext_size"].as_u64(), "{}", image.path());
+        assert_eq!(
+            Some(device.info().len),
+            facts["plaintext_size"].as_u64(),
+            "{}",
+            image.path()
+        );
         let plain = device.read_vec(0, device.info().len as usize).unwrap();
-        assert_eq!(Some(corpus::sha256(&plain).as_str()), facts["plaintext_sha256"].as_str(), "{}", image.path());
+        assert_eq!(
+            Some(corpus::sha256(&plain).as_str()),
+            facts["plaintext_sha256"].as_str(),
+            "{}",
+            image.path()
+        );
         seen += 1;
     }
     assert!(seen >= 18, "{seen} encrypted images seen");
@@ -33,20 +50,40 @@ fn corpus_decrypts_to_known_contents() {
 #[test]
 fn a_wrong_passphrase_is_told_apart_from_damage() {
     let name = "a_wrong_passphrase_is_told_apart_from_damage";
-    for path in ["encrypted/john-v2-aes256.dmg", "encrypted/john-v1-aes128.dmg"] {
-        let Some(image) = corpus::image(name, path) else { return };
+    for path in [
+        "encrypted/john-v2-aes256.dmg",
+        "encrypted/john-v1-aes128.dmg",
+    ] {
+        let Some(image) = corpus::image(name, path) else {
+            return;
+        };
         let mut bytes = image.bytes().unwrap();
-        assert_eq!(open(&bytes, b"vilefaulT").unwrap_err().kind(), Kind::WrongKey);
+        assert_eq!(
+            open(&bytes, b"vilefaulT").unwrap_err().kind(),
+            Kind::WrongKey
+        );
         let end = bytes.len();
         // The cipher of version 2; the MAC's length of version 1.
-        bytes[if path.contains("v2") { 0x14 } else { end - 0x4FC + 0x3E4 }] ^= 1;
-        assert_eq!(open(&bytes, b"vilefault").unwrap_err().kind(), Kind::Unsupported);
+        bytes[if path.contains("v2") {
+            0x14
+        } else {
+            end - 0x4FC + 0x3E4
+        }] ^= 1;
+        assert_eq!(
+            open(&bytes, b"vilefault").unwrap_err().kind(),
+            Kind::Unsupported
+        );
     }
 }
 
 #[test]
 fn a_header_that_lies_is_refused() {
-    let Some(image) = corpus::image("a_header_that_lies_is_refused", "encrypted/john-v2-aes256.dmg") else { return };
+    let Some(image) = corpus::image(
+        "a_header_that_lies_is_refused",
+        "encrypted/john-v2-aes256.dmg",
+    ) else {
+        return;
+    };
     let patched = |at: usize, patch: &[u8]| {
         let mut bytes = image.bytes().unwrap();
         bytes[at..at + patch.len()].copy_from_slice(patch);
@@ -57,7 +94,12 @@ fn a_header_that_lies_is_refused() {
     assert_eq!(patched(0x60 + 8, &(1u32 << 31).to_be_bytes()), Kind::Limit);
     assert_eq!(patched(0x50, &u64::MAX.to_be_bytes()), Kind::Corrupt);
     for length in [20, 0x100] {
-        assert_eq!(open(&image.bytes().unwrap()[..length], b"vilefault").unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(
+            open(&image.bytes().unwrap()[..length], b"vilefault")
+                .unwrap_err()
+                .kind(),
+            Kind::Corrupt
+        );
     }
 }
 
@@ -80,17 +122,29 @@ fn made() -> Vec<u8> {
 }
 
 /// `bytes` with each of the patches in turn are refused with this kind and these words, no two of them with the same words.
-fn each_has_its_own_words(bytes: &[u8], base: usize, passphrase: &[u8], patches: &[(usize, &[u8], Kind, &str)]) {
+fn each_has_its_own_words(
+    bytes: &[u8],
+    base: usize,
+    passphrase: &[u8],
+    patches: &[(usize, &[u8], Kind, &str)],
+) {
     let mut seen = BTreeSet::new();
     for &(at, patch, kind, words) in patches {
         let mut bytes = bytes.to_vec();
         bytes[base + at..base + at + patch.len()].copy_from_slice(patch);
         let error = open(&bytes, passphrase).unwrap_err();
-        assert!(error.kind() == kind && error.message().contains(words), "{at:#x}: {:?}: {error}", error.kind());
+        assert!(
+            error.kind() == kind && error.message().contains(words),
+            "{at:#x}: {:?}: {error}",
+            error.kind()
+        );
         assert!(seen.insert(error.to_string()), "{at:#x}: {error}");
     }
     let wrong = open(bytes, b"wrong").unwrap_err();
-    assert!(wrong.kind() == Kind::WrongKey && wrong.message().contains("wrong"), "{wrong}");
+    assert!(
+        wrong.kind() == Kind::WrongKey && wrong.message().contains("wrong"),
+        "{wrong}"
+    );
     assert!(open(bytes, passphrase).is_ok());
 }
 
@@ -111,14 +165,29 @@ fn each_damaged_field_of_a_header_has_its_own_words() {
             (0x23, odd, Kind::Unsupported, "vector key bits"),
             (0x37, odd, Kind::Unsupported, "block size"),
             // A data size beyond the file, and one beyond any.
-            (0x38, &(1u64 << 40).to_be_bytes(), Kind::Corrupt, "1099511627776"),
+            (
+                0x38,
+                &(1u64 << 40).to_be_bytes(),
+                Kind::Corrupt,
+                "1099511627776",
+            ),
             (0x38, all, Kind::Corrupt, "reach past any file"),
             (0x40, all, Kind::Corrupt, "data that begin at"),
             (0x48, &all[..4], Kind::Corrupt, "4294967295 key entries"),
-            (0x50, all, Kind::Corrupt, "between the directory and the data"),
+            (
+                0x50,
+                all,
+                Kind::Corrupt,
+                "between the directory and the data",
+            ),
             (0x63, odd, Kind::Unsupported, "key derivation"),
             (0x67, odd, Kind::Unsupported, "derivation's MAC"),
-            (0x68, &(1u32 << 31).to_be_bytes(), Kind::Limit, "2147483648 iterations"),
+            (
+                0x68,
+                &(1u32 << 31).to_be_bytes(),
+                Kind::Limit,
+                "2147483648 iterations",
+            ),
             (0x68, &[0; 4], Kind::Limit, "0 iterations"),
             (0x6F, odd, Kind::Corrupt, "salt of"),
             (0x93, odd, Kind::Unsupported, "vector length"),
@@ -133,7 +202,10 @@ fn each_damaged_field_of_a_header_has_its_own_words() {
 
 #[test]
 fn each_damaged_field_of_a_trailer_has_its_own_words() {
-    let Some(image) = corpus::image("each_damaged_field_of_a_trailer_has_its_own_words", "encrypted/john-v1-aes128.dmg") else {
+    let Some(image) = corpus::image(
+        "each_damaged_field_of_a_trailer_has_its_own_words",
+        "encrypted/john-v1-aes128.dmg",
+    ) else {
         return;
     };
     let bytes = image.bytes().unwrap();
@@ -147,12 +219,22 @@ fn each_damaged_field_of_a_trailer_has_its_own_words() {
             (0x13, odd, Kind::Unsupported, "block size"),
             (0x17, odd, Kind::Unsupported, "wrapping cipher"),
             (0x2B, odd, Kind::Unsupported, "key derivation"),
-            (0x30, &(1u32 << 31).to_be_bytes(), Kind::Limit, "2147483648 iterations"),
+            (
+                0x30,
+                &(1u32 << 31).to_be_bytes(),
+                Kind::Limit,
+                "2147483648 iterations",
+            ),
             (0x37, odd, Kind::Corrupt, "salt"),
             (0x63, odd, Kind::Unsupported, "cipher 0x"),
             (0x67, odd, Kind::Unsupported, "key bits"),
             // The wrapped key itself, and its length.
-            (0x60 + 0x2C + 20, all, Kind::Corrupt, "one of the wrapped keys"),
+            (
+                0x60 + 0x2C + 20,
+                all,
+                Kind::Corrupt,
+                "one of the wrapped keys",
+            ),
             (0x60 + 0x28, all, Kind::Corrupt, "wrapped key of"),
             (0x3E7, odd, Kind::Unsupported, "MAC length"),
             (0x4E8, all, Kind::Corrupt, "bytes of data where"),
@@ -165,6 +247,10 @@ fn each_damaged_field_of_a_trailer_has_its_own_words() {
 fn a_header_cut_short_is_damage() {
     let bytes = made();
     for length in [8, 20, 0x4C, 0x60, 0x100, 0x1DDFF] {
-        assert_eq!(open(&bytes[..length], b"right").unwrap_err().kind(), Kind::Corrupt, "{length}");
+        assert_eq!(
+            open(&bytes[..length], b"right").unwrap_err().kind(),
+            Kind::Corrupt,
+            "{length}"
+        );
     }
 }

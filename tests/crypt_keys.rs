@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bandsaw::crypt::{
-    Certificate, Device, Key, KeyRing, KeyWrap, Locked, NewWay, PrivateKey, Protection, Secret, WayIn, erase_keys,
+    Certificate, Device, Key, KeyRing, KeyWrap, Locked, NewWay, PrivateKey, Protection, Secret,
+    WayIn, erase_keys,
 };
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::store::{Open, Store};
@@ -22,7 +23,11 @@ fn word(text: &str) -> Key {
 }
 
 fn new_word(text: &str) -> NewWay {
-    NewWay::Passphrase { passphrase: Secret::new(text.into()), iterations: 2, wrap: KeyWrap::TripleDes }
+    NewWay::Passphrase {
+        passphrase: Secret::new(text.into()),
+        iterations: 2,
+        wrap: KeyWrap::TripleDes,
+    }
 }
 
 fn new_certificate() -> NewWay {
@@ -89,66 +94,141 @@ fn ways(file: &Arc<dyn BlockDevice>) -> Vec<WayIn> {
 fn a_changed_passphrase_leaves_nothing_of_the_old_one() {
     let file = image();
     let before = header(&file);
-    ring(&file, &word("old")).replace(0, &new_word("new")).unwrap();
+    ring(&file, &word("old"))
+        .replace(0, &new_word("new"))
+        .unwrap();
     assert!(opens(&file, &word("new")) && !opens(&file, &word("old")));
     let after = header(&file);
     // Laid out as macOS does it: one entry at 0x60, zeros behind. Only salt, vector and wrapped keys are others.
     assert_eq!(before[..0x70], after[..0x70]);
-    for (same, what) in [(0x84..0x94, "salt's padding"), (0x9C..0xC8, "lengths"), (0x108..0x1DE00, "the rest")] {
+    for (same, what) in [
+        (0x84..0x94, "salt's padding"),
+        (0x9C..0xC8, "lengths"),
+        (0x108..0x1DE00, "the rest"),
+    ] {
         assert_eq!(before[same.clone()], after[same], "{what}");
     }
-    for old in [&before[0x70..0x84], &before[0x94..0x9C], &before[0xC8..0x108]] {
-        assert!(!after.windows(old.len()).any(|window| window == old), "a part of the old entry is left");
+    for old in [
+        &before[0x70..0x84],
+        &before[0x94..0x9C],
+        &before[0xC8..0x108],
+    ] {
+        assert!(
+            !after.windows(old.len()).any(|window| window == old),
+            "a part of the old entry is left"
+        );
     }
 }
 
 #[test]
 fn several_ways_in() {
     let file = image();
-    assert_eq!(ring(&file, &word("old")).insert(&new_word("second")).unwrap(), 1);
+    assert_eq!(
+        ring(&file, &word("old"))
+            .insert(&new_word("second"))
+            .unwrap(),
+        1
+    );
     // Certificates stand first; the header is one that programs which know a fixed place of the passphrase can read.
-    assert_eq!(ring(&file, &word("second")).insert(&new_certificate()).unwrap(), 0);
-    assert_eq!(ring(&file, &word("old")).insert(&new_word("third")).unwrap(), 3);
+    assert_eq!(
+        ring(&file, &word("second"))
+            .insert(&new_certificate())
+            .unwrap(),
+        0
+    );
+    assert_eq!(
+        ring(&file, &word("old"))
+            .insert(&new_word("third"))
+            .unwrap(),
+        3
+    );
     let id = Certificate::parse(CERTIFICATE_DER).unwrap().id().to_vec();
-    let passphrase = WayIn::Passphrase { iterations: 2, wrap: KeyWrap::TripleDes };
-    let expected = [WayIn::PublicKey { id, bits: 2048 }, passphrase.clone(), passphrase.clone(), passphrase];
+    let passphrase = WayIn::Passphrase {
+        iterations: 2,
+        wrap: KeyWrap::TripleDes,
+    };
+    let expected = [
+        WayIn::PublicKey { id, bits: 2048 },
+        passphrase.clone(),
+        passphrase.clone(),
+        passphrase,
+    ];
     assert_eq!(ways(&file), expected);
-    for key in [word("old"), word("second"), word("third"), private(OWNER), private(OWNER_PKCS1)] {
+    for key in [
+        word("old"),
+        word("second"),
+        word("third"),
+        private(OWNER),
+        private(OWNER_PKCS1),
+    ] {
         assert!(opens(&file, &key));
     }
     assert!(!opens(&file, &private(STRANGER)) && !opens(&file, &word("fourth")));
     let opened = ring(&file, &private(OWNER));
     assert_eq!(opened.opened(), 0);
     opened.remove(1).unwrap();
-    assert!(!opens(&file, &word("old")) && opens(&file, &word("second")) && opens(&file, &private(OWNER)));
+    assert!(
+        !opens(&file, &word("old"))
+            && opens(&file, &word("second"))
+            && opens(&file, &private(OWNER))
+    );
     assert_eq!(ring(&file, &word("third")).opened(), 2);
     ring(&file, &word("third")).remove(0).unwrap();
     assert!(!opens(&file, &private(OWNER)) && opens(&file, &word("second")));
-    assert!(read(&file, &private(OWNER)).unwrap_err().message().contains("only a passphrase"));
+    assert!(
+        read(&file, &private(OWNER))
+            .unwrap_err()
+            .message()
+            .contains("only a passphrase")
+    );
 }
 
 #[test]
 fn a_certificate_may_be_the_only_way_in() {
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(0));
     let certificates = vec![Certificate::parse(CERTIFICATE).unwrap()];
-    let protection =
-        Protection { key_bits: 128, block: 4096, passphrase: None, iterations: 0, key_wrap: KeyWrap::TripleDes, certificates };
+    let protection = Protection {
+        key_bits: 128,
+        block: 4096,
+        passphrase: None,
+        iterations: 0,
+        key_wrap: KeyWrap::TripleDes,
+        certificates,
+    };
     let device = Device::create(file.clone(), &protection).unwrap();
     device.set_len(4096, Leave::Zeros).unwrap();
     device.write_at(1000, TEXT).unwrap();
     device.flush().unwrap();
     assert!(opens(&file, &private(OWNER)));
-    assert!(read(&file, &word("old")).unwrap_err().message().contains("only a private key"));
-    let nothing = Protection { certificates: Vec::new(), ..protection };
-    assert_eq!(Device::create(Arc::new(Memory::zeros(0)), &nothing).unwrap_err().kind(), Kind::Invalid);
+    assert!(
+        read(&file, &word("old"))
+            .unwrap_err()
+            .message()
+            .contains("only a private key")
+    );
+    let nothing = Protection {
+        certificates: Vec::new(),
+        ..protection
+    };
+    assert_eq!(
+        Device::create(Arc::new(Memory::zeros(0)), &nothing)
+            .unwrap_err()
+            .kind(),
+        Kind::Invalid
+    );
 }
 
 /// Source: the header files of the program vfdecrypt, which finds the passphrase at 0x2A8 "if there's a recovery key".
 #[test]
 fn behind_one_certificate_the_passphrase_stands_at_0x2a8() {
     let file = image();
-    ring(&file, &word("old")).insert(&new_certificate()).unwrap();
-    assert_eq!(header(&file)[0x2A8..0x2B4], [0, 0, 0, 0x67, 0, 0, 0, 0, 0, 0, 0, 2]);
+    ring(&file, &word("old"))
+        .insert(&new_certificate())
+        .unwrap();
+    assert_eq!(
+        header(&file)[0x2A8..0x2B4],
+        [0, 0, 0, 0x67, 0, 0, 0, 0, 0, 0, 0, 2]
+    );
 }
 
 #[test]
@@ -170,10 +250,14 @@ fn the_last_way_in_stays() {
 fn there_is_room_for_as_many_as_one_sector_leads_to() {
     let file = image();
     for n in 1..21 {
-        ring(&file, &word("old")).insert(&new_word(&n.to_string())).unwrap();
+        ring(&file, &word("old"))
+            .insert(&new_word(&n.to_string()))
+            .unwrap();
     }
     let before = header(&file);
-    let error = ring(&file, &word("20")).insert(&new_word("21")).unwrap_err();
+    let error = ring(&file, &word("20"))
+        .insert(&new_word("21"))
+        .unwrap_err();
     assert_eq!((error.kind(), header(&file) == before), (Kind::Limit, true));
     ring(&file, &word("20")).remove(0).unwrap();
     assert!(opens(&file, &word("20")) && !opens(&file, &word("old")) && ways(&file).len() == 20);
@@ -182,12 +266,17 @@ fn there_is_room_for_as_many_as_one_sector_leads_to() {
 #[test]
 fn erased_keys_are_gone() {
     let file = image();
-    ring(&file, &word("old")).insert(&new_certificate()).unwrap();
+    ring(&file, &word("old"))
+        .insert(&new_certificate())
+        .unwrap();
     erase_keys(&*file).unwrap();
     assert!(header(&file)[0x48..].iter().all(|&byte| byte == 0));
     for key in [word("old"), private(OWNER)] {
         let error = read(&file, &key).unwrap_err();
-        assert!(error.kind() == Kind::Corrupt && error.message().contains("erased"), "{error}");
+        assert!(
+            error.kind() == Kind::Corrupt && error.message().contains("erased"),
+            "{error}"
+        );
     }
     // Once more does no harm.
     erase_keys(&*file).unwrap();
@@ -208,7 +297,11 @@ fn survives(
     change(&file);
     let mut crashes = 0;
     for crash in store.crashes_from(first, 7, 12) {
-        let found = crash.store.open("image", Open::Write).unwrap().expect("a synced name");
+        let found = crash
+            .store
+            .open("image", Open::Write)
+            .unwrap()
+            .expect("a synced name");
         check(&found);
         crashes += 1;
     }
@@ -219,7 +312,11 @@ fn survives(
 fn a_crash_leaves_the_old_passphrase_or_the_new() {
     survives(
         |_| {},
-        |file| ring(file, &word("old")).replace(0, &new_word("new")).unwrap(),
+        |file| {
+            ring(file, &word("old"))
+                .replace(0, &new_word("new"))
+                .unwrap()
+        },
         |found| {
             let (old, new) = (opens(found, &word("old")), opens(found, &word("new")));
             assert!(old != new, "old {old}, new {new}");
@@ -234,14 +331,39 @@ fn a_crash_leaves_the_old_passphrase_or_the_new() {
 
 #[test]
 fn a_crash_never_takes_the_ways_in_that_stay() {
-    let stay = |found: &Arc<dyn BlockDevice>| assert!(opens(found, &word("old")) && opens(found, &word("second")));
+    let stay = |found: &Arc<dyn BlockDevice>| {
+        assert!(opens(found, &word("old")) && opens(found, &word("second")))
+    };
     let prepare = |file: &Arc<dyn BlockDevice>| {
-        ring(file, &word("old")).insert(&new_word("second")).unwrap();
+        ring(file, &word("old"))
+            .insert(&new_word("second"))
+            .unwrap();
         ring(file, &word("old")).insert(&new_word("third")).unwrap();
     };
-    survives(prepare, |file| assert_eq!(ring(file, &word("old")).insert(&new_certificate()).unwrap(), 0), stay);
-    survives(prepare, |file| ring(file, &word("old")).remove(2).unwrap(), stay);
-    survives(prepare, |file| ring(file, &word("second")).replace(2, &new_word("new")).unwrap(), stay);
+    survives(
+        prepare,
+        |file| {
+            assert_eq!(
+                ring(file, &word("old")).insert(&new_certificate()).unwrap(),
+                0
+            )
+        },
+        stay,
+    );
+    survives(
+        prepare,
+        |file| ring(file, &word("old")).remove(2).unwrap(),
+        stay,
+    );
+    survives(
+        prepare,
+        |file| {
+            ring(file, &word("second"))
+                .replace(2, &new_word("new"))
+                .unwrap()
+        },
+        stay,
+    );
 }
 
 #[test]
@@ -249,14 +371,26 @@ fn what_is_no_key() {
     let refused = |pem: &[u8]| PrivateKey::parse(pem).unwrap_err();
     assert_eq!(refused(b"nonsense").kind(), Kind::Invalid);
     assert_eq!(refused(CERTIFICATE).kind(), Kind::Invalid);
-    assert!(refused(b"-----BEGIN ENCRYPTED PRIVATE KEY-----").message().contains("passphrase of its own"));
+    assert!(
+        refused(b"-----BEGIN ENCRYPTED PRIVATE KEY-----")
+            .message()
+            .contains("passphrase of its own")
+    );
     let cut = &OWNER[..OWNER.len() / 2];
     assert!(refused(cut).message().contains("malformed"));
-    for bytes in [&b""[..], OWNER, &CERTIFICATE[..100], &CERTIFICATE_DER[..100]] {
+    for bytes in [
+        &b""[..],
+        OWNER,
+        &CERTIFICATE[..100],
+        &CERTIFICATE_DER[..100],
+    ] {
         assert_eq!(Certificate::parse(bytes).unwrap_err().kind(), Kind::Invalid);
     }
     let error = Certificate::parse(include_bytes!("keys/curve-certificate.pem")).unwrap_err();
-    assert!(error.kind() == Kind::Unsupported && error.message().contains("RSA"), "{error}");
+    assert!(
+        error.kind() == Kind::Unsupported && error.message().contains("RSA"),
+        "{error}"
+    );
     // Nothing of a key is shown.
     let shown = format!("{:?} {:?}", private(OWNER), word("very secret"));
     assert_eq!(shown, "Private(PrivateKey(..)) Passphrase(Secret(..))");
@@ -265,13 +399,22 @@ fn what_is_no_key() {
 #[test]
 fn an_entry_in_an_unknown_form_is_named() {
     let file = image();
-    ring(&file, &word("old")).insert(&new_certificate()).unwrap();
-    for (at, name) in [(0x24, "wrapping cipher"), (0x28, "padding"), (0x2C, "wrapping mode")] {
+    ring(&file, &word("old"))
+        .insert(&new_certificate())
+        .unwrap();
+    for (at, name) in [
+        (0x24, "wrapping cipher"),
+        (0x28, "padding"),
+        (0x2C, "wrapping mode"),
+    ] {
         let place = 0x4C + 40 + at + 3;
         let was = file.read_vec(place, 1).unwrap();
         file.write_at(place, &[was[0] ^ 0x40]).unwrap();
         let error = read(&file, &private(OWNER)).unwrap_err();
-        assert!(error.kind() == Kind::Unsupported && error.message().contains(name), "{error}");
+        assert!(
+            error.kind() == Kind::Unsupported && error.message().contains(name),
+            "{error}"
+        );
         // It does not keep the passphrase from opening the image.
         assert!(opens(&file, &word("old")));
         file.write_at(place, &was).unwrap();
@@ -283,17 +426,34 @@ fn an_entry_in_an_unknown_form_is_named() {
 #[test]
 fn certificate_entries_are_as_macos_writes_them() {
     let file = image();
-    ring(&file, &word("old")).insert(&new_certificate()).unwrap();
-    let directory: Vec<u64> =
-        file.read_vec(0x48, 44).unwrap().as_chunks::<4>().0.iter().map(|word| u64::from(u32::from_be_bytes(*word))).collect();
+    ring(&file, &word("old"))
+        .insert(&new_certificate())
+        .unwrap();
+    let directory: Vec<u64> = file
+        .read_vec(0x48, 44)
+        .unwrap()
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|word| u64::from(u32::from_be_bytes(*word)))
+        .collect();
     // The count; of each entry its kind, and in two halves its place and its size.
     assert_eq!(directory, [2, 2, 0, 0x74, 0, 564, 1, 0, 0x74 + 564, 0, 616]);
 }
 
-const WRAPS: [KeyWrap; 4] = [KeyWrap::TripleDes, KeyWrap::Aes128, KeyWrap::Aes192, KeyWrap::Aes256];
+const WRAPS: [KeyWrap; 4] = [
+    KeyWrap::TripleDes,
+    KeyWrap::Aes128,
+    KeyWrap::Aes192,
+    KeyWrap::Aes256,
+];
 
 fn wrapped(text: &str, wrap: KeyWrap) -> NewWay {
-    NewWay::Passphrase { passphrase: Secret::new(text.into()), iterations: 3, wrap }
+    NewWay::Passphrase {
+        passphrase: Secret::new(text.into()),
+        iterations: 3,
+        wrap,
+    }
 }
 
 #[test]
@@ -302,7 +462,14 @@ fn passphrases_change_among_all_ways_of_wrapping() {
         let file: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(0));
         let passphrase = Some(Secret::new(b"old".to_vec()));
         let key_wrap = KeyWrap::Aes192;
-        let protection = Protection { key_bits, block: 512, passphrase, iterations: 2, key_wrap, certificates: Vec::new() };
+        let protection = Protection {
+            key_bits,
+            block: 512,
+            passphrase,
+            iterations: 2,
+            key_wrap,
+            certificates: Vec::new(),
+        };
         let device = Device::create(file.clone(), &protection).unwrap();
         device.set_len(4096, Leave::Zeros).unwrap();
         device.write_at(1000, TEXT).unwrap();
@@ -311,21 +478,46 @@ fn passphrases_change_among_all_ways_of_wrapping() {
         let entry = file.read_vec(0x60, 0x68).unwrap();
         assert_eq!(entry[0x30..0x34], [0, 0, 0, 8]);
         assert_eq!(entry[0x54..0x5C], [0, 0, 0, 192, 0x80, 0, 0, 1]);
-        assert_eq!(entry[0x64..0x68], [0, 0, 0, if key_bits == 128 { 48 } else { 64 }]);
+        assert_eq!(
+            entry[0x64..0x68],
+            [0, 0, 0, if key_bits == 128 { 48 } else { 64 }]
+        );
         assert!(opens(&file, &word("old")) && !opens(&file, &word("Old")));
         for from in WRAPS {
             for to in WRAPS {
-                ring(&file, &word("old")).replace(0, &wrapped("old", from)).unwrap();
-                ring(&file, &word("old")).replace(0, &wrapped("new", to)).unwrap();
-                assert_eq!(ways(&file), [WayIn::Passphrase { iterations: 3, wrap: to }]);
-                assert!(opens(&file, &word("new")) && !opens(&file, &word("old")), "{from} to {to}");
-                ring(&file, &word("new")).replace(0, &wrapped("old", from)).unwrap();
+                ring(&file, &word("old"))
+                    .replace(0, &wrapped("old", from))
+                    .unwrap();
+                ring(&file, &word("old"))
+                    .replace(0, &wrapped("new", to))
+                    .unwrap();
+                assert_eq!(
+                    ways(&file),
+                    [WayIn::Passphrase {
+                        iterations: 3,
+                        wrap: to
+                    }]
+                );
+                assert!(
+                    opens(&file, &word("new")) && !opens(&file, &word("old")),
+                    "{from} to {to}"
+                );
+                ring(&file, &word("new"))
+                    .replace(0, &wrapped("old", from))
+                    .unwrap();
             }
         }
         for wrap in WRAPS {
-            ring(&file, &word("old")).insert(&wrapped(&wrap.to_string(), wrap)).unwrap();
+            ring(&file, &word("old"))
+                .insert(&wrapped(&wrap.to_string(), wrap))
+                .unwrap();
         }
-        assert!(WRAPS.iter().all(|wrap| opens(&file, &word(&wrap.to_string()))) && opens(&file, &word("old")));
+        assert!(
+            WRAPS
+                .iter()
+                .all(|wrap| opens(&file, &word(&wrap.to_string())))
+                && opens(&file, &word("old"))
+        );
         ring(&file, &word("AES-128")).remove(0).unwrap();
         assert!(!opens(&file, &word("old")) && opens(&file, &word("3DES")));
     }
@@ -354,21 +546,46 @@ fn what_is_not_understood_blocks_nothing_and_is_kept() {
     ];
     for (at, bytes, words) in cases {
         let file = image();
-        ring(&file, &word("old")).insert(&new_word("second")).unwrap();
-        ring(&file, &word("old")).insert(&wrapped("third", KeyWrap::Aes256)).unwrap();
+        ring(&file, &word("old"))
+            .insert(&new_word("second"))
+            .unwrap();
+        ring(&file, &word("old"))
+            .insert(&wrapped("third", KeyWrap::Aes256))
+            .unwrap();
         let kept = change_entry(&file, 1, at, bytes);
-        assert!(matches!(&ways(&file)[1], WayIn::Unknown { kind: 1, why, .. } if why.contains(words)), "{:?}", ways(&file));
-        assert!(opens(&file, &word("old")) && opens(&file, &word("third")), "{words}");
+        assert!(
+            matches!(&ways(&file)[1], WayIn::Unknown { kind: 1, why, .. } if why.contains(words)),
+            "{:?}",
+            ways(&file)
+        );
+        assert!(
+            opens(&file, &word("old")) && opens(&file, &word("third")),
+            "{words}"
+        );
         let error = read(&file, &word("second")).unwrap_err();
-        assert!(error.kind() == Kind::WrongKey && error.message().contains(words), "{error}");
+        assert!(
+            error.kind() == Kind::WrongKey && error.message().contains(words),
+            "{error}"
+        );
         // Whatever is changed about the others, it stays as it is.
-        ring(&file, &word("third")).replace(0, &wrapped("first", KeyWrap::Aes128)).unwrap();
-        ring(&file, &word("first")).insert(&new_certificate()).unwrap();
+        ring(&file, &word("third"))
+            .replace(0, &wrapped("first", KeyWrap::Aes128))
+            .unwrap();
+        ring(&file, &word("first"))
+            .insert(&new_certificate())
+            .unwrap();
         ring(&file, &private(OWNER)).remove(3).unwrap();
         let found = ways(&file);
-        assert!(matches!(&found[2], WayIn::Unknown { kind: 1, why, .. } if why.contains(words)), "{found:?}");
+        assert!(
+            matches!(&found[2], WayIn::Unknown { kind: 1, why, .. } if why.contains(words)),
+            "{found:?}"
+        );
         assert_eq!(change_entry(&file, 2, 0, &[]), kept, "{words}");
-        assert!(opens(&file, &word("first")) && opens(&file, &private(OWNER)) && !opens(&file, &word("third")));
+        assert!(
+            opens(&file, &word("first"))
+                && opens(&file, &private(OWNER))
+                && !opens(&file, &word("third"))
+        );
         ring(&file, &word("first")).remove(2).unwrap();
         assert_eq!(ways(&file).len(), 2);
     }
@@ -377,24 +594,40 @@ fn what_is_not_understood_blocks_nothing_and_is_kept() {
 #[test]
 fn places_that_no_entry_has_block_nothing() {
     let file = image();
-    ring(&file, &word("old")).insert(&new_word("second")).unwrap();
+    ring(&file, &word("old"))
+        .insert(&new_word("second"))
+        .unwrap();
     let whole = header(&file);
     // The kind, the place and the size of the second entry.
     for (at, bytes, words) in [
         (0, [0, 0, 0, 0, 0, 0, 0, 3], "kind 3"),
         (4, [0xFF; 8], "not between the directory and the data"),
-        (12, [0, 0, 0, 0, 0, 2, 0, 0], "not between the directory and the data"),
+        (
+            12,
+            [0, 0, 0, 0, 0, 2, 0, 0],
+            "not between the directory and the data",
+        ),
         (12, [0, 0, 0, 0, 0, 0, 0, 9], "9 bytes"),
     ] {
         let bytes = if at == 0 { &bytes[4..] } else { &bytes[..] };
         file.write_at(0x4C + 20 + at, bytes).unwrap();
         assert!(opens(&file, &word("old")), "{words}");
-        assert!(matches!(&ways(&file)[1], WayIn::Unknown { why, .. } if why.contains(words)), "{:?}", ways(&file));
+        assert!(
+            matches!(&ways(&file)[1], WayIn::Unknown { why, .. } if why.contains(words)),
+            "{:?}",
+            ways(&file)
+        );
         file.write_at(0, &whole).unwrap();
     }
     // One that leads nowhere cannot be kept, but it can go.
     file.write_at(0x4C + 20 + 4, &[0xFF; 8]).unwrap();
-    assert_eq!(ring(&file, &word("old")).replace(0, &new_word("new")).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(
+        ring(&file, &word("old"))
+            .replace(0, &new_word("new"))
+            .unwrap_err()
+            .kind(),
+        Kind::Corrupt
+    );
     ring(&file, &word("old")).remove(1).unwrap();
     assert!(opens(&file, &word("old")) && ways(&file).len() == 1);
     // Nor are two kept that share bytes.
@@ -402,7 +635,13 @@ fn places_that_no_entry_has_block_nothing() {
     let first = file.read_vec(0x50, 8).unwrap();
     file.write_at(0x4C + 20 + 4, &first).unwrap();
     assert!(opens(&file, &word("old")));
-    assert_eq!(ring(&file, &word("old")).insert(&new_word("new")).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(
+        ring(&file, &word("old"))
+            .insert(&new_word("new"))
+            .unwrap_err()
+            .kind(),
+        Kind::Corrupt
+    );
 }
 
 #[test]
@@ -411,6 +650,10 @@ fn an_image_that_nothing_known_opens_says_why() {
     change_entry(&file, 0, 0x58, &[0x80, 0, 0, 2]);
     for key in [word("old"), private(OWNER)] {
         let error = read(&file, &key).unwrap_err();
-        assert!(error.kind() == Kind::Unsupported && error.message().contains("wrapping cipher 0x80000002"), "{error}");
+        assert!(
+            error.kind() == Kind::Unsupported
+                && error.message().contains("wrapping cipher 0x80000002"),
+            "{error}"
+        );
     }
 }

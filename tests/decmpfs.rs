@@ -8,31 +8,54 @@ use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
 
 /// The attribute of a file of `size` bytes compressed as type `number`.
 fn attribute(number: u32, size: u64, payload: &[u8]) -> Vec<u8> {
-    [&b"fpmc"[..], &number.to_le_bytes(), &size.to_le_bytes(), payload].concat()
+    [
+        &b"fpmc"[..],
+        &number.to_le_bytes(),
+        &size.to_le_bytes(),
+        payload,
+    ]
+    .concat()
 }
 
 /// The type that a piece of the corpus is said to be of: `decmpfs data, type 8 (LZVN, resource fork)`, `decmpfs data, type 3 (inline, ...)`.
 fn kind(piece: &Image) -> (u32, bool) {
     let (_, told) = piece.format().split_once("type ").expect("a type");
     let digits: String = told.chars().take_while(char::is_ascii_digit).collect();
-    (digits.parse().expect("a number"), told.contains("resource fork"))
+    (
+        digits.parse().expect("a number"),
+        told.contains("resource fork"),
+    )
 }
 
 #[test]
 fn pieces_decode_to_what_they_were() {
-    let Some(images) = corpus::images("pieces_decode_to_what_they_were") else { return };
-    let pieces: Vec<_> = images.iter().filter(|image| image.format().starts_with("decmpfs")).collect();
+    let Some(images) = corpus::images("pieces_decode_to_what_they_were") else {
+        return;
+    };
+    let pieces: Vec<_> = images
+        .iter()
+        .filter(|image| image.format().starts_with("decmpfs"))
+        .collect();
     assert!(pieces.len() >= 5);
     for piece in pieces {
         let (number, in_fork) = kind(piece);
         let bytes = piece.bytes().expect("a file");
         let known = &piece.entry()["files"][0];
         let size = known["size"].as_u64().expect("a size");
-        let (payload, fork) = if in_fork { (Vec::new(), bytes) } else { (bytes, Vec::new()) };
+        let (payload, fork) = if in_fork {
+            (Vec::new(), bytes)
+        } else {
+            (bytes, Vec::new())
+        };
         let fork: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(fork));
         let device = contents(&attribute(number, size, &payload), || Ok(fork))
             .and_then(|device| device.read_vec(0, size as usize))
             .unwrap_or_else(|error| panic!("{}: {error:?}", piece.path()));
-        assert_eq!(Some(sha256(&device).as_str()), known["sha256"].as_str(), "{}", piece.path());
+        assert_eq!(
+            Some(sha256(&device).as_str()),
+            known["sha256"].as_str(),
+            "{}",
+            piece.path()
+        );
     }
 }

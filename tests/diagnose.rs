@@ -19,7 +19,11 @@ const CORE_STORAGE: Uuid = uuid!("53746f72-6167-11aa-aa11-00306543ecac");
 
 /// A disk with a GPT and `volume` in its one partition, which begins at byte 20480.
 fn disk(type_guid: Uuid, volume: &[u8]) -> Vec<u8> {
-    let disk = Memory::zeros(Geometry::holding(volume.len() as u64, 512).unwrap().disk_len() as usize);
+    let disk = Memory::zeros(
+        Geometry::holding(volume.len() as u64, 512)
+            .unwrap()
+            .disk_len() as usize,
+    );
     let range = gpt::create_single(&disk, 512, type_guid, Guids::derived("diagnose")).unwrap();
     disk.write_at(range.start, volume).unwrap();
     disk.to_vec()
@@ -31,7 +35,14 @@ fn with_volume() -> Vec<u8> {
 
 fn seen(path: &Path, key: Option<&str>) -> Diagnosis {
     let secret = key.map(|key| Secret::new(key.into()));
-    diagnose(path, &OpenOptions { keys: secret.as_ref().map(|secret| secret as _), ..OpenOptions::default() }).unwrap()
+    diagnose(
+        path,
+        &OpenOptions {
+            keys: secret.as_ref().map(|secret| secret as _),
+            ..OpenOptions::default()
+        },
+    )
+    .unwrap()
 }
 
 /// The cause that these bytes have as a file, which is as it was afterwards.
@@ -41,8 +52,13 @@ fn cause_of(bytes: &[u8], key: Option<&str>) -> Cause {
     fs::write(&path, bytes).unwrap();
     let found = seen(&path, key);
     assert!(fs::read(&path).unwrap() == bytes);
-    let cause = found.cause.unwrap_or_else(|| panic!("nothing is wrong: {:?}", found.layers));
-    assert!(!cause.advice.is_empty() && !cause.what.is_empty(), "{cause:?}");
+    let cause = found
+        .cause
+        .unwrap_or_else(|| panic!("nothing is wrong: {:?}", found.layers));
+    assert!(
+        !cause.advice.is_empty() && !cause.what.is_empty(),
+        "{cause:?}"
+    );
     cause
 }
 
@@ -73,7 +89,10 @@ fn encrypted_images() {
     let good = encrypted();
     assert_eq!(cause_of(&good, None).code, "passphrase-missing");
     assert_eq!(cause_of(&good, Some("yek")).code, "passphrase-wrong");
-    assert_eq!(cause_of(&good[..good.len() / 2], Some("key")).code, "encryption-damaged");
+    assert_eq!(
+        cause_of(&good[..good.len() / 2], Some("key")).code,
+        "encryption-damaged"
+    );
     let mut broken = good.clone();
     broken[0x42] = 9;
     assert_eq!(cause_of(&broken, Some("key")).code, "encryption-damaged");
@@ -82,12 +101,19 @@ fn encrypted_images() {
     fs::write(&path, &good).unwrap();
     let found = seen(&path, Some("key"));
     assert!(found.cause.is_none(), "{:?}", found.cause);
-    let layers: Vec<_> = found.layers.iter().map(|(layer, _)| layer.as_str()).collect();
+    let layers: Vec<_> = found
+        .layers
+        .iter()
+        .map(|(layer, _)| layer.as_str())
+        .collect();
     assert_eq!(layers, ["file", "encryption", "raw image", "GPT", "HFS+"]);
 }
 
 fn udif() -> Vec<u8> {
-    let target = fuzz::TARGETS.iter().find(|target| target.name == "udif").unwrap();
+    let target = fuzz::TARGETS
+        .iter()
+        .find(|target| target.name == "udif")
+        .unwrap();
     (target.seeds)().swap_remove(1)
 }
 
@@ -96,14 +122,20 @@ fn compressed_images() {
     let good = udif();
     let trailer = good.len() - 512;
     let more = cause_of(&[&good[..], &[0x81; 77]].concat(), None);
-    assert!(more.code == "bytes-after-trailer" && more.advice[0].contains("truncate -s -77"), "{more:?}");
+    assert!(
+        more.code == "bytes-after-trailer" && more.advice[0].contains("truncate -s -77"),
+        "{more:?}"
+    );
     let mut part = good.clone();
     (part[trailer + 0x3b], part[trailer + 0x3f]) = (2, 3);
     assert_eq!(cause_of(&part, None).code, "one-part");
     let mut broken = good.clone();
     broken[trailer + 0xdc] = 1;
     let broken = cause_of(&broken, None);
-    assert!(broken.code == "container-damaged" && broken.error.is_some(), "{broken:?}");
+    assert!(
+        broken.code == "container-damaged" && broken.error.is_some(),
+        "{broken:?}"
+    );
     let mut version = good;
     version[trailer + 7] = 9;
     assert_eq!(cause_of(&version, None).code, "not-supported");
@@ -118,9 +150,15 @@ fn volumes() {
     let cause = cause_of(&broken, None);
     assert_eq!((cause.code, cause.layer), ("volume-damaged", "volume"));
     let nothing = cause_of(&disk(APPLE_HFS, &[0x11; 70_000]), None);
-    assert_eq!((nothing.code, nothing.layer), ("no-file-system", "partition map"));
+    assert_eq!(
+        (nothing.code, nothing.layer),
+        ("no-file-system", "partition map")
+    );
     let storage = cause_of(&disk(CORE_STORAGE, &[0x11; 70_000]), None);
-    assert!(storage.code == "no-file-system" && storage.what.contains("CoreStorage"), "{storage:?}");
+    assert!(
+        storage.code == "no-file-system" && storage.what.contains("CoreStorage"),
+        "{storage:?}"
+    );
     let mut cut = with_volume();
     cut.truncate(30_000);
     assert_eq!(cause_of(&cut, None).code, "cut-short");
@@ -147,7 +185,10 @@ fn file_systems_that_are_not_read() {
     for (name, volume, advice) in cases {
         let cause = cause_of(&disk(BASIC_DATA, &volume), None);
         assert_eq!(cause.code, "file-system-not-read", "{name}: {cause:?}");
-        assert!(cause.what.contains(name) && cause.advice.concat().contains(advice), "{name}: {cause:?}");
+        assert!(
+            cause.what.contains(name) && cause.advice.concat().contains(advice),
+            "{name}: {cause:?}"
+        );
     }
 }
 
@@ -155,7 +196,17 @@ fn file_systems_that_are_not_read() {
 fn layers_of_stacks() {
     let file = Arc::new(Memory::zeros(0));
     let kind = LayerKind::Overlay(Uuid::from_u128(7));
-    drop(Asif::create(file.clone(), &AsifOptions { len: 1 << 20, block: 512, kind }).unwrap());
+    drop(
+        Asif::create(
+            file.clone(),
+            &AsifOptions {
+                len: 1 << 20,
+                block: 512,
+                kind,
+            },
+        )
+        .unwrap(),
+    );
     let cause = cause_of(&file.to_vec(), None);
     assert_eq!((cause.code, cause.layer), ("layer-missing", "stack"));
 }
@@ -177,20 +228,43 @@ fn what_is_around_the_file() {
     let code = |name: &str| seen(&path(name), None).cause.map(|cause| cause.code);
     assert_eq!(code("nothing.dmg"), Some("missing"));
     std::os::unix::fs::symlink("nowhere", path("link.dmg")).unwrap();
-    assert!(seen(&path("link.dmg"), None).cause.unwrap().what.contains("link"));
+    assert!(
+        seen(&path("link.dmg"), None)
+            .cause
+            .unwrap()
+            .what
+            .contains("link")
+    );
     fs::write(path(".cloud.dmg.icloud"), "x").unwrap();
-    assert!(seen(&path("cloud.dmg"), None).cause.unwrap().what.contains("iCloud"));
+    assert!(
+        seen(&path("cloud.dmg"), None)
+            .cause
+            .unwrap()
+            .what
+            .contains("iCloud")
+    );
     fs::write(path("x.dmg"), with_volume()).unwrap();
     assert_eq!(code("x.dmg"), None);
-    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
     let held = open::open(&path("x.dmg"), &options).unwrap();
     assert_eq!(code("x.dmg"), Some("in-use"));
     drop(held);
-    let options = open::CreateOptions { format: Format::Udsb, len: 1 << 20, ..open::CreateOptions::default() };
+    let options = open::CreateOptions {
+        format: Format::Udsb,
+        len: 1 << 20,
+        ..open::CreateOptions::default()
+    };
     drop(open::create(&path("x.sparsebundle"), &options).unwrap());
     assert_eq!(code("x.sparsebundle"), Some("blank"));
     fs::write(path("x.sparsebundle/Info.plist"), "x").unwrap();
-    assert_eq!(code("x.sparsebundle"), Some("blank"), "Info.bckup stands in");
+    assert_eq!(
+        code("x.sparsebundle"),
+        Some("blank"),
+        "Info.bckup stands in"
+    );
     fs::write(path("x.sparsebundle/Info.bckup"), "x").unwrap();
     assert_eq!(code("x.sparsebundle"), Some("bundle-damaged"));
 }

@@ -28,27 +28,48 @@ fn secret(text: &str) -> Secret {
 }
 
 fn encryption(passphrase: &str, key_bits: u32) -> Option<Encryption> {
-    Some(Encryption { key_bits, iterations: Some(LEAST_ITERATIONS), ..Encryption::new(secret(passphrase)) })
+    Some(Encryption {
+        key_bits,
+        iterations: Some(LEAST_ITERATIONS),
+        ..Encryption::new(secret(passphrase))
+    })
 }
 
 fn open(path: &Path, passphrase: Option<&str>, access: Access) -> Result<Image> {
     let secret = passphrase.map(secret);
     let keys = secret.as_ref().map(|secret| secret as &dyn Keys);
-    open::open(path, &OpenOptions { access, keys, ..OpenOptions::default() })
+    open::open(
+        path,
+        &OpenOptions {
+            access,
+            keys,
+            ..OpenOptions::default()
+        },
+    )
 }
 
 /// A path for each format that can be encrypted.
 fn places(folder: &Path) -> [(Format, PathBuf); 4] {
-    [(Format::Udrw, "a.dmg"), (Format::Udsb, "b.sparsebundle"), (Format::Udsp, "c.sparseimage"), (Format::Asif, "d.asif")]
-        .map(|(format, name)| (format, folder.join(name)))
+    [
+        (Format::Udrw, "a.dmg"),
+        (Format::Udsb, "b.sparsebundle"),
+        (Format::Udsp, "c.sparseimage"),
+        (Format::Asif, "d.asif"),
+    ]
+    .map(|(format, name)| (format, folder.join(name)))
 }
 
 /// Whether some file at or below `path` holds these bytes.
 fn stores(path: &Path, needle: &[u8]) -> bool {
     if path.is_dir() {
-        return fs::read_dir(path).unwrap().any(|entry| stores(&entry.unwrap().path(), needle));
+        return fs::read_dir(path)
+            .unwrap()
+            .any(|entry| stores(&entry.unwrap().path(), needle));
     }
-    fs::read(path).unwrap().windows(needle.len()).any(|bytes| bytes == needle)
+    fs::read(path)
+        .unwrap()
+        .windows(needle.len())
+        .any(|bytes| bytes == needle)
 }
 
 #[test]
@@ -64,27 +85,62 @@ fn what_is_made_opens_by_its_passphrase_alone() {
             ..CreateOptions::default()
         };
         let image = open::create(&path, &options).unwrap();
-        let unconfirmed = image.warnings().iter().any(|warning| warning.contains("no image made by macOS has confirmed"));
-        assert_eq!(unconfirmed, format == Format::Asif, "{:?}", image.warnings());
-        assert!(image.disk().read_vec(0, 9 << 20).unwrap().iter().all(|byte| *byte == 0), "{format} is blank");
-        image.disk().write_at(5 * MIB + 300, b"written in the clear").unwrap();
+        let unconfirmed = image
+            .warnings()
+            .iter()
+            .any(|warning| warning.contains("no image made by macOS has confirmed"));
+        assert_eq!(
+            unconfirmed,
+            format == Format::Asif,
+            "{:?}",
+            image.warnings()
+        );
+        assert!(
+            image
+                .disk()
+                .read_vec(0, 9 << 20)
+                .unwrap()
+                .iter()
+                .all(|byte| *byte == 0),
+            "{format} is blank"
+        );
+        image
+            .disk()
+            .write_at(5 * MIB + 300, b"written in the clear")
+            .unwrap();
         image.disk().flush().unwrap();
         drop(image);
 
         assert!(!stores(&path, b"written in the clear"), "{format}");
         for (passphrase, words) in [(None, "a passphrase is needed"), (Some("Key"), "wrong")] {
             let error = open(&path, passphrase, Access::ReadOnly).unwrap_err();
-            assert!(error.kind() == Kind::WrongKey && error.to_string().contains(words), "{format}: {error}");
+            assert!(
+                error.kind() == Kind::WrongKey && error.to_string().contains(words),
+                "{format}: {error}"
+            );
         }
         let image = open(&path, Some("key"), Access::ReadWrite).unwrap();
         let facts = image.encryption().unwrap();
-        assert_eq!((image.format(), facts.version, facts.key_bits, facts.block), (format, 2, key_bits, 512));
-        assert_eq!(image.disk().read_vec(5 * MIB + 299, 22).unwrap(), b"\0written in the clear\0");
-        image.disk().discard(4 * MIB..7 * MIB, Leave::Zeros).unwrap();
+        assert_eq!(
+            (image.format(), facts.version, facts.key_bits, facts.block),
+            (format, 2, key_bits, 512)
+        );
+        assert_eq!(
+            image.disk().read_vec(5 * MIB + 299, 22).unwrap(),
+            b"\0written in the clear\0"
+        );
+        image
+            .disk()
+            .discard(4 * MIB..7 * MIB, Leave::Zeros)
+            .unwrap();
         image.disk().flush().unwrap();
         drop(image);
         let image = open(&path, Some("key"), Access::ReadOnly).unwrap();
-        assert_eq!(image.disk().read_vec(5 * MIB, 600).unwrap(), [0; 600], "{format}");
+        assert_eq!(
+            image.disk().read_vec(5 * MIB, 600).unwrap(),
+            [0; 600],
+            "{format}"
+        );
     }
 }
 
@@ -93,24 +149,56 @@ fn what_is_made_opens_by_its_passphrase_alone() {
 fn a_token_cut_short_has_words_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("b.sparsebundle");
-    let options =
-        CreateOptions { format: Format::Udsb, len: MIB, encryption: encryption("key", 256), ..CreateOptions::default() };
+    let options = CreateOptions {
+        format: Format::Udsb,
+        len: MIB,
+        encryption: encryption("key", 256),
+        ..CreateOptions::default()
+    };
     let image = open::create(&path, &options).unwrap();
     image.disk().write_at(0, &[1; 5000]).unwrap();
     image.disk().flush().unwrap();
     drop(image);
     let token = fs::read(path.join("token")).unwrap();
-    for len in [1, 7, 8, 12, 75, 76, 95, 96, 200, 711, 712, 4096, token.len() - 1] {
+    for len in [
+        1,
+        7,
+        8,
+        12,
+        75,
+        76,
+        95,
+        96,
+        200,
+        711,
+        712,
+        4096,
+        token.len() - 1,
+    ] {
         fs::write(path.join("token"), &token[..len]).unwrap();
         for access in [Access::ReadOnly, Access::ReadWrite] {
             let error = open(&path, Some("key"), access).unwrap_err();
             let words = error.to_string();
-            assert!(error.kind() == Kind::Corrupt && words.contains("token"), "{len} bytes: {:?}: {words}", error.kind());
-            assert!(words.contains("ends within") || words.contains("too few"), "{len} bytes: {words}");
+            assert!(
+                error.kind() == Kind::Corrupt && words.contains("token"),
+                "{len} bytes: {:?}: {words}",
+                error.kind()
+            );
+            assert!(
+                words.contains("ends within") || words.contains("too few"),
+                "{len} bytes: {words}"
+            );
         }
     }
     fs::write(path.join("token"), &token).unwrap();
-    assert_eq!(open(&path, Some("key"), Access::ReadOnly).unwrap().disk().read_vec(0, 2).unwrap(), [1, 1]);
+    assert_eq!(
+        open(&path, Some("key"), Access::ReadOnly)
+            .unwrap()
+            .disk()
+            .read_vec(0, 2)
+            .unwrap(),
+        [1, 1]
+    );
 }
 
 #[test]
@@ -139,7 +227,10 @@ fn volumes_are_made_in_encrypted_images() {
         assert_eq!(volume.volume().name, "Secret");
         let noise = volume.resolve("/noise").unwrap();
         assert_eq!(noise.size, bytes.len() as u64, "{format}");
-        assert!(!stores(&path, &bytes[..64]) && !stores(&path, b"EFI PART"), "{format}");
+        assert!(
+            !stores(&path, &bytes[..64]) && !stores(&path, b"EFI PART"),
+            "{format}"
+        );
     }
 }
 
@@ -165,18 +256,52 @@ fn folders_become_encrypted_compressed_images() {
             encryption: encryption("key", key_bits),
             ..create::CreateOptions::default()
         };
-        let looked = Looking { folder: folder.path(), needle: &bytes[1_000_000..1_000_064], found: AtomicU64::new(0) };
+        let looked = Looking {
+            folder: folder.path(),
+            needle: &bytes[1_000_000..1_000_064],
+            found: AtomicU64::new(0),
+        };
         drop(create::create(&path, options(), &looked).unwrap());
-        assert_eq!(looked.found.load(Ordering::Relaxed), 0, "{format}: the clear text was on the host");
-        assert_eq!(open(&path, None, Access::ReadOnly).unwrap_err().kind(), Kind::WrongKey);
+        assert_eq!(
+            looked.found.load(Ordering::Relaxed),
+            0,
+            "{format}: the clear text was on the host"
+        );
+        assert_eq!(
+            open(&path, None, Access::ReadOnly).unwrap_err().kind(),
+            Kind::WrongKey
+        );
         let image = open(&path, Some("key"), Access::ReadOnly).unwrap();
-        assert_eq!((image.format(), image.encryption().unwrap().key_bits), (format, key_bits));
+        assert_eq!(
+            (image.format(), image.encryption().unwrap().key_bits),
+            (format, key_bits)
+        );
         let volume = image.file_system(None).unwrap();
-        assert_eq!(volume.resolve("/noise").unwrap().size, bytes.len() as u64, "{format}");
-        assert!(image.udif().unwrap().verify(&Silent).unwrap().iter().all(|verdict| verdict.agrees() == Some(true)), "{format}");
-        assert!(!stores(&path, b"koly") && !stores(&path, b"EFI PART"), "{format}");
+        assert_eq!(
+            volume.resolve("/noise").unwrap().size,
+            bytes.len() as u64,
+            "{format}"
+        );
+        assert!(
+            image
+                .udif()
+                .unwrap()
+                .verify(&Silent)
+                .unwrap()
+                .iter()
+                .all(|verdict| verdict.agrees() == Some(true)),
+            "{format}"
+        );
+        assert!(
+            !stores(&path, b"koly") && !stores(&path, b"EFI PART"),
+            "{format}"
+        );
         fs::remove_file(&path).unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{format}: only the tree is left");
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "{format}: only the tree is left"
+        );
     }
 }
 
@@ -209,26 +334,44 @@ impl Progress for Looking<'_> {
 fn a_disk_goes_through_every_encryption_and_back() {
     let folder = tempfile::tempdir().unwrap();
     let plain = folder.path().join("plain.img");
-    let source = open::create(&plain, &CreateOptions { len: 6 * MIB, ..CreateOptions::default() }).unwrap();
-    source.disk().write_at(MIB - 5000, &Random::new(1).bytes(2_000_000)).unwrap();
+    let source = open::create(
+        &plain,
+        &CreateOptions {
+            len: 6 * MIB,
+            ..CreateOptions::default()
+        },
+    )
+    .unwrap();
+    source
+        .disk()
+        .write_at(MIB - 5000, &Random::new(1).bytes(2_000_000))
+        .unwrap();
     source.disk().write_at(6 * MIB - 700, &[7; 700]).unwrap();
     source.disk().flush().unwrap();
     let expected = source.disk().read_vec(0, 6 << 20).unwrap();
     let mut last = source;
     let mut uuids = Vec::new();
     for (number, (format, path)) in places(folder.path()).into_iter().enumerate() {
-        let options =
-            ConvertOptions { format, encryption: encryption(&format!("key {number}"), 256), ..ConvertOptions::default() };
+        let options = ConvertOptions {
+            format,
+            encryption: encryption(&format!("key {number}"), 256),
+            ..ConvertOptions::default()
+        };
         drop(convert(&last, &path, &options, &Silent).unwrap());
         last = open(&path, Some(&format!("key {number}")), Access::ReadOnly).unwrap();
-        assert!(last.disk().read_vec(0, 6 << 20).unwrap() == expected, "{format}");
+        assert!(
+            last.disk().read_vec(0, 6 << 20).unwrap() == expected,
+            "{format}"
+        );
         uuids.push(last.encryption().unwrap().uuid);
     }
     uuids.sort();
     uuids.dedup();
     assert_eq!(uuids.len(), 4, "keys are fresh each time");
     let back = folder.path().join("back.img");
-    let image = convert(&last, &back, &ConvertOptions::default(), &Silent).unwrap().image;
+    let image = convert(&last, &back, &ConvertOptions::default(), &Silent)
+        .unwrap()
+        .image;
     assert!(image.encryption().is_none() && image.disk().read_vec(0, 6 << 20).unwrap() == expected);
 }
 
@@ -236,23 +379,60 @@ fn a_disk_goes_through_every_encryption_and_back() {
 fn compressed_images_are_encrypted() {
     let folder = tempfile::tempdir().unwrap();
     let plain = folder.path().join("plain.img");
-    let source = open::create(&plain, &CreateOptions { len: 3 * MIB, ..CreateOptions::default() }).unwrap();
+    let source = open::create(
+        &plain,
+        &CreateOptions {
+            len: 3 * MIB,
+            ..CreateOptions::default()
+        },
+    )
+    .unwrap();
     let words = b"written in the clear ".repeat(9000);
     source.disk().write_at(MIB - 5000, &words).unwrap();
     source.disk().flush().unwrap();
     let expected = source.disk().read_vec(0, 3 << 20).unwrap();
-    for format in [Format::Udro, Format::Udco, Format::Udzo, Format::Udbz, Format::Ulfo, Format::Ulmo] {
+    for format in [
+        Format::Udro,
+        Format::Udco,
+        Format::Udzo,
+        Format::Udbz,
+        Format::Ulfo,
+        Format::Ulmo,
+    ] {
         let path = folder.path().join(format!("{format}.dmg"));
         let key_bits = if format == Format::Udzo { 128 } else { 256 };
-        let options = ConvertOptions { format, encryption: encryption("key", key_bits), ..ConvertOptions::default() };
+        let options = ConvertOptions {
+            format,
+            encryption: encryption("key", key_bits),
+            ..ConvertOptions::default()
+        };
         drop(convert(&source, &path, &options, &Silent).unwrap());
-        assert!(!stores(&path, b"koly") && !stores(&path, b"written in the clear"), "{format}");
-        assert_eq!(open(&path, Some("Key"), Access::ReadOnly).unwrap_err().kind(), Kind::WrongKey);
+        assert!(
+            !stores(&path, b"koly") && !stores(&path, b"written in the clear"),
+            "{format}"
+        );
+        assert_eq!(
+            open(&path, Some("Key"), Access::ReadOnly)
+                .unwrap_err()
+                .kind(),
+            Kind::WrongKey
+        );
         let image = open(&path, Some("key"), Access::ReadOnly).unwrap();
-        assert_eq!((image.format(), image.encryption().unwrap().key_bits), (format, key_bits));
-        assert!(image.disk().read_vec(0, 3 << 20).unwrap() == expected, "{format}");
+        assert_eq!(
+            (image.format(), image.encryption().unwrap().key_bits),
+            (format, key_bits)
+        );
+        assert!(
+            image.disk().read_vec(0, 3 << 20).unwrap() == expected,
+            "{format}"
+        );
         let verdicts = image.udif().unwrap().verify(&Silent).unwrap();
-        assert!(verdicts.iter().all(|verdict| verdict.agrees() == Some(true)), "{format}");
+        assert!(
+            verdicts
+                .iter()
+                .all(|verdict| verdict.agrees() == Some(true)),
+            "{format}"
+        );
     }
 }
 
@@ -262,7 +442,12 @@ fn an_encrypted_raw_image_stores_every_block_unless_it_is_thin() {
     let folder = tempfile::tempdir().unwrap();
     let make = |name: &str, thin| {
         let path = folder.path().join(name);
-        let options = CreateOptions { len: 8 * MIB, encryption: encryption("key", 128), thin, ..CreateOptions::default() };
+        let options = CreateOptions {
+            len: 8 * MIB,
+            encryption: encryption("key", 128),
+            thin,
+            ..CreateOptions::default()
+        };
         let image = open::create(&path, &options).unwrap();
         let stored = fs::metadata(&path).unwrap().blocks() * 512;
         (image, stored)
@@ -272,16 +457,31 @@ fn an_encrypted_raw_image_stores_every_block_unless_it_is_thin() {
     assert_eq!(full.disk().read_vec(3 * MIB, 4096).unwrap(), [0; 4096]);
     let (thin, stored) = make("thin.img", true);
     assert!(stored < MIB, "{stored}");
-    assert!(thin.disk().read_vec(3 * MIB, 4096).unwrap() != [0; 4096], "noise");
+    assert!(
+        thin.disk().read_vec(3 * MIB, 4096).unwrap() != [0; 4096],
+        "noise"
+    );
     thin.disk().write_at(3 * MIB, &[5; 4096]).unwrap();
     assert_eq!(thin.disk().read_vec(3 * MIB, 4096).unwrap(), [5; 4096]);
 
     let thin = |options: CreateOptions| {
-        let error = open::create(&folder.path().join("no"), &CreateOptions { thin: true, len: MIB, ..options }).unwrap_err();
+        let error = open::create(
+            &folder.path().join("no"),
+            &CreateOptions {
+                thin: true,
+                len: MIB,
+                ..options
+            },
+        )
+        .unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");
     };
     thin(CreateOptions::default());
-    thin(CreateOptions { format: Format::Udsb, encryption: encryption("key", 256), ..CreateOptions::default() });
+    thin(CreateOptions {
+        format: Format::Udsb,
+        encryption: encryption("key", 256),
+        ..CreateOptions::default()
+    });
 }
 
 #[test]
@@ -290,7 +490,10 @@ fn cipher_blocks_follow_from_the_size_of_the_disk() {
     let options = |format, len: u64, cipher_block| CreateOptions {
         format,
         len,
-        encryption: encryption("key", 256).map(|asked| Encryption { cipher_block, ..asked }),
+        encryption: encryption("key", 256).map(|asked| Encryption {
+            cipher_block,
+            ..asked
+        }),
         ..CreateOptions::default()
     };
     for (format, len, asked, block) in [
@@ -303,13 +506,23 @@ fn cipher_blocks_follow_from_the_size_of_the_disk() {
     ] {
         let path = folder.path().join(format!("{format}-{len}"));
         let image = open::create(&path, &options(format, len, asked)).unwrap();
-        assert_eq!(image.encryption().unwrap().block, block, "{format} of {len}");
+        assert_eq!(
+            image.encryption().unwrap().block,
+            block,
+            "{format} of {len}"
+        );
         image.disk().write_at(len - 512, &[1; 512]).unwrap();
-        assert_eq!(image.disk().read_vec(len - 512, 512).unwrap(), [1; 512], "{format} of {len}");
+        assert_eq!(
+            image.disk().read_vec(len - 512, 512).unwrap(),
+            [1; 512],
+            "{format} of {len}"
+        );
     }
-    for (format, len, asked) in
-        [(Format::Udrw, 17 << 40, None), (Format::Asif, 16 << 40, None), (Format::Udsp, 3 << 40, Some(512))]
-    {
+    for (format, len, asked) in [
+        (Format::Udrw, 17 << 40, None),
+        (Format::Asif, 16 << 40, None),
+        (Format::Udsp, 3 << 40, Some(512)),
+    ] {
         let path = folder.path().join("refused");
         let error = open::create(&path, &options(format, len, asked)).unwrap_err();
         assert_eq!(error.kind(), Kind::Limit, "{error}");
@@ -320,7 +533,9 @@ fn cipher_blocks_follow_from_the_size_of_the_disk() {
 /// Encrypts the bands of a bundle again as development versions did, with cipher blocks counted over the whole disk, but for
 /// those that `stays` says yes to.
 fn count_over_disk(path: &Path, band_size: u64, stays: impl Fn(u64) -> bool) {
-    let header = sparsebundle::encryption(&Local::new(path)).unwrap().unwrap();
+    let header = sparsebundle::encryption(&Local::new(path))
+        .unwrap()
+        .unwrap();
     let block = u64::from(header.describe().block);
     let sectors = Sectors::new(&header.unlock(b"key").unwrap(), block as u32).unwrap();
     for entry in fs::read_dir(path.join("bands")).unwrap() {
@@ -331,7 +546,9 @@ fn count_over_disk(path: &Path, band_size: u64, stays: impl Fn(u64) -> bool) {
         }
         let mut bytes = fs::read(&band).unwrap();
         sectors.decrypt(0, &mut bytes).unwrap();
-        sectors.encrypt(number * band_size / block, &bytes.clone(), &mut bytes).unwrap();
+        sectors
+            .encrypt(number * band_size / block, &bytes.clone(), &mut bytes)
+            .unwrap();
         fs::write(&band, bytes).unwrap();
     }
 }
@@ -341,11 +558,25 @@ fn bundle_with_volume(folder: &Path, layout: Layout, format: NewFormat, files: u
     let [tree, plain, path] = ["tree", "plain.img", "a.sparsebundle"].map(|name| folder.join(name));
     fs::create_dir_all(&tree).unwrap();
     for number in 0..files {
-        fs::write(tree.join(format!("{number} {}", "long name ".repeat(10))), b"contents").unwrap();
+        fs::write(
+            tree.join(format!("{number} {}", "long name ".repeat(10))),
+            b"contents",
+        )
+        .unwrap();
     }
     let source = Source::Folder(tree);
-    let volume = NewVolume { layout, name: "Old".to_owned(), format, block_size: None, source };
-    let options = create::CreateOptions { len: Some(40 * MIB), volume: Some(volume), ..create::CreateOptions::default() };
+    let volume = NewVolume {
+        layout,
+        name: "Old".to_owned(),
+        format,
+        block_size: None,
+        source,
+    };
+    let options = create::CreateOptions {
+        len: Some(40 * MIB),
+        volume: Some(volume),
+        ..create::CreateOptions::default()
+    };
     let made = create::create(&plain, options, &Silent).unwrap();
     let protection = Protection {
         key_bits: 128,
@@ -355,11 +586,17 @@ fn bundle_with_volume(folder: &Path, layout: Layout, format: NewFormat, files: u
         passphrase: Some(secret("key")),
         certificates: Vec::new(),
     };
-    let options = sparsebundle::CreateOptions { len: 40 * MIB, band_size: Some(MIB) };
+    let options = sparsebundle::CreateOptions {
+        len: 40 * MIB,
+        band_size: Some(MIB),
+    };
     fs::create_dir(&path).unwrap();
-    let bundle = Bundle::create_encrypted(Arc::new(Local::new(&path)), &options, &protection).unwrap();
+    let bundle =
+        Bundle::create_encrypted(Arc::new(Local::new(&path)), &options, &protection).unwrap();
     for at in (0..40 * MIB).step_by(64 << 10) {
-        bundle.write_at(at, &made.image.disk().read_vec(at, 64 << 10).unwrap()).unwrap();
+        bundle
+            .write_at(at, &made.image.disk().read_vec(at, 64 << 10).unwrap())
+            .unwrap();
     }
     bundle.flush().unwrap();
     path
@@ -369,40 +606,119 @@ fn bundle_with_volume(folder: &Path, layout: Layout, format: NewFormat, files: u
 fn bundles_of_development_versions_are_not_written_to() {
     let (everything, all_but_the_last) = (|_| false, |number: u64| number == 39);
     let cases: [(_, _, _, &dyn Fn(u64) -> bool, _); 6] = [
-        (Layout::Gptspud, NewFormat::HfsPlus, 1, &everything, "the backup GPT"),
-        (Layout::None, NewFormat::HfsPlusJournaled, 1, &everything, "a volume header"),
-        (Layout::Gptspud, NewFormat::HfsPlus, 1, &all_but_the_last, "a tree node of partition 1"),
-        (Layout::None, NewFormat::Hfsx, 1, &all_but_the_last, "a tree node of the whole disk"),
-        (Layout::Gptspud, NewFormat::Apfs, 6000, &all_but_the_last, "an object of partition 1"),
-        (Layout::None, NewFormat::Apfs, 6000, &everything, "an object of the whole disk"),
+        (
+            Layout::Gptspud,
+            NewFormat::HfsPlus,
+            1,
+            &everything,
+            "the backup GPT",
+        ),
+        (
+            Layout::None,
+            NewFormat::HfsPlusJournaled,
+            1,
+            &everything,
+            "a volume header",
+        ),
+        (
+            Layout::Gptspud,
+            NewFormat::HfsPlus,
+            1,
+            &all_but_the_last,
+            "a tree node of partition 1",
+        ),
+        (
+            Layout::None,
+            NewFormat::Hfsx,
+            1,
+            &all_but_the_last,
+            "a tree node of the whole disk",
+        ),
+        (
+            Layout::Gptspud,
+            NewFormat::Apfs,
+            6000,
+            &all_but_the_last,
+            "an object of partition 1",
+        ),
+        (
+            Layout::None,
+            NewFormat::Apfs,
+            6000,
+            &everything,
+            "an object of the whole disk",
+        ),
     ];
     for (number, (layout, format, files, stays, found)) in cases.into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let path = bundle_with_volume(folder.path(), layout, format, files);
         // What is counted as macOS does is written to.
         let good = open(&path, Some("key"), Access::ReadWrite).unwrap();
-        assert!(good.warnings().is_empty() && good.file_system(None).is_ok(), "{:?}", good.warnings());
+        assert!(
+            good.warnings().is_empty() && good.file_system(None).is_ok(),
+            "{:?}",
+            good.warnings()
+        );
         drop(good);
         count_over_disk(&path, MIB, stays);
-        let error = open(&path, Some("key"), Access::ReadWrite).map(drop).unwrap_err();
+        let error = open(&path, Some("key"), Access::ReadWrite)
+            .map(drop)
+            .unwrap_err();
         let words = error.to_string();
-        assert!(error.kind() == Kind::Unsupported && words.contains("development version"), "{found}: {words}");
+        assert!(
+            error.kind() == Kind::Unsupported && words.contains("development version"),
+            "{found}: {words}"
+        );
         assert!(words.contains(found), "{found}: {words}");
         if number > 0 {
             continue;
         }
         let key = secret("key");
-        let options = OpenOptions { access: Access::ReadWrite, keys: Some(&key), ..OpenOptions::default() };
-        assert_eq!(reband(&path, Some(2 * MIB), &options, &Silent).unwrap_err().to_string(), words);
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            keys: Some(&key),
+            ..OpenOptions::default()
+        };
+        assert_eq!(
+            reband(&path, Some(2 * MIB), &options, &Silent)
+                .unwrap_err()
+                .to_string(),
+            words
+        );
         for how in [How::DryRun, How::Apply] {
-            assert_eq!(repair(&path, &options, &Options { how, ..Options::default() }, &Silent).unwrap_err().to_string(), words);
+            assert_eq!(
+                repair(
+                    &path,
+                    &options,
+                    &Options {
+                        how,
+                        ..Options::default()
+                    },
+                    &Silent
+                )
+                .unwrap_err()
+                .to_string(),
+                words
+            );
         }
         // Reading warns, and a check says what is wrong.
         let reading = open(&path, Some("key"), Access::ReadOnly).unwrap();
-        assert!(reading.warnings().iter().any(|warning| warning.contains("development version")));
+        assert!(
+            reading
+                .warnings()
+                .iter()
+                .any(|warning| warning.contains("development version"))
+        );
         let found = open::examine(&path, &options, &Silent).unwrap();
-        let told: Vec<_> = found.problems.into_iter().map(|problem| problem.error.to_string()).collect();
-        assert!(told.iter().any(|told| told.contains("development version")), "{told:?}");
+        let told: Vec<_> = found
+            .problems
+            .into_iter()
+            .map(|problem| problem.error.to_string())
+            .collect();
+        assert!(
+            told.iter().any(|told| told.contains("development version")),
+            "{told:?}"
+        );
     }
 }
 
@@ -418,7 +734,11 @@ fn contents_that_are_not_known_are_written_to() {
         encryption: encryption("key", 256),
         ..CreateOptions::default()
     };
-    open::create(&path, &options).unwrap().disk().write_at(0, &Random::new(9).bytes(8 << 20)).unwrap();
+    open::create(&path, &options)
+        .unwrap()
+        .disk()
+        .write_at(0, &Random::new(9).bytes(8 << 20))
+        .unwrap();
     count_over_disk(&path, MIB, |_| false);
     assert!(open(&path, Some("key"), Access::ReadWrite).is_ok());
 }
@@ -443,18 +763,35 @@ impl Progress for Impatient {
 fn stopped_work_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new.img");
-    let options =
-        || create::CreateOptions { len: Some(64 * MIB), encryption: encryption("key", 256), ..create::CreateOptions::default() };
+    let options = || create::CreateOptions {
+        len: Some(64 * MIB),
+        encryption: encryption("key", 256),
+        ..create::CreateOptions::default()
+    };
     let error = create::create(&path, options(), &Impatient::default()).unwrap_err();
     assert_eq!(error.kind(), Kind::Cancelled, "{error}");
     let source = folder.path().join("source.img");
-    let image = open::create(&source, &CreateOptions { len: 64 * MIB, ..CreateOptions::default() }).unwrap();
+    let image = open::create(
+        &source,
+        &CreateOptions {
+            len: 64 * MIB,
+            ..CreateOptions::default()
+        },
+    )
+    .unwrap();
     for format in [Format::Udrw, Format::Udsb] {
         image.disk().write_at(0, &vec![1; 64 << 20]).unwrap();
-        let options = ConvertOptions { format, encryption: encryption("key", 256), ..ConvertOptions::default() };
+        let options = ConvertOptions {
+            format,
+            encryption: encryption("key", 256),
+            ..ConvertOptions::default()
+        };
         let error = convert(&image, &path, &options, &Impatient::default()).unwrap_err();
         assert_eq!(error.kind(), Kind::Cancelled, "{error}");
     }
-    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["source.img"]);
 }

@@ -38,7 +38,9 @@ fn new_file(store: &dyn Store, block: u32) -> Result<Arc<dyn BlockDevice>> {
 }
 
 fn old_file(store: &dyn Store) -> Result<Arc<dyn BlockDevice>> {
-    let file = store.open("disk", Open::Write)?.ok_or_else(|| Error::not_found("test", "disk"))?;
+    let file = store
+        .open("disk", Open::Write)?
+        .ok_or_else(|| Error::not_found("test", "disk"))?;
     let locked = Locked::read(&*file)?.expect("an encrypted image");
     let keys = locked.unlock(b"key")?;
     Ok(Arc::new(Device::new(file, locked, &keys)?))
@@ -65,7 +67,13 @@ const BAND: u64 = 6144;
 const BOTH: [Container; 2] = [
     Container {
         make: |file, len| {
-            let image = SparseImage::create(file, &CreateOptions { len, band_size: Some(BAND) })?;
+            let image = SparseImage::create(
+                file,
+                &CreateOptions {
+                    len,
+                    band_size: Some(BAND),
+                },
+            )?;
             image.flush()?;
             Ok(Arc::new(image))
         },
@@ -98,7 +106,10 @@ fn they_are_devices() {
             last.replace(MemoryStore::default());
             make(new_file(&*last.borrow(), 4096).unwrap(), 20 * unit + 512).unwrap()
         };
-        Devices::new(new).unit(unit).reopen(|| open(old_file(&*last.borrow()).unwrap()).unwrap()).check();
+        Devices::new(new)
+            .unit(unit)
+            .reopen(|| open(old_file(&*last.borrow()).unwrap()).unwrap())
+            .check();
     }
 }
 

@@ -42,16 +42,31 @@ fn new_file(store: &dyn Store, len: u64, block: u32) -> Result<Arc<dyn BlockDevi
 }
 
 fn old_file(store: &dyn Store) -> Result<Arc<dyn BlockDevice>> {
-    let file = store.open("disk", Open::Write)?.ok_or_else(|| Error::not_found("test", "disk"))?;
+    let file = store
+        .open("disk", Open::Write)?
+        .ok_or_else(|| Error::not_found("test", "disk"))?;
     let locked = Locked::read(&*file)?.expect("an encrypted image");
     let keys = locked.unlock(b"key")?;
     Ok(Arc::new(Device::new(file, locked, &keys)?))
 }
 
 /// A bundle with bands of any size, as others may make them: the lists are put there after the token.
-fn new_bundle(store: Arc<dyn Store>, len: u64, band_size: u64, block: u32, version: u32) -> Result<Arc<dyn BlockDevice>> {
-    let options = CreateOptions { len: MIB, band_size: Some(MIB) };
-    drop(Bundle::create_encrypted(store.clone(), &options, &protection(128, block))?);
+fn new_bundle(
+    store: Arc<dyn Store>,
+    len: u64,
+    band_size: u64,
+    block: u32,
+    version: u32,
+) -> Result<Arc<dyn BlockDevice>> {
+    let options = CreateOptions {
+        len: MIB,
+        band_size: Some(MIB),
+    };
+    drop(Bundle::create_encrypted(
+        store.clone(),
+        &options,
+        &protection(128, block),
+    )?);
     let list = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<plist version=\"1.0\"><dict>\
          <key>CFBundleInfoDictionaryVersion</key><string>6.0</string>\
@@ -70,7 +85,12 @@ fn new_bundle(store: Arc<dyn Store>, len: u64, band_size: u64, block: u32, versi
 fn old_bundle(store: Arc<dyn Store>) -> Result<Arc<dyn BlockDevice>> {
     let locked = sparsebundle::encryption(&*store)?.expect("an encrypted bundle");
     let keys = locked.unlock(b"key")?;
-    Ok(Arc::new(Bundle::open_encrypted(store, Access::ReadWrite, &locked, &keys)?))
+    Ok(Arc::new(Bundle::open_encrypted(
+        store,
+        Access::ReadWrite,
+        &locked,
+        &keys,
+    )?))
 }
 
 #[test]
@@ -81,10 +101,15 @@ fn encrypted_files_conform() {
             last.replace(MemoryStore::default());
             new_file(&*last.borrow(), len, block).unwrap()
         };
-        Devices::new(make).reopen(|| old_file(&*last.borrow()).unwrap()).check();
+        Devices::new(make)
+            .reopen(|| old_file(&*last.borrow()).unwrap())
+            .check();
     }
     let store = MemoryStore::default();
-    new_file(&store, 300_000, 4096).unwrap().write_at(0, &Random::new(1).bytes(300_000)).unwrap();
+    new_file(&store, 300_000, 4096)
+        .unwrap()
+        .write_at(0, &Random::new(1).bytes(300_000))
+        .unwrap();
     let file = store.open("disk", Open::Read).unwrap().unwrap();
     let locked = Locked::read(&*file).unwrap().unwrap();
     let keys = locked.unlock(b"key").unwrap();
@@ -93,13 +118,23 @@ fn encrypted_files_conform() {
 
 #[test]
 fn encrypted_bundles_conform() {
-    for (len, band_size, block, version) in
-        [(12 * MIB + 512, MIB, 512, 1), (6 * MIB + 512, MIB, 4096, 1), (6 * MIB, MIB, 4096, 2), (256 << 10, 1536, 512, 1)]
-    {
+    for (len, band_size, block, version) in [
+        (12 * MIB + 512, MIB, 512, 1),
+        (6 * MIB + 512, MIB, 4096, 1),
+        (6 * MIB, MIB, 4096, 2),
+        (256 << 10, 1536, 512, 1),
+    ] {
         let last = RefCell::new(MemoryStore::default());
         let make = || {
             last.replace(MemoryStore::default());
-            new_bundle(Arc::new(last.borrow().clone()), len, band_size, block, version).unwrap()
+            new_bundle(
+                Arc::new(last.borrow().clone()),
+                len,
+                band_size,
+                block,
+                version,
+            )
+            .unwrap()
         };
         let again = || old_bundle(Arc::new(last.borrow().clone())).unwrap();
         Devices::new(make).reopen(again).unit(band_size).check();
@@ -109,23 +144,36 @@ fn encrypted_bundles_conform() {
 #[test]
 fn an_encrypted_bundle_in_a_folder_conforms() {
     let (scratch, last) = (tempfile::tempdir().unwrap(), AtomicU64::new(0));
-    let folder = || Arc::new(Local::new(scratch.path().join(last.load(Ordering::Relaxed).to_string())));
+    let folder = || {
+        Arc::new(Local::new(
+            scratch
+                .path()
+                .join(last.load(Ordering::Relaxed).to_string()),
+        ))
+    };
     let make = || {
         last.fetch_add(1, Ordering::Relaxed);
         new_bundle(folder(), 5 * MIB, MIB, 512, 1).unwrap()
     };
-    Devices::new(make).reopen(|| old_bundle(folder()).unwrap()).unit(MIB).check();
+    Devices::new(make)
+        .reopen(|| old_bundle(folder()).unwrap())
+        .unit(MIB)
+        .check();
 }
 
 #[test]
 fn an_encrypted_bundle_read_only_conforms() {
     let store = MemoryStore::default();
     let bundle = new_bundle(Arc::new(store.clone()), 5 * MIB, MIB, 512, 1).unwrap();
-    bundle.write_at(MIB - 100, &Random::new(2).bytes(2 << 20)).unwrap();
+    bundle
+        .write_at(MIB - 100, &Random::new(2).bytes(2 << 20))
+        .unwrap();
     drop(bundle);
     let locked = sparsebundle::encryption(&store).unwrap().unwrap();
     let keys = locked.unlock(b"key").unwrap();
-    conformance::read_only(Arc::new(Bundle::open_encrypted(Arc::new(store), Access::ReadOnly, &locked, &keys).unwrap()));
+    conformance::read_only(Arc::new(
+        Bundle::open_encrypted(Arc::new(store), Access::ReadOnly, &locked, &keys).unwrap(),
+    ));
 }
 
 proptest! {
@@ -186,7 +234,10 @@ fn encrypted_bundles_survive_power_cuts() {
 #[test]
 fn a_new_encrypted_bundle_is_whole_or_none() {
     let cut = PowerCut::default();
-    let options = CreateOptions { len: 3 * MIB, band_size: None };
+    let options = CreateOptions {
+        len: 3 * MIB,
+        band_size: None,
+    };
     drop(Bundle::create_encrypted(Arc::new(cut.clone()), &options, &protection(256, 512)).unwrap());
     let (mut whole, mut none) = (0, 0);
     for crash in cut.crashes(1, 8) {
@@ -195,7 +246,10 @@ fn a_new_encrypted_bundle_is_whole_or_none() {
             none += 1;
             continue;
         }
-        assert_eq!(old_bundle(store).unwrap().read_vec(0, 3 << 20).unwrap(), vec![0; 3 << 20]);
+        assert_eq!(
+            old_bundle(store).unwrap().read_vec(0, 3 << 20).unwrap(),
+            vec![0; 3 << 20]
+        );
         whole += 1;
     }
     assert!(whole > 0 && none > 0);
@@ -204,15 +258,25 @@ fn a_new_encrypted_bundle_is_whole_or_none() {
 /// The disk is full for a moment: everything but the failed request is there, and work goes on.
 #[test]
 fn a_call_that_fails_spoils_nothing() {
-    for call in [Call::Open, Call::SetLen, Call::Write, Call::Discard, Call::Remove] {
-        at_every(call, Fault::NoSpace, |faults, n| fail_once(faults, &format!("{call:?} {n}")));
+    for call in [
+        Call::Open,
+        Call::SetLen,
+        Call::Write,
+        Call::Discard,
+        Call::Remove,
+    ] {
+        at_every(call, Fault::NoSpace, |faults, n| {
+            fail_once(faults, &format!("{call:?} {n}"))
+        });
     }
 }
 
 fn fail_once(faults: &Arc<Faults>, place: &str) {
     let store = MemoryStore::default();
     drop(new_bundle(Arc::new(store.clone()), 60_416, 8192, 512, 1).unwrap());
-    let Ok(device) = old_bundle(Arc::new(FaultyStore::new(Arc::new(store.clone()), faults))) else { return };
+    let Ok(device) = old_bundle(Arc::new(FaultyStore::new(Arc::new(store.clone()), faults))) else {
+        return;
+    };
     let (mut held, mut random) = (vec![0; 60_416], Random::new(5));
     let done = (0..30).try_for_each(|_| {
         held = device.read_vec(0, 60_416)?;
@@ -220,20 +284,36 @@ fn fail_once(faults: &Arc<Faults>, place: &str) {
         match random.within(0..8) {
             0 => device.discard(start..start + 3000, Leave::Zeros),
             1 => device.flush(),
-            2 => device.discard(start / 8192 * 8192..(start / 8192 * 8192 + 8192).min(60_416), Leave::Zeros),
+            2 => device.discard(
+                start / 8192 * 8192..(start / 8192 * 8192 + 8192).min(60_416),
+                Leave::Zeros,
+            ),
             _ => device.write_at(start, &random.bytes(3000)),
         }
     });
     assert!(done.is_ok() || faults.happened() > 0, "{place}: {done:?}");
     faults.mend();
     let now = device.read_vec(0, held.len()).unwrap();
-    let differ = held.iter().zip(&now).filter(|(before, now)| before != now).count();
-    assert!(differ <= 8192, "{place}: {differ} bytes differ after {done:?}");
-    device.write_at(100, b"on").and_then(|()| device.flush()).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let differ = held
+        .iter()
+        .zip(&now)
+        .filter(|(before, now)| before != now)
+        .count();
+    assert!(
+        differ <= 8192,
+        "{place}: {differ} bytes differ after {done:?}"
+    );
+    device
+        .write_at(100, b"on")
+        .and_then(|()| device.flush())
+        .unwrap_or_else(|error| panic!("{place}: {error}"));
     drop(device);
     let again = old_bundle(Arc::new(store)).unwrap();
     assert_eq!(again.read_vec(100, 2).unwrap(), b"on", "{place}");
-    assert!(again.read_vec(200, held.len() - 200).unwrap()[..] == now[200..], "{place}: {done:?}");
+    assert!(
+        again.read_vec(200, held.len() - 200).unwrap()[..] == now[200..],
+        "{place}: {done:?}"
+    );
 }
 
 /// The range itself, in a list.
@@ -251,13 +331,22 @@ struct Listed {
 
 impl Listed {
     fn new() -> Arc<Self> {
-        Arc::new(Self { inner: Memory::zeros(0), reads: Mutex::default(), writes: Mutex::default() })
+        Arc::new(Self {
+            inner: Memory::zeros(0),
+            reads: Mutex::default(),
+            writes: Mutex::default(),
+        })
     }
 
     /// What was read and written since the last call, from byte `from` on.
     fn take(&self, from: u64) -> [Vec<Range<u64>>; 2] {
         [&self.reads, &self.writes].map(|list| {
-            let mut ranges: Vec<_> = list.lock().unwrap().drain(..).map(|range| range.start - from..range.end - from).collect();
+            let mut ranges: Vec<_> = list
+                .lock()
+                .unwrap()
+                .drain(..)
+                .map(|range| range.start - from..range.end - from)
+                .collect();
             ranges.sort_by_key(|range| range.start);
             ranges
         })
@@ -270,12 +359,18 @@ impl BlockDevice for Listed {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.reads.lock().unwrap().push(offset..offset + buf.len() as u64);
+        self.reads
+            .lock()
+            .unwrap()
+            .push(offset..offset + buf.len() as u64);
         self.inner.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.writes.lock().unwrap().push(offset..offset + buf.len() as u64);
+        self.writes
+            .lock()
+            .unwrap()
+            .push(offset..offset + buf.len() as u64);
         self.inner.write_at(offset, buf)
     }
 
@@ -314,17 +409,29 @@ fn whole_blocks_are_written_unread_and_parts_touch_their_block_alone() {
     device.write_at(4 * MIB, &vec![1; 3 << 20]).unwrap();
     let [reads, writes] = file.take(start);
     assert!(reads.is_empty(), "{reads:?}");
-    assert_eq!((writes[0].start, writes.last().unwrap().end), (4 * MIB, 7 * MIB));
-    assert!(writes.windows(2).all(|pair| pair[0].end == pair[1].start), "{writes:?}");
+    assert_eq!(
+        (writes[0].start, writes.last().unwrap().end),
+        (4 * MIB, 7 * MIB)
+    );
+    assert!(
+        writes.windows(2).all(|pair| pair[0].end == pair[1].start),
+        "{writes:?}"
+    );
 
     device.write_at(20_000, &[2; 100]).unwrap();
     assert_eq!(file.take(start), [only(16384..20480), only(16384..20480)]);
     device.write_at(8000, &[2; 8000]).unwrap();
     let touched = vec![4096..8192, 12288..16384];
-    assert_eq!(file.take(start), [touched, vec![4096..8192, 8192..12288, 12288..16384]]);
+    assert_eq!(
+        file.take(start),
+        [touched, vec![4096..8192, 8192..12288, 12288..16384]]
+    );
     device.discard(0..MIB, Leave::Zeros).unwrap();
     let [reads, writes] = file.take(start);
-    assert!(reads.is_empty() && writes[0].start == 0 && writes.last().unwrap().end == MIB, "{reads:?} {writes:?}");
+    assert!(
+        reads.is_empty() && writes[0].start == 0 && writes.last().unwrap().end == MIB,
+        "{reads:?} {writes:?}"
+    );
 }
 
 #[test]
@@ -339,7 +446,9 @@ fn large_requests_are_the_same_as_small_ones() {
             assert!(device.read_vec(at as u64, part.len()).unwrap() == part);
         }
         for at in (0..5 * MIB as usize).step_by(70_000) {
-            device.write_at(at as u64, &bytes[at..(at + 70_000).min(bytes.len())]).unwrap();
+            device
+                .write_at(at as u64, &bytes[at..(at + 70_000).min(bytes.len())])
+                .unwrap();
         }
         assert!(device.read_vec(100, bytes.len() - 200).unwrap() == bytes[100..bytes.len() - 100]);
     }
@@ -355,6 +464,9 @@ fn a_file_of_512_byte_blocks_ends_at_2_tib() {
     device.write_at((2 << 40) - 512, &[1; 512]).unwrap();
     assert_eq!(device.read_vec((2 << 40) - 1, 1).unwrap(), [1]);
     let error = device.set_len((2 << 40) + 512, Leave::Any).unwrap_err();
-    assert!(error.kind() == Kind::Limit && error.message().contains("convert"), "{error}");
+    assert!(
+        error.kind() == Kind::Limit && error.message().contains("convert"),
+        "{error}"
+    );
     assert_eq!(device.info().len, 2 << 40);
 }

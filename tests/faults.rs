@@ -25,11 +25,23 @@ type Make = fn(&Arc<dyn Store>) -> bandsaw::Result<Arc<dyn BlockDevice>>;
 
 const RAW: Image = Image {
     create: |store| Ok(Arc::new(Raw::create(&**store, "disk", LEN)?)),
-    open: |store| Ok(Arc::new(Raw::new(store.open("disk", Open::Write)?.expect("the disk")))),
+    open: |store| {
+        Ok(Arc::new(Raw::new(
+            store.open("disk", Open::Write)?.expect("the disk"),
+        )))
+    },
 };
 
 const BUNDLE: Image = Image {
-    create: |store| Ok(Arc::new(Bundle::create(store.clone(), &CreateOptions { len: LEN, band_size: Some(BAND) })?)),
+    create: |store| {
+        Ok(Arc::new(Bundle::create(
+            store.clone(),
+            &CreateOptions {
+                len: LEN,
+                band_size: Some(BAND),
+            },
+        )?))
+    },
     open: |store| Ok(Arc::new(Bundle::open(store.clone(), Access::ReadWrite)?)),
 };
 
@@ -72,7 +84,9 @@ fn apply(device: &dyn BlockDevice, step: &Step, bytes: &[u8]) -> bandsaw::Result
 
 fn expect(model: &mut Vec<u8>, step: &Step, bytes: &[u8]) {
     match step {
-        Step::Write(range) => model[range.start as usize..range.end as usize].copy_from_slice(bytes),
+        Step::Write(range) => {
+            model[range.start as usize..range.end as usize].copy_from_slice(bytes)
+        }
         Step::Discard(range) => model[range.start as usize..range.end as usize].fill(0),
         Step::Flush => {}
         Step::SetLen(len) => model.resize(*len as usize, 0),
@@ -82,8 +96,13 @@ fn expect(model: &mut Vec<u8>, step: &Step, bytes: &[u8]) {
 /// Each byte as before the step that failed, or as after it.
 fn check(device: &dyn BlockDevice, before: &[u8], after: &[u8], place: &str) {
     let len = device.info().len as usize;
-    assert!(len == before.len() || len == after.len(), "{place}: the length is {len}");
-    let found = device.read_vec(0, len).unwrap_or_else(|error| panic!("{place}: {error}"));
+    assert!(
+        len == before.len() || len == after.len(),
+        "{place}: the length is {len}"
+    );
+    let found = device
+        .read_vec(0, len)
+        .unwrap_or_else(|error| panic!("{place}: {error}"));
     let known = |bytes: &[u8], at: usize| bytes.get(at).copied().unwrap_or(0);
     for (start, piece) in (0..).step_by(4096).zip(found.chunks(4096)) {
         let whole = start..start + piece.len();
@@ -92,7 +111,10 @@ fn check(device: &dyn BlockDevice, before: &[u8], after: &[u8], place: &str) {
         }
         for (at, byte) in (start..).zip(piece) {
             let known = [known(before, at), known(after, at)];
-            assert!(known.contains(byte), "{place}: byte {at} is {byte}, neither as before nor as after {known:?}");
+            assert!(
+                known.contains(byte),
+                "{place}: byte {at} is {byte}, neither as before nor as after {known:?}"
+            );
         }
     }
 }
@@ -132,20 +154,42 @@ fn run(image: Image, call: Call, fault: Fault, faults: &Arc<Faults>, n: u64) {
         assert_eq!(error.kind(), Kind::Io, "{place}: {error}");
         check(&*device, &before, &model, &place);
         if call == Call::Flush || call == Call::Sync {
-            assert!(device.write_at(0, b"x").is_err() && device.flush().is_err(), "{place}: it was forgotten");
+            assert!(
+                device.write_at(0, b"x").is_err() && device.flush().is_err(),
+                "{place}: it was forgotten"
+            );
         } else if device.write_at(0, &before[..1]).is_ok() {
-            device.flush().unwrap_or_else(|error| panic!("{place}, flush afterwards: {error}"));
+            device
+                .flush()
+                .unwrap_or_else(|error| panic!("{place}, flush afterwards: {error}"));
         }
         drop(device);
-        return check(&*(image.open)(&below).unwrap(), &before, &model, &format!("{place}, opened again"));
+        return check(
+            &*(image.open)(&below).unwrap(),
+            &before,
+            &model,
+            &format!("{place}, opened again"),
+        );
     }
     drop(device);
-    check(&*(image.open)(&below).unwrap(), &model, &model, &format!("{place}, at the end"));
+    check(
+        &*(image.open)(&below).unwrap(),
+        &model,
+        &model,
+        &format!("{place}, at the end"),
+    );
 }
 
 /// The number of calls that were made to fail.
 fn fail_all(image: Image, calls: &[Call], fault: Fault) -> u64 {
-    calls.iter().map(|call| at_every(*call, fault, |faults, n| run(image, *call, fault, faults, n))).sum()
+    calls
+        .iter()
+        .map(|call| {
+            at_every(*call, fault, |faults, n| {
+                run(image, *call, fault, faults, n)
+            })
+        })
+        .sum()
 }
 
 #[test]

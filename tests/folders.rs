@@ -50,7 +50,11 @@ fn import(folder: &Path) -> Result<Tree, Error> {
 }
 
 fn extract(volume: &HfsPlus, target: &Path) -> Exported {
-    let options = export::FolderOptions { special_files: true, setuid: true, ..Default::default() };
+    let options = export::FolderOptions {
+        special_files: true,
+        setuid: true,
+        ..Default::default()
+    };
     to_folder(volume, "/", target, &options, &Silent).unwrap()
 }
 
@@ -62,7 +66,11 @@ fn survey(folder: &Path) -> BTreeMap<PathBuf, String> {
         let meta = fs::symlink_metadata(&path).unwrap();
         let contents = match meta.file_type() {
             kind if kind.is_dir() => {
-                ahead.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+                ahead.extend(
+                    fs::read_dir(&path)
+                        .unwrap()
+                        .map(|entry| entry.unwrap().path()),
+                );
                 String::new()
             }
             kind if kind.is_symlink() => format!("-> {}", fs::read_link(&path).unwrap().display()),
@@ -91,11 +99,16 @@ fn xattrs(path: &Path, symlink: bool) -> BTreeMap<String, Vec<u8>> {
     }
     let mut list = vec![0; 65536];
     let len = rustix::fs::listxattr(path, &mut list[..]).unwrap();
-    let names = list[..len].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user."));
+    let names = list[..len]
+        .split(|byte| *byte == 0)
+        .filter(|name| name.starts_with(b"user."));
     let value = |name: &[u8]| {
         let mut value = vec![0; 65536];
         let len = rustix::fs::getxattr(path, name, &mut value[..]).unwrap();
-        (String::from_utf8(name.to_vec()).unwrap(), value[..len].to_vec())
+        (
+            String::from_utf8(name.to_vec()).unwrap(),
+            value[..len].to_vec(),
+        )
     };
     names.map(value).collect()
 }
@@ -105,7 +118,10 @@ fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     match rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()) {
         Ok(()) => true,
         Err(error) => {
-            eprintln!("skipped: {name} of {} bytes: the file system refuses it: {error}", value.len());
+            eprintln!(
+                "skipped: {name} of {} bytes: the file system refuses it: {error}",
+                value.len()
+            );
             false
         }
     }
@@ -113,14 +129,23 @@ fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
 
 fn date(path: &Path, seconds: u64) {
     let when = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-    File::open(path).unwrap().set_times(fs::FileTimes::new().set_modified(when).set_accessed(when)).unwrap();
+    File::open(path)
+        .unwrap()
+        .set_times(fs::FileTimes::new().set_modified(when).set_accessed(when))
+        .unwrap();
 }
 
 /// A folder with some of everything.
 fn varied(folder: &Path) {
     fs::create_dir_all(folder.join("a/b/c")).unwrap();
     fs::create_dir(folder.join("empty")).unwrap();
-    fs::write(folder.join("a/large"), (0..3_000_000).map(|at| (at % 251) as u8).collect::<Vec<_>>()).unwrap();
+    fs::write(
+        folder.join("a/large"),
+        (0..3_000_000)
+            .map(|at| (at % 251) as u8)
+            .collect::<Vec<_>>(),
+    )
+    .unwrap();
     fs::write(folder.join("a/b/nothing"), b"").unwrap();
     for len in [1, 4095, 4096, 4097] {
         fs::write(folder.join(format!("a/b/{len}")), vec![len as u8; len]).unwrap();
@@ -140,16 +165,29 @@ fn varied(folder: &Path) {
     .unwrap();
     fs::set_permissions(folder.join("a/b/4096"), fs::Permissions::from_mode(0o4751)).unwrap();
     fs::set_permissions(folder.join("empty"), fs::Permissions::from_mode(0o1777)).unwrap();
-    set_xattr(&folder.join("a/large"), "user.note", b"text\0with\nevery\xFFthing");
+    set_xattr(
+        &folder.join("a/large"),
+        "user.note",
+        b"text\0with\nevery\xFFthing",
+    );
     set_xattr(&folder.join("a/b"), "user.on a folder", b"");
-    set_xattr(&folder.join("a/b/4095"), "user.com.apple.ResourceFork", &[7; 1500]);
+    set_xattr(
+        &folder.join("a/b/4095"),
+        "user.com.apple.ResourceFork",
+        &[7; 1500],
+    );
     set_xattr(
         &folder.join("a/b/4095"),
         "user.com.apple.FinderInfo",
         b"TEXTttxt\x01\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x09\0\0\0\0\0\0",
     );
     date(&folder.join("a/b/1"), 1_111_111_111);
-    for folder in [folder.join("a/b/c"), folder.join("a/b"), folder.join("empty"), folder.join("a")] {
+    for folder in [
+        folder.join("a/b/c"),
+        folder.join("a/b"),
+        folder.join("empty"),
+        folder.join("a"),
+    ] {
         date(&folder, 1_222_222_222);
     }
 }
@@ -184,7 +222,10 @@ fn the_tree_does_not_depend_on_the_order_of_the_host() {
             fs::write(inside.join(format!("file {number}")), number.to_string()).unwrap();
         }
         let tree = import(&folder).unwrap();
-        tree.nodes.iter().map(|node| (node.parent, node.name.to_string())).collect::<Vec<_>>()
+        tree.nodes
+            .iter()
+            .map(|node| (node.parent, node.name.to_string()))
+            .collect::<Vec<_>>()
     };
     let forward = made("forward", &mut (0..500));
     assert_eq!(forward, made("backward", &mut (0..500).rev()));
@@ -198,10 +239,21 @@ fn a_folder_deeper_than_any_path() {
     fs::create_dir(&source).unwrap();
     // 100 names of 200 bytes are five times as long as a path may be.
     let name = "n".repeat(200);
-    let mut at = rustix::fs::open(&source, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+    let mut at = rustix::fs::open(
+        &source,
+        rustix::fs::OFlags::DIRECTORY,
+        rustix::fs::Mode::empty(),
+    )
+    .unwrap();
     for _ in 0..100 {
         rustix::fs::mkdirat(&at, &*name, rustix::fs::Mode::RWXU).unwrap();
-        at = rustix::fs::openat(&at, &*name, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+        at = rustix::fs::openat(
+            &at,
+            &*name,
+            rustix::fs::OFlags::DIRECTORY,
+            rustix::fs::Mode::empty(),
+        )
+        .unwrap();
     }
     let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
     let bottom = rustix::fs::openat(&at, "bottom", flags, rustix::fs::Mode::RUSR).unwrap();
@@ -213,7 +265,14 @@ fn a_folder_deeper_than_any_path() {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     let again = import(&scratch.path().join("target")).unwrap();
     assert_eq!(again.nodes.len(), 102);
-    assert_eq!(again.nodes[101].kind, SourceKind::File(Stream::Extern { node: 101, offset: 0, len: 4 }));
+    assert_eq!(
+        again.nodes[101].kind,
+        SourceKind::File(Stream::Extern {
+            node: 101,
+            offset: 0,
+            len: 4
+        })
+    );
 }
 
 #[test]
@@ -229,9 +288,14 @@ fn holes_are_not_read_and_not_written() {
     let plan = Plan::new(import(&source).unwrap(), options()).unwrap();
     let image = scratch.path().join("image");
     let device = LocalFile::open(&image, Open::CreateNew).unwrap().unwrap();
-    device.set_len(plan.minimum_len().unwrap(), Leave::Zeros).unwrap();
+    device
+        .set_len(plan.minimum_len().unwrap(), Leave::Zeros)
+        .unwrap();
     plan.build(&device, &Silent).unwrap();
-    assert!(fs::metadata(&image).unwrap().blocks() * 512 < 16 << 20, "the image is sparse too");
+    assert!(
+        fs::metadata(&image).unwrap().blocks() * 512 < 16 << 20,
+        "the image is sparse too"
+    );
     let volume = HfsPlus::open(Arc::new(device)).unwrap();
     extract(&volume, &scratch.path().join("target"));
     let out = File::open(scratch.path().join("target/sparse")).unwrap();
@@ -250,10 +314,29 @@ fn a_file_that_changes_is_an_error_that_names_it() {
     let path = scratch.path().join("inside");
     type Change = fn(&Path);
     let changes: [(&str, Change); 5] = [
-        ("longer", |path| File::options().append(true).open(path).unwrap().write_all(b"more").unwrap()),
-        ("shorter", |path| File::options().write(true).open(path).unwrap().set_len(10).unwrap()),
+        ("longer", |path| {
+            File::options()
+                .append(true)
+                .open(path)
+                .unwrap()
+                .write_all(b"more")
+                .unwrap()
+        }),
+        ("shorter", |path| {
+            File::options()
+                .write(true)
+                .open(path)
+                .unwrap()
+                .set_len(10)
+                .unwrap()
+        }),
         ("same length", |path| {
-            File::options().write(true).open(path).unwrap().write_all_at(b"x", 0).unwrap();
+            File::options()
+                .write(true)
+                .open(path)
+                .unwrap()
+                .write_all_at(b"x", 0)
+                .unwrap();
             date(path, 1);
         }),
         ("replaced", |path| {
@@ -283,13 +366,22 @@ fn what_no_volume_can_hold_is_refused_by_name() {
     fs::create_dir(&bad).unwrap();
     fs::write(bad.join(OsStr::from_bytes(b"not \xFF UTF-8")), b"").unwrap();
     let error = refused(&bad);
-    assert!(error.kind() == Kind::Unsupported && error.to_string().contains("not \u{FFFD} UTF-8"), "{error}");
+    assert!(
+        error.kind() == Kind::Unsupported && error.to_string().contains("not \u{FFFD} UTF-8"),
+        "{error}"
+    );
     let link = scratch.path().join("link");
     fs::create_dir(&link).unwrap();
     symlink(OsStr::from_bytes(b"\xFF"), link.join("symlink")).unwrap();
     let error = refused(&link);
-    assert!(error.kind() == Kind::Unsupported && error.to_string().contains("symlink"), "{error}");
-    assert_eq!(refused(&bad.join("nowhere")).io_kind(), Some(std::io::ErrorKind::NotFound));
+    assert!(
+        error.kind() == Kind::Unsupported && error.to_string().contains("symlink"),
+        "{error}"
+    );
+    assert_eq!(
+        refused(&bad.join("nowhere")).io_kind(),
+        Some(std::io::ErrorKind::NotFound)
+    );
     fs::write(scratch.path().join("file"), b"").unwrap();
     assert_eq!(refused(&scratch.path().join("file")).kind(), Kind::Invalid);
 }
@@ -301,7 +393,12 @@ fn the_image_being_made_is_left_out() {
     for name in ["image.dmg", "folder/image.dmg", "other"] {
         fs::write(scratch.path().join(name), name).unwrap();
     }
-    let options = FolderOptions { leave_out: vec![scratch.path().join("image.dmg"), scratch.path().join("not there")] };
+    let options = FolderOptions {
+        leave_out: vec![
+            scratch.path().join("image.dmg"),
+            scratch.path().join("not there"),
+        ],
+    };
     let tree = import::folder(scratch.path(), &options, &Silent).unwrap();
     let names: Vec<&str> = tree.nodes.iter().map(|node| &*node.name).collect();
     assert_eq!(names, ["", "folder", "other", "image.dmg"]);
@@ -323,11 +420,18 @@ fn nothing_that_exists_is_changed_unless_asked() {
     let report = extract(&volume, &target);
     assert_eq!(report.problem_count, 1);
     assert_eq!(report.problems[0].kind(), Kind::Conflict);
-    assert!(report.problems[0].to_string().contains("/folder/file"), "{}", report.problems[0]);
+    assert!(
+        report.problems[0].to_string().contains("/folder/file"),
+        "{}",
+        report.problems[0]
+    );
     assert_eq!(fs::read(target.join("folder/file")).unwrap(), b"old");
     assert_eq!(fs::read(target.join("other")).unwrap(), b"new");
 
-    let overwrite = export::FolderOptions { overwrite: true, ..Default::default() };
+    let overwrite = export::FolderOptions {
+        overwrite: true,
+        ..Default::default()
+    };
     let report = to_folder(&volume, "/", &target, &overwrite, &Silent).unwrap();
     assert_eq!(report.problem_count, 0);
     assert_eq!(fs::read(target.join("folder/file")).unwrap(), b"new");
@@ -353,8 +457,15 @@ fn one_file_and_one_folder_can_be_had_alone() {
 }
 
 fn node(parent: u32, name: &str, kind: SourceKind) -> SourceNode {
-    let root = Tree::empty(Timestamp::from_seconds(1_700_000_000)).nodes.remove(0);
-    SourceNode { parent, name: name.into(), kind, ..root }
+    let root = Tree::empty(Timestamp::from_seconds(1_700_000_000))
+        .nodes
+        .remove(0);
+    SourceNode {
+        parent,
+        name: name.into(),
+        kind,
+        ..root
+    }
 }
 
 #[test]
@@ -377,7 +488,10 @@ fn hostile_volumes_do_not_leave_the_target() {
     let volume = volume(tree).unwrap();
     symlink(&outside, target.join("link")).unwrap();
     for overwrite in [false, true] {
-        let options = export::FolderOptions { overwrite, ..Default::default() };
+        let options = export::FolderOptions {
+            overwrite,
+            ..Default::default()
+        };
         let report = to_folder(&volume, "/", &target, &options, &Silent).unwrap();
         assert!(report.problem_count >= 3, "{:?}", report.problems);
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
@@ -390,19 +504,38 @@ fn hostile_volumes_do_not_leave_the_target() {
 fn what_the_host_cannot_store_is_told() {
     let scratch = scratch();
     let mut tree = Tree::empty(Timestamp::from_seconds(0));
-    let mut file = node(0, "file", SourceKind::File(Stream::Bytes(b"contents".as_slice().into())));
-    file.xattrs.push(("com.apple.ResourceFork".into(), Stream::Bytes(vec![1; 100_000].into())));
+    let mut file = node(
+        0,
+        "file",
+        SourceKind::File(Stream::Bytes(b"contents".as_slice().into())),
+    );
+    file.xattrs.push((
+        "com.apple.ResourceFork".into(),
+        Stream::Bytes(vec![1; 100_000].into()),
+    ));
     tree.nodes.push(file);
     // 85 characters of three bytes each are more than Linux takes.
-    tree.nodes.push(node(0, &"界".repeat(100), SourceKind::Folder));
+    tree.nodes
+        .push(node(0, &"界".repeat(100), SourceKind::Folder));
     tree.nodes.push(node(2, "inside", SourceKind::Folder));
     let volume = volume(tree).unwrap();
     let report = extract(&volume, &scratch.path().join("target"));
-    assert_eq!(fs::read(scratch.path().join("target/file")).unwrap(), b"contents");
+    assert_eq!(
+        fs::read(scratch.path().join("target/file")).unwrap(),
+        b"contents"
+    );
     let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     if cfg!(target_os = "linux") {
-        assert!(problems.iter().any(|text| text.contains("/file") && text.contains("ResourceFork")), "{problems:?}");
-        assert!(problems.iter().any(|text| text.contains("界")), "{problems:?}");
+        assert!(
+            problems
+                .iter()
+                .any(|text| text.contains("/file") && text.contains("ResourceFork")),
+            "{problems:?}"
+        );
+        assert!(
+            problems.iter().any(|text| text.contains("界")),
+            "{problems:?}"
+        );
     }
 }
 
@@ -427,12 +560,25 @@ fn everything_can_be_stopped() {
     }
     let stop = || StopAfter(5.into());
     let stopped = |error: Error| assert_eq!(error.kind(), Kind::Cancelled);
-    stopped(import::folder(&source, &FolderOptions::default(), &stop()).map(drop).unwrap_err());
+    stopped(
+        import::folder(&source, &FolderOptions::default(), &stop())
+            .map(drop)
+            .unwrap_err(),
+    );
     let plan = Plan::new(import(&source).unwrap(), options()).unwrap();
     let device = Memory::zeros(plan.minimum_len().unwrap().try_into().unwrap());
     stopped(plan.build(&device, &stop()).unwrap_err());
     let volume = volume(import(&source).unwrap()).unwrap();
     let target = scratch.path().join("target");
-    stopped(to_folder(&volume, "/", &target, &export::FolderOptions::default(), &stop()).unwrap_err());
+    stopped(
+        to_folder(
+            &volume,
+            "/",
+            &target,
+            &export::FolderOptions::default(),
+            &stop(),
+        )
+        .unwrap_err(),
+    );
     assert!(volume.resolve("/3/file").is_ok() && volume.volume().clean);
 }

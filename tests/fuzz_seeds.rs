@@ -58,8 +58,12 @@ fn all_targets_are_fuzzed() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
     for Target { name, .. } in TARGETS {
-        assert!(manifest.contains(&format!("name = \"{name}\"")), "{name} is not in fuzz/Cargo.toml");
-        let source = std::fs::read_to_string(folder.join(format!("fuzz_targets/{name}.rs"))).unwrap();
+        assert!(
+            manifest.contains(&format!("name = \"{name}\"")),
+            "{name} is not in fuzz/Cargo.toml"
+        );
+        let source =
+            std::fs::read_to_string(folder.join(format!("fuzz_targets/{name}.rs"))).unwrap();
         assert!(source.contains(&format!("fuzz::{name}(")), "{name}");
     }
 }

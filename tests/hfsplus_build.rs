@@ -7,7 +7,9 @@ use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::hfsplus::HfsPlus;
 use bandsaw::fs::hfsplus::build::{Options, Plan};
 use bandsaw::fs::source::{SourceKind, SourceNode, Stream, Tree};
-use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp, UF_HIDDEN};
+use bandsaw::fs::{
+    Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp, UF_HIDDEN,
+};
 use bandsaw::progress::Silent;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -28,7 +30,9 @@ fn options() -> Options {
 
 fn build(tree: Tree, options: Options) -> Arc<Memory> {
     let plan = Plan::new(tree, options).unwrap();
-    let device = Arc::new(Memory::zeros(plan.minimum_len().unwrap().try_into().unwrap()));
+    let device = Arc::new(Memory::zeros(
+        plan.minimum_len().unwrap().try_into().unwrap(),
+    ));
     plan.build(&*device, &Silent).unwrap();
     device
 }
@@ -77,7 +81,11 @@ fn read(volume: &HfsPlus) -> BTreeMap<String, Seen> {
 }
 
 fn read_into(volume: &HfsPlus, path: &str, found: &Attributes, all: &mut BTreeMap<String, Seen>) {
-    let whole = |device: Arc<dyn BlockDevice>| device.read_vec(0, device.info().len.try_into().unwrap()).unwrap();
+    let whole = |device: Arc<dyn BlockDevice>| {
+        device
+            .read_vec(0, device.info().len.try_into().unwrap())
+            .unwrap()
+    };
     let contents = match found.kind {
         FileKind::File => whole(volume.open(found.id, Fork::Data).unwrap()),
         FileKind::Symlink => volume.read_link(found.id).unwrap().into_bytes(),
@@ -96,14 +104,24 @@ fn read_into(volume: &HfsPlus, path: &str, found: &Attributes, all: &mut BTreeMa
         flags: found.flags,
         dates: [found.created, found.modified, found.changed, found.accessed],
         contents,
-        xattrs: volume.xattrs(found.id).unwrap().into_iter().map(value).collect(),
+        xattrs: volume
+            .xattrs(found.id)
+            .unwrap()
+            .into_iter()
+            .map(value)
+            .collect(),
     };
     assert!(all.insert(path.to_owned(), seen).is_none(), "{path} twice");
     if found.kind == FileKind::Folder {
         for entry in volume.entries(found.id).unwrap() {
             let by_name = volume.lookup(found.id, &entry.name).unwrap().unwrap();
             assert_eq!(by_name, entry.attributes, "{path}/{}", entry.name);
-            read_into(volume, &format!("{path}/{}", entry.name), &entry.attributes, all);
+            read_into(
+                volume,
+                &format!("{path}/{}", entry.name),
+                &entry.attributes,
+                all,
+            );
         }
     }
 }
@@ -120,8 +138,15 @@ fn expected(tree: &Tree) -> BTreeMap<String, Seen> {
             SourceKind::HardLink(target) => target as usize,
             _ => index,
         };
-        let names = tree.nodes.iter().filter(|node| node.kind == SourceKind::HardLink(target as u32)).count();
-        all.insert(paths[index].clone(), expected_of(&tree.nodes[target], index == 0, names as u32));
+        let names = tree
+            .nodes
+            .iter()
+            .filter(|node| node.kind == SourceKind::HardLink(target as u32))
+            .count();
+        all.insert(
+            paths[index].clone(),
+            expected_of(&tree.nodes[target], index == 0, names as u32),
+        );
     }
     all
 }
@@ -138,15 +163,28 @@ fn expected_of(source: &SourceNode, root: bool, further_names: u32) -> Seen {
         SourceKind::Special(kind, device) => (*kind, Vec::new(), *device),
         SourceKind::HardLink(_) => unreachable!("already followed"),
     };
-    let device = if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) { device } else { 0 };
+    let device = if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) {
+        device
+    } else {
+        0
+    };
     let whole = |date: Timestamp| Some(Timestamp::from_seconds(date.seconds));
     let or_modified = |date: Option<Timestamp>| whole(date.unwrap_or(source.modified));
-    let created = if root { Some(CREATED) } else { or_modified(source.created) };
-    let mut xattrs: BTreeMap<String, Vec<u8>> =
-        source.xattrs.iter().map(|(name, value)| (name.to_string(), in_hand(value))).collect();
+    let created = if root {
+        Some(CREATED)
+    } else {
+        or_modified(source.created)
+    };
+    let mut xattrs: BTreeMap<String, Vec<u8>> = source
+        .xattrs
+        .iter()
+        .map(|(name, value)| (name.to_string(), in_hand(value)))
+        .collect();
     if source.flags & UF_HIDDEN != 0 {
         // The flag is kept as the Finder's flag "invisible".
-        xattrs.entry("com.apple.FinderInfo".into()).or_insert(vec![0; 32])[8] |= 0x40;
+        xattrs
+            .entry("com.apple.FinderInfo".into())
+            .or_insert(vec![0; 32])[8] |= 0x40;
     }
     xattrs.retain(|name, value| match &**name {
         "com.apple.FinderInfo" => value.iter().any(|byte| *byte != 0),
@@ -157,10 +195,19 @@ fn expected_of(source: &SourceNode, root: bool, further_names: u32) -> Seen {
         kind,
         mode: source.mode,
         owner: (source.uid, source.gid),
-        links: if kind == FileKind::File { 1 + further_names } else { 1 },
+        links: if kind == FileKind::File {
+            1 + further_names
+        } else {
+            1
+        },
         device,
         flags: source.flags,
-        dates: [created, whole(source.modified), or_modified(source.changed), or_modified(source.accessed)],
+        dates: [
+            created,
+            whole(source.modified),
+            or_modified(source.changed),
+            or_modified(source.accessed),
+        ],
         contents,
         xattrs,
     }
@@ -184,23 +231,33 @@ fn sketch() -> impl Strategy<Value = Sketch> {
     let len = prop_oneof![4 => 0..6000_usize, 1 => Just(4096_usize), 1 => 0..200_000_usize];
     // Names that are decomposed and differ by more than case: a counter is put in front of them.
     let name = "[a-zA-Z0-9:. _\u{301}\u{DF}\u{3B1}\u{4E00}\u{1F600}-]{0,40}";
-    let xattr = ("[a-z.]{1,30}", prop_oneof![0..100_usize, 3790..3810_usize, 0..70_000_usize]);
+    let xattr = (
+        "[a-z.]{1,30}",
+        prop_oneof![0..100_usize, 3790..3810_usize, 0..70_000_usize],
+    );
     (
         (any::<usize>(), name, 0..10_u8, len),
-        (0..0o10000_u16, any::<(u32, u32)>(), any::<bool>(), (proptest::option::of(any::<u32>()), any::<u32>())),
+        (
+            0..0o10000_u16,
+            any::<(u32, u32)>(),
+            any::<bool>(),
+            (proptest::option::of(any::<u32>()), any::<u32>()),
+        ),
         vec(xattr, 0..3),
     )
-        .prop_map(|((parent, name, what, len), (mode, owner, hidden, dates), xattrs)| Sketch {
-            parent,
-            name,
-            what,
-            len,
-            mode,
-            owner,
-            hidden,
-            dates,
-            xattrs,
-        })
+        .prop_map(
+            |((parent, name, what, len), (mode, owner, hidden, dates), xattrs)| Sketch {
+                parent,
+                name,
+                what,
+                len,
+                mode,
+                owner,
+                hidden,
+                dates,
+                xattrs,
+            },
+        )
 }
 
 /// The tree that the sketches describe.
@@ -208,8 +265,11 @@ fn tree(sketches: Vec<Sketch>) -> Tree {
     let mut tree = Tree::empty(CREATED);
     let mut folders = vec![0];
     for (index, sketch) in (1..).zip(sketches) {
-        let files: Vec<u32> =
-            (0..).zip(&tree.nodes).filter(|(_, node)| matches!(node.kind, SourceKind::File(_))).map(|(at, _)| at).collect();
+        let files: Vec<u32> = (0..)
+            .zip(&tree.nodes)
+            .filter(|(_, node)| matches!(node.kind, SourceKind::File(_)))
+            .map(|(at, _)| at)
+            .collect();
         let kind = match sketch.what {
             0 | 1 => SourceKind::Folder,
             2 => SourceKind::Symlink("t".repeat(1 + sketch.len % 1023).into()),
@@ -218,18 +278,29 @@ fn tree(sketches: Vec<Sketch>) -> Tree {
             5 if !files.is_empty() => SourceKind::HardLink(files[sketch.len % files.len()]),
             _ => SourceKind::File(bytes(sketch.len, index as u8)),
         };
-        let mut made = node(folders[sketch.parent % folders.len()], &format!("{index} {}", sketch.name), kind);
+        let mut made = node(
+            folders[sketch.parent % folders.len()],
+            &format!("{index} {}", sketch.name),
+            kind,
+        );
         made.mode = sketch.mode;
         (made.uid, made.gid) = sketch.owner;
         made.flags = if sketch.hidden { UF_HIDDEN | 0x02 } else { 0 };
         // 1970 to 2040.
         made.modified = Timestamp::from_seconds(i64::from(sketch.dates.1 / 2));
-        made.created = sketch.dates.0.map(|date| Timestamp { seconds: i64::from(date / 2), nanos: 5 });
+        made.created = sketch.dates.0.map(|date| Timestamp {
+            seconds: i64::from(date / 2),
+            nanos: 5,
+        });
         let is_link = matches!(made.kind, SourceKind::HardLink(_));
         let xattrs: BTreeMap<_, _> = sketch.xattrs.into_iter().filter(|_| !is_link).collect();
-        made.xattrs = xattrs.into_iter().map(|(name, len)| (name.into(), bytes(len, 0x55))).collect();
+        made.xattrs = xattrs
+            .into_iter()
+            .map(|(name, len)| (name.into(), bytes(len, 0x55)))
+            .collect();
         if matches!(made.kind, SourceKind::File(_)) && sketch.len % 3 == 0 {
-            made.xattrs.push(("com.apple.ResourceFork".into(), bytes(sketch.len / 2, 0x77)));
+            made.xattrs
+                .push(("com.apple.ResourceFork".into(), bytes(sketch.len / 2, 0x77)));
         }
         if matches!(made.kind, SourceKind::Folder) {
             folders.push(index);
@@ -269,7 +340,11 @@ fn the_same_tree_gives_the_same_bytes() {
     let made = |seed: u8| {
         let mut tree = Tree::empty(CREATED);
         for file in 0..300 {
-            tree.nodes.push(node(0, &format!("file {file}"), SourceKind::File(bytes(file * 100, seed))));
+            tree.nodes.push(node(
+                0,
+                &format!("file {file}"),
+                SourceKind::File(bytes(file * 100, seed)),
+            ));
         }
         build(tree, options()).to_vec()
     };
@@ -285,11 +360,24 @@ fn no_date_is_later_than_the_latest() {
     file.created = Some(Timestamp::from_seconds(1_000_000_000));
     tree.nodes.push(file);
     let latest = Timestamp::from_seconds(1_500_000_000);
-    let volume = HfsPlus::open(build(tree, Options { latest: Some(latest), ..options() })).unwrap();
+    let volume = HfsPlus::open(build(
+        tree,
+        Options {
+            latest: Some(latest),
+            ..options()
+        },
+    ))
+    .unwrap();
     let found = volume.resolve("/file").unwrap();
-    assert_eq!((found.created, found.modified), (Some(Timestamp::from_seconds(1_000_000_000)), Some(latest)));
+    assert_eq!(
+        (found.created, found.modified),
+        (Some(Timestamp::from_seconds(1_000_000_000)), Some(latest))
+    );
     let root = volume.attributes(volume.root()).unwrap();
-    assert_eq!((root.created, root.modified, volume.volume().created), (Some(latest), Some(latest), Some(latest)));
+    assert_eq!(
+        (root.created, root.modified, volume.volume().created),
+        (Some(latest), Some(latest), Some(latest))
+    );
 }
 
 #[test]
@@ -309,9 +397,19 @@ fn dates_beyond_the_disk_are_the_nearest_possible() {
 #[test]
 fn names_are_those_of_macos() {
     let mut tree = Tree::empty(CREATED);
-    let names = ["Grüße", "a:b", "한국어", "\u{212B}", "Ångström", "\u{2400}", ".hidden", "e\u{302}\u{323}"];
+    let names = [
+        "Grüße",
+        "a:b",
+        "한국어",
+        "\u{212B}",
+        "Ångström",
+        "\u{2400}",
+        ".hidden",
+        "e\u{302}\u{323}",
+    ];
     for name in names {
-        tree.nodes.push(node(0, name, SourceKind::File(Stream::empty())));
+        tree.nodes
+            .push(node(0, name, SourceKind::File(Stream::empty())));
     }
     let volume = HfsPlus::open(build(tree, options())).unwrap();
     let root = volume.root();
@@ -319,11 +417,22 @@ fn names_are_those_of_macos() {
         assert!(volume.lookup(root, name).unwrap().is_some(), "{name}");
     }
     assert!(volume.lookup(root, "grÜSSe").unwrap().is_none());
-    assert!(volume.lookup(root, "GRÜßE").unwrap().is_some(), "case does not count");
-    let listed: Vec<String> = volume.entries(root).unwrap().into_iter().map(|entry| entry.name).collect();
+    assert!(
+        volume.lookup(root, "GRÜßE").unwrap().is_some(),
+        "case does not count"
+    );
+    let listed: Vec<String> = volume
+        .entries(root)
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.name)
+        .collect();
     assert!(listed.contains(&"Gru\u{308}ße".to_owned()), "{listed:?}");
     assert!(listed.contains(&"e\u{323}\u{302}".to_owned()), "{listed:?}");
-    assert!(listed.contains(&"\u{212B}".to_owned()), "the exceptions stay: {listed:?}");
+    assert!(
+        listed.contains(&"\u{212B}".to_owned()),
+        "the exceptions stay: {listed:?}"
+    );
 }
 
 #[test]
@@ -331,13 +440,21 @@ fn case_makes_names_on_hfsx_only() {
     let tree = || {
         let mut tree = Tree::empty(CREATED);
         for name in ["readme", "README", "Readme"] {
-            tree.nodes.push(node(0, name, SourceKind::File(bytes(name.len(), 0))));
+            tree.nodes
+                .push(node(0, name, SourceKind::File(bytes(name.len(), 0))));
         }
         tree
     };
     let refused = Plan::new(tree(), options()).unwrap_err();
     assert_eq!(refused.kind(), bandsaw::Kind::Conflict);
-    let volume = HfsPlus::open(build(tree(), Options { case_sensitive: true, ..options() })).unwrap();
+    let volume = HfsPlus::open(build(
+        tree(),
+        Options {
+            case_sensitive: true,
+            ..options()
+        },
+    ))
+    .unwrap();
     assert_eq!(volume.entries(volume.root()).unwrap().len(), 3);
     assert!(volume.lookup(volume.root(), "rEADME").unwrap().is_none());
 }
@@ -373,28 +490,50 @@ fn a_failed_build_leaves_no_volume() {
     #[derive(Debug)]
     struct Vanished;
     impl bandsaw::fs::source::Contents for Vanished {
-        fn open(&self, _: &Stream) -> bandsaw::Result<Box<dyn bandsaw::fs::source::ContentReader + '_>> {
-            Err(bandsaw::Error::new(bandsaw::Kind::Conflict, "test", "vanished"))
+        fn open(
+            &self,
+            _: &Stream,
+        ) -> bandsaw::Result<Box<dyn bandsaw::fs::source::ContentReader + '_>> {
+            Err(bandsaw::Error::new(
+                bandsaw::Kind::Conflict,
+                "test",
+                "vanished",
+            ))
         }
     }
     let mut tree = Tree::empty(CREATED);
-    tree.nodes.push(node(0, "file", SourceKind::File(Stream::Extern { node: 1, offset: 0, len: 10_000 })));
+    tree.nodes.push(node(
+        0,
+        "file",
+        SourceKind::File(Stream::Extern {
+            node: 1,
+            offset: 0,
+            len: 10_000,
+        }),
+    ));
     tree.contents = Box::new(Vanished);
     let plan = Plan::new(tree, options()).unwrap();
     // What was there before is gone too: it would be a mixture.
     let mut whole = Tree::empty(CREATED);
-    whole.nodes.push(node(0, "other", SourceKind::File(bytes(10_000, 1))));
+    whole
+        .nodes
+        .push(node(0, "other", SourceKind::File(bytes(10_000, 1))));
     let device = build(whole, options());
     assert!(HfsPlus::open(device.clone()).is_ok());
-    assert_eq!(plan.build(&*device, &Silent).unwrap_err().kind(), bandsaw::Kind::Conflict);
+    assert_eq!(
+        plan.build(&*device, &Silent).unwrap_err().kind(),
+        bandsaw::Kind::Conflict
+    );
     assert!(HfsPlus::open(device).is_err());
 }
 
 #[test]
 fn ids_follow_the_tree() {
     let mut tree = Tree::empty(CREATED);
-    tree.nodes.push(node(0, "b", SourceKind::File(Stream::empty())));
-    tree.nodes.push(node(0, "a", SourceKind::File(Stream::empty())));
+    tree.nodes
+        .push(node(0, "b", SourceKind::File(Stream::empty())));
+    tree.nodes
+        .push(node(0, "a", SourceKind::File(Stream::empty())));
     let volume = HfsPlus::open(build(tree, options())).unwrap();
     assert_eq!(volume.resolve("/b").unwrap().id, NodeId(16));
     assert_eq!(volume.resolve("/a").unwrap().id, NodeId(17));

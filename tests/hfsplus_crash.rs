@@ -24,7 +24,12 @@ fn plan(name: &str, files: u8) -> Plan {
         let kind = SourceKind::File(Stream::Bytes(vec![file + 1; 3000].into()));
         let root = tree.nodes[0].clone();
         let xattrs = vec![("name".into(), Stream::Bytes(name.as_bytes().into()))];
-        tree.nodes.push(SourceNode { name: format!("{name} {file}").into(), kind, xattrs, ..root });
+        tree.nodes.push(SourceNode {
+            name: format!("{name} {file}").into(),
+            kind,
+            xattrs,
+            ..root
+        });
     }
     let options = Options {
         name: name.into(),
@@ -44,11 +49,19 @@ fn read(store: &PowerCut) -> Option<(String, BTreeMap<String, Vec<u8>>)> {
     assert!(volume.volume().clean);
     let contents = |entry: &bandsaw::fs::Entry| {
         let name = volume.xattr(entry.attributes.id, "name").unwrap().unwrap();
-        assert_eq!(name.read_vec(0, name.info().len as usize).unwrap(), volume.volume().name.as_bytes());
+        assert_eq!(
+            name.read_vec(0, name.info().len as usize).unwrap(),
+            volume.volume().name.as_bytes()
+        );
         let fork = volume.open(entry.attributes.id, Fork::Data).unwrap();
         fork.read_vec(0, fork.info().len as usize).unwrap()
     };
-    let files = volume.entries(volume.root()).unwrap().iter().map(|entry| (entry.name.clone(), contents(entry))).collect();
+    let files = volume
+        .entries(volume.root())
+        .unwrap()
+        .iter()
+        .map(|entry| (entry.name.clone(), contents(entry)))
+        .collect();
     Some((volume.volume().name, files))
 }
 
@@ -75,5 +88,8 @@ fn a_cut_leaves_no_volume_or_a_whole_one() {
             }
         }
     }
-    assert!(seen.iter().all(|count| *count > 0), "nothing, the old and the new volume were all met: {seen:?}");
+    assert!(
+        seen.iter().all(|count| *count > 0),
+        "nothing, the old and the new volume were all met: {seen:?}"
+    );
 }

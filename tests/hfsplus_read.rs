@@ -28,28 +28,44 @@ fn try_walk(volume: &HfsPlus) -> Result<BTreeMap<String, Attributes>, Error> {
             if entry.attributes.kind == FileKind::Folder {
                 waiting.push((entry.attributes.id, path.clone()));
             }
-            assert!(all.insert(path.clone(), entry.attributes).is_none(), "{path} twice");
+            assert!(
+                all.insert(path.clone(), entry.attributes).is_none(),
+                "{path} twice"
+            );
         }
     }
     Ok(all)
 }
 
 fn contents(device: &dyn BlockDevice) -> Vec<u8> {
-    device.read_vec(0, device.info().len.try_into().unwrap()).unwrap()
+    device
+        .read_vec(0, device.info().len.try_into().unwrap())
+        .unwrap()
 }
 
 /// The bytes of the volume at `offset` of an image, as a window on its disk.
 fn window(image: &Image, offset: u64, scratch: &Path) -> Arc<Slice> {
-    let opened = opened::open(image, scratch).unwrap().unwrap_or_else(|error| panic!("{}: {error}", image.path()));
-    let found = opened.volumes().iter().find(|volume| volume.range.start == offset);
-    let range = found.unwrap_or_else(|| panic!("{}: nothing at byte {offset}", image.path())).range.clone();
+    let opened = opened::open(image, scratch)
+        .unwrap()
+        .unwrap_or_else(|error| panic!("{}: {error}", image.path()));
+    let found = opened
+        .volumes()
+        .iter()
+        .find(|volume| volume.range.start == offset);
+    let range = found
+        .unwrap_or_else(|| panic!("{}: nothing at byte {offset}", image.path()))
+        .range
+        .clone();
     Arc::new(Slice::new(opened.disk().clone(), range).unwrap())
 }
 
 /// The same in memory, unless it is of a kind that does not open yet, or larger than tests should hold.
 fn volume_bytes(image: &Image, offset: u64, scratch: &Path) -> Option<Vec<u8>> {
     let opens = opened::KINDS.contains(&image.format());
-    opens.then(|| window(image, offset, scratch)).filter(|volume| volume.info().len < 1 << 30).map(|volume| contents(&*volume))
+    opens
+        .then(|| window(image, offset, scratch))
+        .filter(|volume| volume.info().len < 1 << 30)
+        .map(|volume| contents(&*volume))
 }
 
 fn open(bytes: Vec<u8>) -> Result<HfsPlus, Error> {
@@ -57,20 +73,45 @@ fn open(bytes: Vec<u8>) -> Result<HfsPlus, Error> {
     Ok(HfsPlus::open(Arc::new(Memory::read_only(bytes)))?.system_files(true))
 }
 
-fn check_file(volume: &HfsPlus, seen: &BTreeMap<String, Attributes>, file: &KnownFile, image: &str) {
+fn check_file(
+    volume: &HfsPlus,
+    seen: &BTreeMap<String, Attributes>,
+    file: &KnownFile,
+    image: &str,
+) {
     let name = format!("{image}: {}", file.path);
-    let attributes = seen.get(&file.path).unwrap_or_else(|| panic!("{name} is missing"));
+    let attributes = seen
+        .get(&file.path)
+        .unwrap_or_else(|| panic!("{name} is missing"));
     assert_eq!(attributes.kind, FileKind::File, "{name}");
     assert_eq!(attributes.size, file.size, "{name}");
-    assert_eq!(&volume.attributes(attributes.id).unwrap(), attributes, "{name}: by number");
-    assert_eq!(&volume.resolve(&file.path).unwrap(), attributes, "{name}: by path");
-    let device = volume.open(attributes.id, Fork::Data).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(
+        &volume.attributes(attributes.id).unwrap(),
+        attributes,
+        "{name}: by number"
+    );
+    assert_eq!(
+        &volume.resolve(&file.path).unwrap(),
+        attributes,
+        "{name}: by path"
+    );
+    let device = volume
+        .open(attributes.id, Fork::Data)
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(sha256(&contents(&*device)), file.sha256, "{name}");
     if let Some(size) = file.resource_fork_size {
         // That of a compressed file holds its contents, and is not shown.
         let size = if file.decmpfs_type.is_some() { 0 } else { size };
         assert_eq!(attributes.resource_size, size, "{name}");
-        assert_eq!(volume.open(attributes.id, Fork::Resource).unwrap().info().len, size, "{name}");
+        assert_eq!(
+            volume
+                .open(attributes.id, Fork::Resource)
+                .unwrap()
+                .info()
+                .len,
+            size,
+            "{name}"
+        );
     }
     check_xattrs(volume, attributes, file, &name);
 }
@@ -78,16 +119,31 @@ fn check_file(volume: &HfsPlus, seen: &BTreeMap<String, Attributes>, file: &Know
 fn check_xattrs(volume: &HfsPlus, attributes: &Attributes, file: &KnownFile, name: &str) {
     let mut found = BTreeMap::new();
     for xattr in volume.xattrs(attributes.id).unwrap() {
-        let value = volume.xattr(attributes.id, &xattr).unwrap().unwrap_or_else(|| panic!("{name}: no {xattr}"));
+        let value = volume
+            .xattr(attributes.id, &xattr)
+            .unwrap()
+            .unwrap_or_else(|| panic!("{name}: no {xattr}"));
         let value = contents(&*value);
-        assert!(found.insert(xattr.clone(), (value.len() as u64, sha256(&value))).is_none(), "{name}: {xattr} twice");
+        assert!(
+            found
+                .insert(xattr.clone(), (value.len() as u64, sha256(&value)))
+                .is_none(),
+            "{name}: {xattr} twice"
+        );
     }
     // The manifest knows what is in the attributes tree; these two stand elsewhere.
     found.retain(|xattr, _| !matches!(&**xattr, "com.apple.FinderInfo" | "com.apple.ResourceFork"));
     let mut expected = file.xattrs.clone();
     if file.decmpfs_type.is_some() {
-        let (len, sum) = expected.remove(decmpfs::ATTRIBUTE).unwrap_or_else(|| panic!("{name}: how is it compressed?"));
-        let value = contents(&*volume.xattr(attributes.id, decmpfs::ATTRIBUTE).unwrap().expect("hidden, but there"));
+        let (len, sum) = expected
+            .remove(decmpfs::ATTRIBUTE)
+            .unwrap_or_else(|| panic!("{name}: how is it compressed?"));
+        let value = contents(
+            &*volume
+                .xattr(attributes.id, decmpfs::ATTRIBUTE)
+                .unwrap()
+                .expect("hidden, but there"),
+        );
         assert_eq!((value.len() as u64, sha256(&value)), (len, sum), "{name}");
     }
     assert_eq!(found, expected, "{name}");
@@ -97,16 +153,66 @@ fn check_xattrs(volume: &HfsPlus, attributes: &Attributes, file: &KnownFile, nam
 fn check_volume(image: &Image, volume: &HfsPlus, facts: &serde_json::Value) {
     let info = volume.volume();
     let number = |key: &str| facts[key].as_u64().unwrap();
-    assert_eq!(info.format, facts["type"].as_str().unwrap(), "{}", image.path());
-    assert_eq!(info.name, facts["name"].as_str().unwrap(), "{}", image.path());
-    assert_eq!(info.case_sensitive, facts["case_sensitive"].as_bool().unwrap(), "{}", image.path());
-    assert_eq!(info.journaled, facts["journaled"].as_bool().unwrap(), "{}", image.path());
-    assert_eq!(info.clean, facts["unmounted_clean"].as_bool().unwrap(), "{}", image.path());
-    assert_eq!(u64::from(info.block_size), number("block_size"), "{}", image.path());
-    assert_eq!(info.total, number("total_blocks") * number("block_size"), "{}", image.path());
-    assert_eq!(info.free, number("free_blocks") * number("block_size"), "{}", image.path());
-    assert_eq!((info.files, info.folders), (number("file_count"), number("folder_count")), "{}", image.path());
-    assert!(volume.problems().is_empty(), "{}: {:?}", image.path(), volume.problems());
+    assert_eq!(
+        info.format,
+        facts["type"].as_str().unwrap(),
+        "{}",
+        image.path()
+    );
+    assert_eq!(
+        info.name,
+        facts["name"].as_str().unwrap(),
+        "{}",
+        image.path()
+    );
+    assert_eq!(
+        info.case_sensitive,
+        facts["case_sensitive"].as_bool().unwrap(),
+        "{}",
+        image.path()
+    );
+    assert_eq!(
+        info.journaled,
+        facts["journaled"].as_bool().unwrap(),
+        "{}",
+        image.path()
+    );
+    assert_eq!(
+        info.clean,
+        facts["unmounted_clean"].as_bool().unwrap(),
+        "{}",
+        image.path()
+    );
+    assert_eq!(
+        u64::from(info.block_size),
+        number("block_size"),
+        "{}",
+        image.path()
+    );
+    assert_eq!(
+        info.total,
+        number("total_blocks") * number("block_size"),
+        "{}",
+        image.path()
+    );
+    assert_eq!(
+        info.free,
+        number("free_blocks") * number("block_size"),
+        "{}",
+        image.path()
+    );
+    assert_eq!(
+        (info.files, info.folders),
+        (number("file_count"), number("folder_count")),
+        "{}",
+        image.path()
+    );
+    assert!(
+        volume.problems().is_empty(),
+        "{}: {:?}",
+        image.path(),
+        volume.problems()
+    );
 
     let seen = walk(volume);
     for file in image.files() {
@@ -118,24 +224,44 @@ fn check_volume(image: &Image, volume: &HfsPlus, facts: &serde_json::Value) {
         .map(|(path, attributes)| (path.clone(), volume.read_link(attributes.id).unwrap()))
         .collect();
     assert_eq!(links, image.symlinks(), "{}", image.path());
-    let files = seen.values().filter(|attributes| attributes.kind == FileKind::File).count();
-    assert_eq!(files as u64, image.number("file_count").unwrap(), "{}", image.path());
+    let files = seen
+        .values()
+        .filter(|attributes| attributes.kind == FileKind::File)
+        .count();
+    assert_eq!(
+        files as u64,
+        image.number("file_count").unwrap(),
+        "{}",
+        image.path()
+    );
 }
 
 #[test]
 fn every_volume_of_the_corpus_reads_as_the_manifest_says() {
     let test = "every_volume_of_the_corpus_reads_as_the_manifest_says";
-    let Some(images) = corpus::images(test) else { return };
+    let Some(images) = corpus::images(test) else {
+        return;
+    };
     let scratch = tempfile::tempdir().unwrap();
     let mut read = 0;
     for image in images {
-        for file_system in image.file_systems().iter().filter(|found| matches!(&*found.kind, "HFS+" | "HFSX")) {
+        for file_system in image
+            .file_systems()
+            .iter()
+            .filter(|found| matches!(&*found.kind, "HFS+" | "HFSX"))
+        {
             if opened::KINDS.contains(&image.format()) {
-                let volume = HfsPlus::open(window(&image, file_system.offset, scratch.path())).unwrap().system_files(true);
+                let volume = HfsPlus::open(window(&image, file_system.offset, scratch.path()))
+                    .unwrap()
+                    .system_files(true);
                 check_volume(&image, &volume, &file_system.facts);
                 read += 1;
             } else {
-                eprintln!("skipped: {test}: {}: {} is not read yet", image.path(), image.format());
+                eprintln!(
+                    "skipped: {test}: {}: {} is not read yet",
+                    image.path(),
+                    image.format()
+                );
             }
         }
     }
@@ -144,9 +270,13 @@ fn every_volume_of_the_corpus_reads_as_the_manifest_says() {
 
 #[test]
 fn volumes_are_told_from_everything_else() {
-    let Some(images) = corpus::images("volumes_are_told_from_everything_else") else { return };
+    let Some(images) = corpus::images("volumes_are_told_from_everything_else") else {
+        return;
+    };
     for image in images {
-        let Some(medium) = image.medium() else { continue };
+        let Some(medium) = image.medium() else {
+            continue;
+        };
         for file_system in image.file_systems() {
             let start = usize::try_from(file_system.offset).unwrap();
             let device = Memory::read_only(&medium[start..]);
@@ -159,7 +289,10 @@ fn volumes_are_told_from_everything_else() {
             assert_eq!(probe(&device).unwrap(), expected, "{}", image.path());
             if expected == Some(Probed::Hfs) {
                 let error = HfsPlus::open(Arc::new(device)).unwrap_err();
-                assert!(error.kind() == Kind::Unsupported && error.to_string().contains("plain HFS"), "{error}");
+                assert!(
+                    error.kind() == Kind::Unsupported && error.to_string().contains("plain HFS"),
+                    "{error}"
+                );
             }
         }
     }
@@ -169,40 +302,69 @@ fn volumes_are_told_from_everything_else() {
 fn catalog_node(volume: &[u8], number: usize) -> usize {
     let word = |at: usize| u32::from_be_bytes(volume[at..at + 4].try_into().unwrap()) as usize;
     let catalog = word(1024 + 272 + 16) * word(1024 + 40);
-    let node_size = usize::from(u16::from_be_bytes(volume[catalog + 32..catalog + 34].try_into().unwrap()));
+    let node_size = usize::from(u16::from_be_bytes(
+        volume[catalog + 32..catalog + 34].try_into().unwrap(),
+    ));
     catalog + number * node_size
 }
 
 #[test]
 fn a_damaged_catalog_of_1165_nodes_gives_one_clear_error() {
     let test = "a_damaged_catalog_of_1165_nodes_gives_one_clear_error";
-    let Some(image) = corpus::image(test, "raw/penguin-hfsp-many2.img.xz") else { return };
+    let Some(image) = corpus::image(test, "raw/penguin-hfsp-many2.img.xz") else {
+        return;
+    };
     let sound = image.medium().unwrap();
     let node = |number| catalog_node(&sound, number);
-    let leaf = (1..).find(|&number| sound[node(number) + 8] == 0xFF && sound[node(number) + 3] != 0).unwrap();
+    let leaf = (1..)
+        .find(|&number| sound[node(number) + 8] == 0xFF && sound[node(number) + 3] != 0)
+        .unwrap();
     let number = u32::try_from(leaf).unwrap().to_be_bytes();
     let table: [(usize, &[u8], &str); 4] = [
         (node(leaf), &number, "points to itself as the next leaf"),
-        (node(0) + 14 + 22, &[0xFF; 4], "claims 4294967295 nodes of 4096 bytes"),
-        (node(leaf) + 10, &[0xFF; 2], "claims 65535 records in 4096 bytes"),
-        (1024 + 272 + 16, &[0xFF; 4], "reach past the volume's 1280 blocks"),
+        (
+            node(0) + 14 + 22,
+            &[0xFF; 4],
+            "claims 4294967295 nodes of 4096 bytes",
+        ),
+        (
+            node(leaf) + 10,
+            &[0xFF; 2],
+            "claims 65535 records in 4096 bytes",
+        ),
+        (
+            1024 + 272 + 16,
+            &[0xFF; 4],
+            "reach past the volume's 1280 blocks",
+        ),
     ];
     for (at, damage, words) in table {
         let mut bytes = sound.clone();
         bytes[at..at + damage.len()].copy_from_slice(damage);
-        let error = open(bytes).and_then(|volume| try_walk(&volume).map(drop)).unwrap_err();
+        let error = open(bytes)
+            .and_then(|volume| try_walk(&volume).map(drop))
+            .unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }
     let error = open(sound[..sound.len() / 2].to_vec()).unwrap_err();
-    assert!(error.to_string().contains("1280 blocks of 4096 bytes do not fit a volume of 2621440 bytes"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("1280 blocks of 4096 bytes do not fit a volume of 2621440 bytes"),
+        "{error}"
+    );
 }
 
 /// Sets the start of a volume's journal back to its first transaction, all of which have long been in place, and
 /// damages every sector that these transactions wrote. Returns how many sectors that are.
 fn tear(volume: &mut [u8]) -> usize {
-    let big = |volume: &[u8], at: usize| u32::from_be_bytes(volume[at..at + 4].try_into().unwrap()) as usize;
-    let little = |volume: &[u8], at: usize| u32::from_le_bytes(volume[at..at + 4].try_into().unwrap()) as usize;
+    let big = |volume: &[u8], at: usize| {
+        u32::from_be_bytes(volume[at..at + 4].try_into().unwrap()) as usize
+    };
+    let little = |volume: &[u8], at: usize| {
+        u32::from_le_bytes(volume[at..at + 4].try_into().unwrap()) as usize
+    };
     let info_block = big(volume, 1024 + 12) * big(volume, 1024 + 40);
     let journal = big(volume, info_block + 40);
     let (end, list_size) = (little(volume, journal + 16), little(volume, journal + 32));
@@ -218,16 +380,27 @@ fn tear(volume: &mut [u8]) -> usize {
                 .map(|(info, sector)| little(volume, info) + sector),
         );
         at += little(volume, list + 4);
-        assert!(at >= 512 + list_size && at <= end, "the transactions of this volume do not wrap");
+        assert!(
+            at >= 512 + list_size && at <= end,
+            "the transactions of this volume do not wrap"
+        );
     }
     for sector in &torn {
         // Without the volume header the journal would not be found; of that, only the counts of files and folders.
-        let damage = if *sector == 2 { 1024 + 32..1024 + 40 } else { sector * 512..(sector + 1) * 512 };
+        let damage = if *sector == 2 {
+            1024 + 32..1024 + 40
+        } else {
+            sector * 512..(sector + 1) * 512
+        };
         volume[damage].fill(0xA5);
     }
     volume[journal + 8..journal + 16].copy_from_slice(&512_u64.to_le_bytes());
     volume[journal + 36..journal + 40].fill(0);
-    let sum = volume[journal..journal + 44].iter().fold(0_u32, |sum, &byte| (sum << 8) ^ sum.wrapping_add(byte.into()));
+    let sum = volume[journal..journal + 44]
+        .iter()
+        .fold(0_u32, |sum, &byte| {
+            (sum << 8) ^ sum.wrapping_add(byte.into())
+        });
     volume[journal + 36..journal + 40].copy_from_slice(&(!sum).to_le_bytes());
     torn.len()
 }
@@ -235,25 +408,47 @@ fn tear(volume: &mut [u8]) -> usize {
 #[test]
 fn journals_of_macos_bring_torn_volumes_back() {
     let test = "journals_of_macos_bring_torn_volumes_back";
-    let Some(images) = corpus::images(test) else { return };
+    let Some(images) = corpus::images(test) else {
+        return;
+    };
     let scratch = tempfile::tempdir().unwrap();
     let mut replayed = 0;
     for image in images {
-        for file_system in image.file_systems().iter().filter(|found| found.facts["journaled"] == true) {
-            if ["udif/brew-", "encrypted/"].iter().any(|part| image.path().starts_with(part)) {
+        for file_system in image
+            .file_systems()
+            .iter()
+            .filter(|found| found.facts["journaled"] == true)
+        {
+            if ["udif/brew-", "encrypted/"]
+                .iter()
+                .any(|part| image.path().starts_with(part))
+            {
                 continue; // hdiutil shrank these after their last transaction
             }
-            let Some(mut bytes) = volume_bytes(&image, file_system.offset, scratch.path()) else { continue };
+            let Some(mut bytes) = volume_bytes(&image, file_system.offset, scratch.path()) else {
+                continue;
+            };
             let sound = open(bytes.clone()).unwrap();
             let seen = walk(&sound);
             assert!(tear(&mut bytes) > 20, "{}", image.path());
             let torn = open(bytes).unwrap();
             assert_eq!(walk(&torn), seen, "{}", image.path());
-            for file in image.files().iter().filter(|file| !file.path.starts_with("/.journal")) {
+            for file in image
+                .files()
+                .iter()
+                .filter(|file| !file.path.starts_with("/.journal"))
+            {
                 check_file(&torn, &seen, file, image.path());
             }
-            assert_eq!((torn.volume().files, torn.volume().folders), (sound.volume().files, sound.volume().folders));
-            assert!(sound.volume().clean && !torn.volume().clean && torn.problems().is_empty(), "{:?}", torn.problems());
+            assert_eq!(
+                (torn.volume().files, torn.volume().folders),
+                (sound.volume().files, sound.volume().folders)
+            );
+            assert!(
+                sound.volume().clean && !torn.volume().clean && torn.problems().is_empty(),
+                "{:?}",
+                torn.problems()
+            );
             replayed += 1;
         }
     }
@@ -272,11 +467,26 @@ struct Body {
 /// A line of `fls -m`: digest, path, number, mode, owner, group, size and four times.
 fn body(line: &str) -> Option<(String, Body)> {
     let fields: Vec<&str> = line.split('|').collect();
-    let &[_, path, _, mode, uid, gid, size, ref times @ ..] = fields.as_slice() else { return None };
+    let &[_, path, _, mode, uid, gid, size, ref times @ ..] = fields.as_slice() else {
+        return None;
+    };
     let path = path.split(" -> ").next()?.trim_end_matches(" (deleted)");
     let mode = mode.split_once('/')?.1.to_owned();
-    let times = times.iter().map(|time| time.parse().ok()).collect::<Option<Vec<i64>>>()?.try_into().ok()?;
-    Some((path.to_owned(), Body { mode, owner: (uid.parse().ok()?, gid.parse().ok()?), size: size.parse().ok()?, times }))
+    let times = times
+        .iter()
+        .map(|time| time.parse().ok())
+        .collect::<Option<Vec<i64>>>()?
+        .try_into()
+        .ok()?;
+    Some((
+        path.to_owned(),
+        Body {
+            mode,
+            owner: (uid.parse().ok()?, gid.parse().ok()?),
+            size: size.parse().ok()?,
+            times,
+        },
+    ))
 }
 
 /// The same of ours.
@@ -290,16 +500,42 @@ fn body_of(attributes: &Attributes) -> Body {
         FileKind::CharDevice => 'c',
         FileKind::BlockDevice => 'b',
     };
-    let bit = |shift: u32, letter| if attributes.mode >> shift & 1 == 1 { letter } else { '-' };
-    let mut mode: String =
-        std::iter::once(kind).chain((0..9).rev().map(|shift| bit(shift, ['x', 'w', 'r'][shift as usize % 3]))).collect();
+    let bit = |shift: u32, letter| {
+        if attributes.mode >> shift & 1 == 1 {
+            letter
+        } else {
+            '-'
+        }
+    };
+    let mut mode: String = std::iter::once(kind)
+        .chain(
+            (0..9)
+                .rev()
+                .map(|shift| bit(shift, ['x', 'w', 'r'][shift as usize % 3])),
+        )
+        .collect();
     if attributes.mode & 0o1000 != 0 {
         mode.replace_range(9.., "t");
     }
     let time = |time: Option<Timestamp>| time.map_or(0, |time| time.seconds);
-    let times = [attributes.accessed, attributes.modified, attributes.changed, attributes.created].map(time);
-    let size = if attributes.kind == FileKind::Folder { 0 } else { attributes.size };
-    Body { mode, owner: (attributes.uid, attributes.gid), size, times }
+    let times = [
+        attributes.accessed,
+        attributes.modified,
+        attributes.changed,
+        attributes.created,
+    ]
+    .map(time);
+    let size = if attributes.kind == FileKind::Folder {
+        0
+    } else {
+        attributes.size
+    };
+    Body {
+        mode,
+        owner: (attributes.uid, attributes.gid),
+        size,
+        times,
+    }
 }
 
 #[test]
@@ -309,18 +545,38 @@ fn sleuthkit_sees_the_same_modes_owners_sizes_and_dates() {
         eprintln!("skipped: {test}: no fls");
         return;
     }
-    let Some(images) = corpus::images(test) else { return };
+    let Some(images) = corpus::images(test) else {
+        return;
+    };
     let scratch = tempfile::tempdir().unwrap();
     let mut compared = 0;
     for image in images {
-        for file_system in image.file_systems().iter().filter(|found| matches!(&*found.kind, "HFS+" | "HFSX")) {
-            let Some(bytes) = volume_bytes(&image, file_system.offset, scratch.path()) else { continue };
+        for file_system in image
+            .file_systems()
+            .iter()
+            .filter(|found| matches!(&*found.kind, "HFS+" | "HFSX"))
+        {
+            let Some(bytes) = volume_bytes(&image, file_system.offset, scratch.path()) else {
+                continue;
+            };
             let mut file = tempfile::NamedTempFile::new().unwrap();
             file.write_all(&bytes).unwrap();
-            let output = Command::new("fls").args(["-r", "-p", "-m", "", "-f", "hfs"]).arg(file.path()).output().unwrap();
-            let theirs: BTreeMap<String, Body> = String::from_utf8_lossy(&output.stdout).lines().filter_map(body).collect();
+            let output = Command::new("fls")
+                .args(["-r", "-p", "-m", "", "-f", "hfs"])
+                .arg(file.path())
+                .output()
+                .unwrap();
+            let theirs: BTreeMap<String, Body> = String::from_utf8_lossy(&output.stdout)
+                .lines()
+                .filter_map(body)
+                .collect();
             for (path, attributes) in walk(&open(bytes).unwrap()) {
-                assert_eq!(Some(&body_of(&attributes)), theirs.get(&path), "{}: {path}", image.path());
+                assert_eq!(
+                    Some(&body_of(&attributes)),
+                    theirs.get(&path),
+                    "{}: {path}",
+                    image.path()
+                );
                 compared += 1;
             }
         }

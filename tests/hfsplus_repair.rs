@@ -35,7 +35,11 @@ fn damaged() -> PowerCut {
     for file in 0..40_u8 {
         let kind = SourceKind::File(Stream::Bytes(vec![file + 1; 3000].into()));
         let root = tree.nodes[0].clone();
-        tree.nodes.push(SourceNode { name: format!("file {file}").into(), kind, ..root });
+        tree.nodes.push(SourceNode {
+            name: format!("file {file}").into(),
+            kind,
+            ..root
+        });
     }
     let options = Options {
         name: "Cut".into(),
@@ -46,11 +50,15 @@ fn damaged() -> PowerCut {
         latest: None,
         identifier: 1,
     };
-    Plan::new(tree, options).unwrap().build(&*disk, &Silent).unwrap();
+    Plan::new(tree, options)
+        .unwrap()
+        .build(&*disk, &Silent)
+        .unwrap();
     // Without its header node no catalog is found, and half of the bitmap is wrong.
     let catalog = number(&*disk, CATALOG) * number(&*disk, BLOCK_SIZE);
     disk.write_at(catalog, &[0xA5; 512]).unwrap();
-    disk.write_at(number(&*disk, BLOCK_SIZE) + 2, &[0xF0; 8]).unwrap();
+    disk.write_at(number(&*disk, BLOCK_SIZE) + 2, &[0xF0; 8])
+        .unwrap();
     disk.flush().unwrap();
     store.sync().unwrap();
     store
@@ -83,16 +91,23 @@ fn a_cut_leaves_a_volume_that_is_repaired_or_can_be() {
         let disk = disk(&crash.store);
         // Between the two headers nothing but the user can tell; `ops::repair` has its undo data there.
         let repair = match Repair::plan(disk.clone(), &Silent) {
-            Err(error) if error.kind() == Kind::Undecided => Repair::plan_assuming(disk.clone(), Some(Which::Primary), &Silent),
+            Err(error) if error.kind() == Kind::Undecided => {
+                Repair::plan_assuming(disk.clone(), Some(Which::Primary), &Silent)
+            }
             plan => plan,
         };
         let repair = repair.unwrap_or_else(|error| panic!("{crash:?}: {error}"));
         whole += usize::from(!repair.is_needed());
-        repair.apply(&Silent).unwrap_or_else(|error| panic!("{crash:?}: {error}"));
+        repair
+            .apply(&Silent)
+            .unwrap_or_else(|error| panic!("{crash:?}: {error}"));
         let left = check(disk.clone(), &Silent).unwrap();
         assert!(left.is_empty(), "{crash:?}: {left:?}");
         assert_eq!(files(disk), 40, "{crash:?}");
         crashes += 1;
     }
-    assert!(whole > 0 && whole < crashes, "{whole} of {crashes} crashes left a repaired volume");
+    assert!(
+        whole > 0 && whole < crashes,
+        "{whole} of {crashes} crashes left a repaired volume"
+    );
 }

@@ -44,13 +44,21 @@ const PASSPHRASE: &str = "passphrase";
 /// Breaks copies of the image that `make` leaves in the folder it is given, under the name it returns. `None`: skipped.
 fn break_copies(make: impl FnOnce(&Path) -> Option<&'static str>) {
     let scratch = tempfile::tempdir().unwrap();
-    let Some(name) = make(scratch.path()) else { return };
-    let outcomes: String = (0..COPIES).step_by(BATCH as usize).map(|first| read_in_child(scratch.path(), name, first)).collect();
+    let Some(name) = make(scratch.path()) else {
+        return;
+    };
+    let outcomes: String = (0..COPIES)
+        .step_by(BATCH as usize)
+        .map(|first| read_in_child(scratch.path(), name, first))
+        .collect();
     let count = |outcome: Outcome| outcomes.matches(&format!("{outcome:?}")).count();
     let counts = [Outcome::Whole, Outcome::Damaged, Outcome::Refused].map(count);
     assert_eq!(counts.iter().sum::<usize>(), COPIES as usize);
     // Some copies are only scratched, some are beyond reading: where all are alike, nothing was tested.
-    assert!(counts[1] + counts[2] >= 20 && counts.iter().all(|&count| count <= 195), "{name}: {counts:?}");
+    assert!(
+        counts[1] + counts[2] >= 20 && counts.iter().all(|&count| count <= 195),
+        "{name}: {counts:?}"
+    );
 }
 
 #[test]
@@ -85,7 +93,13 @@ fn volume() {
 
 #[test]
 fn apple_partition_map() {
-    break_copies(|folder| write(folder, "good.apm", &with_apple_map(&fuzz::sample(false, 4096))));
+    break_copies(|folder| {
+        write(
+            folder,
+            "good.apm",
+            &with_apple_map(&fuzz::sample(false, 4096)),
+        )
+    });
 }
 
 #[test]
@@ -123,7 +137,14 @@ fn set_of_parts() {
     break_copies(|folder| {
         let whole = folder.join(compress(folder, Some(Codec::Zlib))?);
         fs::create_dir(folder.join("set")).unwrap();
-        let options = SegmentOptions { cut: Cut::Count { first: None, parts: 4 }, overwrite: false, remove_signature: false };
+        let options = SegmentOptions {
+            cut: Cut::Count {
+                first: None,
+                parts: 4,
+            },
+            overwrite: false,
+            remove_signature: false,
+        };
         let image = open::open(&whole, &OpenOptions::default()).unwrap();
         segment(&image, &folder.join("set/a.dmg"), &options, &Silent).unwrap();
         Some("set")
@@ -156,7 +177,11 @@ fn encrypted() {
 fn encrypted_as_at_first() {
     break_copies(|folder| {
         let image = corpus::image("encrypted_as_at_first", "encrypted/john-v1-aes128.dmg")?;
-        write(folder, PASSPHRASE, image.entry()["encrypted"]["password"].as_str()?.as_bytes());
+        write(
+            folder,
+            PASSPHRASE,
+            image.entry()["encrypted"]["password"].as_str()?.as_bytes(),
+        );
         write(folder, "good.dmg", &image.bytes()?)
     });
 }
@@ -180,10 +205,20 @@ fn write(folder: &Path, name: &'static str, bytes: &[u8]) -> Option<&'static str
 /// An image with a map and a volume on it that has one of everything.
 fn create(folder: &Path, name: &'static str, format: Format) -> Option<&'static str> {
     let volume = fuzz::sample(false, 4096);
-    let len = Geometry::holding(volume.len() as u64, 512).unwrap().disk_len();
+    let len = Geometry::holding(volume.len() as u64, 512)
+        .unwrap()
+        .disk_len();
     let band_size = (format == Format::Udsb).then_some(1 << 20);
-    let options = CreateOptions { format, len, band_size, ..CreateOptions::default() };
-    fill(&**open::create(&folder.join(name), &options).unwrap().disk(), &volume);
+    let options = CreateOptions {
+        format,
+        len,
+        band_size,
+        ..CreateOptions::default()
+    };
+    fill(
+        &**open::create(&folder.join(name), &options).unwrap().disk(),
+        &volume,
+    );
     Some(name)
 }
 
@@ -196,7 +231,11 @@ fn fill(disk: &dyn BlockDevice, volume: &[u8]) {
 /// The disk of such an image.
 fn disk() -> Vec<u8> {
     let volume = fuzz::sample(false, 4096);
-    let disk = Memory::zeros(Geometry::holding(volume.len() as u64, 512).unwrap().disk_len() as usize);
+    let disk = Memory::zeros(
+        Geometry::holding(volume.len() as u64, 512)
+            .unwrap()
+            .disk_len() as usize,
+    );
     fill(&disk, &volume);
     disk.to_vec()
 }
@@ -213,7 +252,11 @@ fn with_apple_map(volume: &[u8]) -> Vec<u8> {
     let mut disk = vec![0; 64 * 512];
     disk[..4].copy_from_slice(b"ER\x02\0");
     disk[4..8].copy_from_slice(&(64 + blocks).to_be_bytes());
-    for (number, (start, len, kind)) in [(1u32, 63, "Apple_partition_map"), (64, blocks, "Apple_HFS")].iter().enumerate() {
+    for (number, (start, len, kind)) in
+        [(1u32, 63, "Apple_partition_map"), (64, blocks, "Apple_HFS")]
+            .iter()
+            .enumerate()
+    {
         let entry = &mut disk[512 * (number + 1)..][..512];
         entry[..4].copy_from_slice(b"PM\0\0");
         for (at, word) in [(4, 2), (8, *start), (12, *len), (84, *len), (88, 0x33)] {
@@ -244,7 +287,10 @@ fn read_in_child(folder: &Path, name: &str, first: u64) -> String {
         if begun.elapsed() > ALL {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!("{name}: still busy after {ALL:?}; {}", fs::read_to_string(&report).unwrap());
+            panic!(
+                "{name}: still busy after {ALL:?}; {}",
+                fs::read_to_string(&report).unwrap()
+            );
         }
         std::thread::sleep(Duration::from_millis(20));
     };
@@ -260,16 +306,27 @@ fn child() {
     let [first, name, folder] = job.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
     let first: u64 = first.parse().unwrap();
     let (good, folder) = (Path::new(folder).join(name), Path::new(folder));
-    let mut report = fs::OpenOptions::new().append(true).open(folder.join("report")).unwrap();
+    let mut report = fs::OpenOptions::new()
+        .append(true)
+        .open(folder.join("report"))
+        .unwrap();
     for copy in first..first + BATCH {
         let broken = folder.join(format!("broken-{name}"));
         write!(report, "\ncopy {copy}").unwrap();
         break_copy(&good, &broken, &mut Random::new(copy));
         let begun = Instant::now();
         let outcome = read(&broken, folder);
-        assert!(begun.elapsed() < ONE, "copy {copy} took {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < ONE,
+            "copy {copy} took {:?}",
+            begun.elapsed()
+        );
         write!(report, " {outcome:?}").unwrap();
-        if broken.is_dir() { fs::remove_dir_all(&broken).unwrap() } else { fs::remove_file(&broken).unwrap() }
+        if broken.is_dir() {
+            fs::remove_dir_all(&broken).unwrap()
+        } else {
+            fs::remove_file(&broken).unwrap()
+        }
     }
 }
 
@@ -285,7 +342,11 @@ fn break_copy(good: &Path, broken: &Path, random: &mut Random) {
         fs::create_dir(broken.join("bands")).unwrap();
         bands = files(&good.join("bands"));
     }
-    let pool = if bands.is_empty() || random.one_in(3) { &others } else { &bands };
+    let pool = if bands.is_empty() || random.one_in(3) {
+        &others
+    } else {
+        &bands
+    };
     let victim = &pool[random.within(0..pool.len() as u64) as usize];
     for file in bands.iter().chain(&others) {
         let to = broken.join(file.strip_prefix(good).unwrap());
@@ -302,12 +363,21 @@ fn break_copy(good: &Path, broken: &Path, random: &mut Random) {
 /// which are text in the file and would mostly be broken as such.
 fn break_bytes(good: &[u8], random: &mut Random) -> Vec<u8> {
     const TAIL: usize = 12 << 10;
-    let list = if random.one_in(2) { read_list(&Memory::read_only(good)).ok() } else { None };
-    let Some((mut resources, _)) = list else { return mutate::mutated(good, random) };
+    let list = if random.one_in(2) {
+        read_list(&Memory::read_only(good)).ok()
+    } else {
+        None
+    };
+    let Some((mut resources, _)) = list else {
+        return mutate::mutated(good, random);
+    };
     let trailer = &good[good.len() - 512..];
     let list_at = u64::from_be_bytes(trailer[0xd8..0xe0].try_into().unwrap()) as usize;
     if random.one_in(2) || resources.is_empty() {
-        let tail = good.len().saturating_sub(TAIL).max(list_at.min(good.len() - 512));
+        let tail = good
+            .len()
+            .saturating_sub(TAIL)
+            .max(list_at.min(good.len() - 512));
         return [&good[..tail], &mutate::mutated(&good[tail..], random)].concat();
     }
     let table = random.within(0..resources.len() as u64) as usize;
@@ -320,7 +390,9 @@ fn break_bytes(good: &[u8], random: &mut Random) -> Vec<u8> {
 
 /// The files of a folder in the same order each time.
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let entries = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = entries.filter(|path| path.is_file()).collect();
     files.sort();
     files
@@ -328,10 +400,17 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 /// Opens an image and reads what is on it.
 fn read(path: &Path, folder: &Path) -> Outcome {
-    let path = if path.join("a.dmg").exists() { path.join("a.dmg") } else { path.to_owned() };
+    let path = if path.join("a.dmg").exists() {
+        path.join("a.dmg")
+    } else {
+        path.to_owned()
+    };
     let secret = fs::read(folder.join(PASSPHRASE)).ok().map(Secret::new);
     let keys = secret.as_ref().map(|secret| secret as &dyn Keys);
-    let options = OpenOptions { keys, ..OpenOptions::default() };
+    let options = OpenOptions {
+        keys,
+        ..OpenOptions::default()
+    };
     let (layers, stopped) = open::trace(&path, &options);
     let Ok(image) = open::open(&path, &options) else {
         assert!(stopped.is_some(), "{layers:?}");
@@ -343,12 +422,21 @@ fn read(path: &Path, folder: &Path) -> Outcome {
         Err(_) => {
             errors += u64::from(!read_disk(&image));
             for volume in image.volumes() {
-                let selector = volume.partition.map(|partition| VolumeSelector::Number { partition, volume: None });
-                errors += image.file_system(selector.as_ref()).map_or(1, |volume| walk::walk(&*volume, 2000).errors);
+                let selector = volume.partition.map(|partition| VolumeSelector::Number {
+                    partition,
+                    volume: None,
+                });
+                errors += image
+                    .file_system(selector.as_ref())
+                    .map_or(1, |volume| walk::walk(&*volume, 2000).errors);
             }
         }
     }
-    if errors == 0 && !image.volumes().is_empty() { Outcome::Whole } else { Outcome::Damaged }
+    if errors == 0 && !image.volumes().is_empty() {
+        Outcome::Whole
+    } else {
+        Outcome::Damaged
+    }
 }
 
 /// Whether the image decodes to `disk`. If it decodes to anything else its sums must say so.
@@ -357,7 +445,11 @@ fn is_disk(image: &Image, disk: &[u8]) -> bool {
     let intact = sums.is_ok_and(|sums| sums.iter().all(|sum| sum.agrees() != Some(false)));
     let len = image.disk().info().len;
     if len != disk.len() as u64 {
-        assert!(!intact, "a disk of {len} bytes instead of {}, and its sums agree", disk.len());
+        assert!(
+            !intact,
+            "a disk of {len} bytes instead of {}, and its sums agree",
+            disk.len()
+        );
         return false;
     }
     match image.disk().read_vec(0, disk.len()) {
@@ -378,7 +470,9 @@ fn read_disk(image: &Image) -> bool {
     let disk = image.disk();
     let mut extents = disk.extents(0..disk.info().len).take(1000);
     extents.all(|extent| {
-        let piece = extent.and_then(|(range, _)| disk.read_vec(range.start, (range.end - range.start).min(1 << 20) as usize));
+        let piece = extent.and_then(|(range, _)| {
+            disk.read_vec(range.start, (range.end - range.start).min(1 << 20) as usize)
+        });
         piece.is_ok()
     })
 }

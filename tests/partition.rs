@@ -27,15 +27,37 @@ fn sectors(range: &Range<u64>) -> (u64, u64) {
 /// The disks measured in docs/formats/raw.md §2.1.
 #[test]
 fn partitions_lie_where_hdiutil_puts_them() {
-    for (total, expected) in [(128, (40, 87)), (3836, (40, 3799)), (195_353, (40, 195_319))] {
+    for (total, expected) in [
+        (128, (40, 87)),
+        (3836, (40, 3799)),
+        (195_353, (40, 195_319)),
+    ] {
         let disk = hfs_disk(total);
         let map = probe(&disk);
-        assert_eq!((map.scheme, map.block, map.problems.len()), (Scheme::Gpt, 512, 0));
-        let [only] = &map.partitions[..] else { panic!("{map:?}") };
-        assert_eq!((only.number, sectors(&only.range)), (1, expected), "{total} sectors");
-        assert_eq!((only.name.as_str(), only.kind.as_str(), only.flags), ("disk image", "Apple_HFS", 0));
+        assert_eq!(
+            (map.scheme, map.block, map.problems.len()),
+            (Scheme::Gpt, 512, 0)
+        );
+        let [only] = &map.partitions[..] else {
+            panic!("{map:?}")
+        };
+        assert_eq!(
+            (only.number, sectors(&only.range)),
+            (1, expected),
+            "{total} sectors"
+        );
+        assert_eq!(
+            (only.name.as_str(), only.kind.as_str(), only.flags),
+            ("disk image", "Apple_HFS", 0)
+        );
         assert_eq!(only.type_id, TypeId::Guid(APPLE_HFS));
-        assert_eq!((map.disk_guid, only.guid), (Some(Guids::derived("test").disk), Some(Guids::derived("test").partition)));
+        assert_eq!(
+            (map.disk_guid, only.guid),
+            (
+                Some(Guids::derived("test").disk),
+                Some(Guids::derived("test").partition)
+            )
+        );
     }
 }
 
@@ -43,23 +65,52 @@ fn partitions_lie_where_hdiutil_puts_them() {
 fn every_byte_of_a_small_map() {
     let disk = hfs_disk(128).to_vec();
     let mut mbr = [0; 512];
-    mbr[446..462].copy_from_slice(&[0, 0xfe, 0xff, 0xff, 0xee, 0xfe, 0xff, 0xff, 1, 0, 0, 0, 127, 0, 0, 0]);
+    mbr[446..462].copy_from_slice(&[
+        0, 0xfe, 0xff, 0xff, 0xee, 0xfe, 0xff, 0xff, 1, 0, 0, 0, 127, 0, 0, 0,
+    ]);
     mbr[510..].copy_from_slice(&[0x55, 0xaa]);
     assert_eq!(disk[..512], mbr);
     for (at, my, alternate, entries) in [(1_usize, 1, 127, 2), (127, 127, 1, 95)] {
         let header = &disk[at * 512..(at + 1) * 512];
-        let number = |offset: usize| u64::from_le_bytes(header[offset..offset + 8].try_into().unwrap());
+        let number =
+            |offset: usize| u64::from_le_bytes(header[offset..offset + 8].try_into().unwrap());
         assert_eq!(&header[..16], b"EFI PART\0\0\x01\0\x5c\0\0\0");
-        assert_eq!([number(0x18), number(0x20), number(0x28), number(0x30), number(0x48)], [my, alternate, 34, 94, entries]);
+        assert_eq!(
+            [
+                number(0x18),
+                number(0x20),
+                number(0x28),
+                number(0x30),
+                number(0x48)
+            ],
+            [my, alternate, 34, 94, entries]
+        );
         assert_eq!(&header[0x50..0x58], &[128, 0, 0, 0, 128, 0, 0, 0]);
         assert!(header[0x5c..].iter().all(|&byte| byte == 0));
     }
     let entry = &disk[1024..1152];
-    assert_eq!(entry[..16], [0, 0x53, 0x46, 0x48, 0, 0, 0xaa, 0x11, 0xaa, 0x11, 0, 0x30, 0x65, 0x43, 0xec, 0xac]);
-    assert_eq!(entry[0x20..0x38], [40, 0, 0, 0, 0, 0, 0, 0, 87, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(
+        entry[..16],
+        [
+            0, 0x53, 0x46, 0x48, 0, 0, 0xaa, 0x11, 0xaa, 0x11, 0, 0x30, 0x65, 0x43, 0xec, 0xac
+        ]
+    );
+    assert_eq!(
+        entry[0x20..0x38],
+        [
+            40, 0, 0, 0, 0, 0, 0, 0, 87, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+        ]
+    );
     assert_eq!(&entry[0x38..0x4e], b"d\0i\0s\0k\0 \0i\0m\0a\0g\0e\0\0\0");
-    assert_eq!(disk[1024..34 * 512], disk[95 * 512..127 * 512], "both tables");
-    assert!(disk[34 * 512..95 * 512].iter().all(|&byte| byte == 0), "nothing but the map is written");
+    assert_eq!(
+        disk[1024..34 * 512],
+        disk[95 * 512..127 * 512],
+        "both tables"
+    );
+    assert!(
+        disk[34 * 512..95 * 512].iter().all(|&byte| byte == 0),
+        "nothing but the map is written"
+    );
 }
 
 #[test]
@@ -68,10 +119,23 @@ fn blocks_of_4096_bytes() {
     let range = gpt::create_single(&disk, 4096, APPLE_APFS, Guids::random()).unwrap();
     assert_eq!(range, 6 * 4096..(1 << 20) - 5 * 4096);
     let map = probe(&disk);
-    assert_eq!((map.block, map.problems.len(), map.partitions[0].range.clone()), (4096, 0, range));
+    assert_eq!(
+        (
+            map.block,
+            map.problems.len(),
+            map.partitions[0].range.clone()
+        ),
+        (4096, 0, range)
+    );
     assert_eq!(map.partitions[0].kind, "Apple_APFS");
     disk.write_at(4096, &[0; 4096]).unwrap();
-    assert_eq!(gpt::repair(&disk).unwrap(), Repaired { primary: true, ..Repaired::default() });
+    assert_eq!(
+        gpt::repair(&disk).unwrap(),
+        Repaired {
+            primary: true,
+            ..Repaired::default()
+        }
+    );
     assert!(probe(&disk).problems.is_empty());
 }
 
@@ -84,19 +148,42 @@ fn several_partitions_keep_their_order() {
         guid: Guids::derived(name).partition,
         name: name.to_owned(),
     };
-    let partitions = [new(1000, 1999, "späte"), new(34, 999, "𝔣𝔯ü𝔥𝔢"), new(2000, 2014, "")];
+    let partitions = [
+        new(1000, 1999, "späte"),
+        new(34, 999, "𝔣𝔯ü𝔥𝔢"),
+        new(2000, 2014, ""),
+    ];
     gpt::create(&disk, 512, Guids::random().disk, &partitions).unwrap();
     let map = probe(&disk);
-    let found: Vec<_> = map.partitions.iter().map(|p| (p.number, p.name.as_str(), sectors(&p.range))).collect();
-    assert_eq!(found, [(1, "späte", (1000, 1999)), (2, "𝔣𝔯ü𝔥𝔢", (34, 999)), (3, "", (2000, 2014))]);
+    let found: Vec<_> = map
+        .partitions
+        .iter()
+        .map(|p| (p.number, p.name.as_str(), sectors(&p.range)))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (1, "späte", (1000, 1999)),
+            (2, "𝔣𝔯ü𝔥𝔢", (34, 999)),
+            (3, "", (2000, 2014))
+        ]
+    );
     assert!(map.problems.is_empty());
 }
 
 #[test]
 fn what_cannot_be_created() {
     let disk = Memory::zeros(1 << 20);
-    let new = |range: Range<u64>| NewPartition { range, type_guid: APPLE_HFS, guid: Guids::random().partition, name: "x".into() };
-    let long = NewPartition { name: "x".repeat(37), ..new(20480..40960) };
+    let new = |range: Range<u64>| NewPartition {
+        range,
+        type_guid: APPLE_HFS,
+        guid: Guids::random().partition,
+        name: "x".into(),
+    };
+    let long = NewPartition {
+        name: "x".repeat(37),
+        ..new(20480..40960)
+    };
     for partitions in [
         vec![new(33 * 512..40960)],
         vec![new(20480..2015 * 512 + 1)],
@@ -114,8 +201,16 @@ fn what_cannot_be_created() {
     assert!(gpt::create_single(&Memory::zeros(80 * 512), 512, APPLE_HFS, Guids::random()).is_err());
     gpt::create_single(&Memory::zeros(81 * 512), 512, APPLE_HFS, Guids::random()).unwrap();
     let read_only = Memory::read_only(vec![0; 1 << 20]);
-    assert_eq!(gpt::create_single(&read_only, 512, APPLE_HFS, Guids::random()).unwrap_err().kind(), Kind::ReadOnly);
-    assert!(disk.to_vec().iter().all(|&byte| byte == 0), "refused before anything is written");
+    assert_eq!(
+        gpt::create_single(&read_only, 512, APPLE_HFS, Guids::random())
+            .unwrap_err()
+            .kind(),
+        Kind::ReadOnly
+    );
+    assert!(
+        disk.to_vec().iter().all(|&byte| byte == 0),
+        "refused before anything is written"
+    );
 }
 
 #[test]
@@ -130,9 +225,16 @@ fn guids_are_derived_or_random() {
 #[test]
 fn blank_and_unmapped_disks_have_no_map() {
     for len in [0, 1, 511, 512, 513, 1024, 4096, 1 << 20] {
-        assert!(partition::probe(&Memory::zeros(len)).unwrap().is_none(), "{len} zeros");
+        assert!(
+            partition::probe(&Memory::zeros(len)).unwrap().is_none(),
+            "{len} zeros"
+        );
     }
-    assert!(partition::probe(&Memory::from(vec![0xff; 1 << 16])).unwrap().is_none());
+    assert!(
+        partition::probe(&Memory::from(vec![0xff; 1 << 16]))
+            .unwrap()
+            .is_none()
+    );
     let mut volume = vec![0; 1 << 20];
     volume[1024..1028].copy_from_slice(b"H+\0\x04");
     assert!(partition::probe(&Memory::from(volume)).unwrap().is_none());
@@ -152,11 +254,24 @@ fn a_volume_over_an_old_map_has_no_map() {
 fn repair_restores_what_was_lost() {
     let whole = hfs_disk(1000).to_vec();
     let nothing = Repaired::default();
-    let primary = Repaired { primary: true, ..nothing };
-    let backup = Repaired { backup: true, ..nothing };
+    let primary = Repaired {
+        primary: true,
+        ..nothing
+    };
+    let backup = Repaired {
+        backup: true,
+        ..nothing
+    };
     for (what, lost, expected) in [
         ("nothing", 0..0, nothing),
-        ("block 0", 0..512, Repaired { protective_mbr: true, ..nothing }),
+        (
+            "block 0",
+            0..512,
+            Repaired {
+                protective_mbr: true,
+                ..nothing
+            },
+        ),
         ("primary header", 512..1024, primary),
         ("a byte of the primary header", 0x238..0x239, primary),
         ("a few bytes of the primary table", 1024..1030, primary),
@@ -167,10 +282,17 @@ fn repair_restores_what_was_lost() {
     ] {
         let mut bytes = whole.clone();
         let zeroed = lost.len() > 16;
-        bytes[lost].iter_mut().for_each(|byte| *byte = if zeroed { 0 } else { !*byte });
+        bytes[lost]
+            .iter_mut()
+            .for_each(|byte| *byte = if zeroed { 0 } else { !*byte });
         let disk = Memory::from(bytes.clone());
         let map = probe(&disk);
-        assert_eq!(map.problems.is_empty(), expected == nothing, "{what}: {:?}", map.problems);
+        assert_eq!(
+            map.problems.is_empty(),
+            expected == nothing,
+            "{what}: {:?}",
+            map.problems
+        );
         assert_eq!(sectors(&map.partitions[0].range), (40, 959), "{what}");
         assert_eq!(disk.to_vec(), bytes, "probing changes nothing");
         assert_eq!(gpt::repair(&disk).unwrap(), expected, "{what}");
@@ -210,7 +332,8 @@ fn a_foreign_table_of_larger_entries() {
     let entry = bytes[1024..1152].to_vec();
     // 64 entries of 256 bytes: the first stays where it was, the third is a copy of it with other blocks.
     bytes[1024 + 512..1024 + 640].copy_from_slice(&entry);
-    bytes[1024 + 512 + 0x20..][..16].copy_from_slice(&[0xa0, 0x0f, 0, 0, 0, 0, 0, 0, 0xa7, 0x0f, 0, 0, 0, 0, 0, 0]);
+    bytes[1024 + 512 + 0x20..][..16]
+        .copy_from_slice(&[0xa0, 0x0f, 0, 0, 0, 0, 0, 0, 0xa7, 0x0f, 0, 0, 0, 0, 0, 0]);
     bytes[0x250..0x258].copy_from_slice(&[64, 0, 0, 0, 0, 1, 0, 0]);
     let table = crc32fast::hash(&bytes[1024..34 * 512]).to_le_bytes();
     bytes[0x258..0x25c].copy_from_slice(&table);
@@ -218,11 +341,25 @@ fn a_foreign_table_of_larger_entries() {
     let header = crc32fast::hash(&bytes[512..512 + 92]).to_le_bytes();
     bytes[0x210..0x214].copy_from_slice(&header);
     let map = probe(&Memory::from(bytes));
-    let found: Vec<_> = map.partitions.iter().map(|p| (p.number, sectors(&p.range))).collect();
+    let found: Vec<_> = map
+        .partitions
+        .iter()
+        .map(|p| (p.number, sectors(&p.range)))
+        .collect();
     assert_eq!(found, [(1, (40, 4055)), (3, (4000, 4007))]);
     let problems: Vec<_> = map.problems.iter().map(ToString::to_string).collect();
-    assert!(problems.iter().any(|problem| problem.contains("backup differs")), "{problems:?}");
-    assert!(problems.iter().any(|problem| problem.contains("1 and 3 overlap")), "{problems:?}");
+    assert!(
+        problems
+            .iter()
+            .any(|problem| problem.contains("backup differs")),
+        "{problems:?}"
+    );
+    assert!(
+        problems
+            .iter()
+            .any(|problem| problem.contains("1 and 3 overlap")),
+        "{problems:?}"
+    );
 }
 
 #[test]
@@ -230,9 +367,17 @@ fn a_map_inside_a_window() {
     let disk: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(1 << 20));
     let window = Slice::new(disk.clone(), 4096..512_000 + 4096).unwrap();
     let range = gpt::create_single(&window, 512, APPLE_HFS, Guids::random()).unwrap();
-    assert_eq!(partition::probe(&window).unwrap().unwrap().partitions[0].range, range);
+    assert_eq!(
+        partition::probe(&window).unwrap().unwrap().partitions[0].range,
+        range
+    );
     assert!(partition::probe(&*disk).unwrap().is_none());
-    assert!(disk.read_vec(0, 4096).unwrap().iter().all(|&byte| byte == 0));
+    assert!(
+        disk.read_vec(0, 4096)
+            .unwrap()
+            .iter()
+            .all(|&byte| byte == 0)
+    );
 }
 
 proptest! {

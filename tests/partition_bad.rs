@@ -24,7 +24,10 @@ fn probe(bytes: Vec<u8>) -> Result<Option<Map>, Error> {
 }
 
 fn problems(map: &Map) -> String {
-    map.problems.iter().map(|problem| format!("{problem}\n")).collect()
+    map.problems
+        .iter()
+        .map(|problem| format!("{problem}\n"))
+        .collect()
 }
 
 /// Changes header bytes of both copies and makes the checksums right again, as an attacker would.
@@ -45,7 +48,9 @@ fn forge_entry(disk: &mut [u8], change: impl Fn(&mut [u8])) {
         change(&mut disk[at..at + 128]);
     }
     let crc = crc32fast::hash(&disk[1024..34 * 512]);
-    forge(disk, |header| header[0x58..0x5c].copy_from_slice(&crc.to_le_bytes()));
+    forge(disk, |header| {
+        header[0x58..0x5c].copy_from_slice(&crc.to_le_bytes())
+    });
 }
 
 fn put(bytes: &mut [u8], offset: usize, value: u64, size: usize) {
@@ -66,10 +71,22 @@ fn headers_with_right_checksums_and_wrong_numbers() {
         ("entry size 2 GiB", 0x54, 4, 1 << 31, "entries"),
         ("no entries", 0x50, 4, 0, "entries"),
         ("4 Gi entries", 0x50, 4, 0xffff_ffff, "entries"),
-        ("8192 entries on a small disk", 0x50, 4, 8192, "within the disk"),
+        (
+            "8192 entries on a small disk",
+            0x50,
+            4,
+            8192,
+            "within the disk",
+        ),
         ("table in the MBR", 0x48, 8, 0, "within the disk"),
         ("table past the end", 0x48, 8, 990, "within the disk"),
-        ("table at the end of numbers", 0x48, 8, u64::MAX, "within the disk"),
+        (
+            "table at the end of numbers",
+            0x48,
+            8,
+            u64::MAX,
+            "within the disk",
+        ),
         ("header that belongs elsewhere", 0x18, 8, 7, "belongs"),
     ] {
         let mut disk = hfs_disk();
@@ -78,7 +95,8 @@ fn headers_with_right_checksums_and_wrong_numbers() {
         assert_eq!(error.kind(), Kind::Corrupt, "{what}");
         assert!(error.to_string().contains(hint), "{what}: {error}");
         assert!(
-            std::error::Error::source(&error).is_some_and(|cause| cause.to_string().contains("at byte 512")),
+            std::error::Error::source(&error)
+                .is_some_and(|cause| cause.to_string().contains("at byte 512")),
             "{what}: {error}"
         );
     }
@@ -101,7 +119,11 @@ fn entries_outside_the_disk_are_left_out() {
         });
         let map = probe(disk).unwrap().unwrap();
         assert!(map.partitions.is_empty(), "{what}");
-        assert!(problems(&map).contains("partition 1"), "{what}: {}", problems(&map));
+        assert!(
+            problems(&map).contains("partition 1"),
+            "{what}: {}",
+            problems(&map)
+        );
     }
 }
 
@@ -111,7 +133,11 @@ fn entries_over_the_map_itself_are_problems() {
     forge_entry(&mut disk, |entry| put(entry, 0x20, 1, 8));
     let map = probe(disk).unwrap().unwrap();
     assert_eq!(map.partitions.len(), 1);
-    assert!(problems(&map).contains("not within the blocks for partitions"), "{}", problems(&map));
+    assert!(
+        problems(&map).contains("not within the blocks for partitions"),
+        "{}",
+        problems(&map)
+    );
 }
 
 #[test]
@@ -119,13 +145,20 @@ fn repair_writes_over_nothing_that_counts() {
     // The header grants the map's place to partitions, or a partition takes it whatever the header says.
     let granted = |disk: &mut [u8]| forge(disk, |header| put(header, 0x30, 998, 8));
     let taken = |disk: &mut [u8]| forge_entry(disk, |entry| put(entry, 0x28, 998, 8));
-    for (what, lie) in [("granted", &granted as &dyn Fn(&mut [u8])), ("taken", &taken)] {
+    for (what, lie) in [
+        ("granted", &granted as &dyn Fn(&mut [u8])),
+        ("taken", &taken),
+    ] {
         let mut bytes = hfs_disk();
         lie(&mut bytes);
         bytes[999 * 512..].fill(0);
         let disk = Memory::from(bytes.clone());
         let error = gpt::repair(&disk).unwrap_err();
-        assert_eq!((error.kind(), disk.to_vec()), (Kind::Unsupported, bytes), "{what}: {error}");
+        assert_eq!(
+            (error.kind(), disk.to_vec()),
+            (Kind::Unsupported, bytes),
+            "{what}: {error}"
+        );
     }
     // No room is left for partitions, and the backup is said to be where the primary is.
     for alternate in [1, 2, 33, 34] {
@@ -137,14 +170,22 @@ fn repair_writes_over_nothing_that_counts() {
         });
         let disk = Memory::from(bytes.clone());
         let error = gpt::repair(&disk).unwrap_err();
-        assert_eq!((error.kind(), disk.to_vec()), (Kind::Unsupported, bytes), "{alternate}: {error}");
+        assert_eq!(
+            (error.kind(), disk.to_vec()),
+            (Kind::Unsupported, bytes),
+            "{alternate}: {error}"
+        );
     }
     let mut bytes = hfs_disk();
     forge_entry(&mut bytes, |entry| put(entry, 0x20, 2, 8));
     bytes[512..1024].fill(0);
     let disk = Memory::from(bytes.clone());
     let error = gpt::repair(&disk).unwrap_err();
-    assert_eq!((error.kind(), disk.to_vec()), (Kind::Unsupported, bytes), "{error}");
+    assert_eq!(
+        (error.kind(), disk.to_vec()),
+        (Kind::Unsupported, bytes),
+        "{error}"
+    );
 }
 
 #[test]
@@ -153,9 +194,19 @@ fn a_backup_of_something_else_is_none() {
     forge(&mut bytes, |header| put(header, 0x20, 77, 8));
     bytes[512..1024].fill(0);
     let disk = Memory::from(bytes.clone());
-    assert!(gpt::repair(&disk).unwrap_err().to_string().contains("neither copy"));
+    assert!(
+        gpt::repair(&disk)
+            .unwrap_err()
+            .to_string()
+            .contains("neither copy")
+    );
     assert_eq!(disk.to_vec(), bytes);
-    assert!(probe(bytes).unwrap_err().to_string().contains("block 1, not 77"));
+    assert!(
+        probe(bytes)
+            .unwrap_err()
+            .to_string()
+            .contains("block 1, not 77")
+    );
 }
 
 #[test]
@@ -166,8 +217,17 @@ fn a_disk_cut_short() {
             Ok(Some(map)) => {
                 let kept = map.partitions.len();
                 assert_eq!(kept, usize::from(sectors >= 960), "{sectors}");
-                assert!(problems(&map).contains("backup"), "{sectors}: {}", problems(&map));
-                assert_eq!(problems(&map).contains("not within the disk"), sectors < 960, "{sectors}: {}", problems(&map));
+                assert!(
+                    problems(&map).contains("backup"),
+                    "{sectors}: {}",
+                    problems(&map)
+                );
+                assert_eq!(
+                    problems(&map).contains("not within the disk"),
+                    sectors < 960,
+                    "{sectors}: {}",
+                    problems(&map)
+                );
             }
             Ok(None) => panic!("{sectors}: the protective MBR is there"),
             Err(error) => {
@@ -193,18 +253,42 @@ fn apple_maps_that_lie() {
         }
         disk
     };
-    assert!(probe(disk(0, 1, 1)).unwrap_err().to_string().contains("1 to 2047"));
-    assert!(probe(disk(2048, 1, 1)).unwrap_err().to_string().contains("1 to 2047"));
-    assert!(probe(disk(u32::MAX, 1, 1)).unwrap_err().to_string().contains("1 to 2047"));
+    assert!(
+        probe(disk(0, 1, 1))
+            .unwrap_err()
+            .to_string()
+            .contains("1 to 2047")
+    );
+    assert!(
+        probe(disk(2048, 1, 1))
+            .unwrap_err()
+            .to_string()
+            .contains("1 to 2047")
+    );
+    assert!(
+        probe(disk(u32::MAX, 1, 1))
+            .unwrap_err()
+            .to_string()
+            .contains("1 to 2047")
+    );
     assert_eq!(probe(disk(2047, 1, 1)).unwrap_err().kind(), Kind::Limit);
     for (first, blocks) in [(1, 2048), (2048, 1), (u32::MAX, u32::MAX), (64, 0)] {
         let map = probe(disk(2, first, blocks)).unwrap().unwrap();
-        assert_eq!((map.partitions.len(), map.problems.len()), (0, 2), "{}", problems(&map));
+        assert_eq!(
+            (map.partitions.len(), map.problems.len()),
+            (0, 2),
+            "{}",
+            problems(&map)
+        );
     }
     let map = probe(disk(2, 64, 64)).unwrap().unwrap();
     assert!(map.partitions.len() == 2 && problems(&map).contains("1 and 2 overlap"));
     let map = probe(disk(3, 64, 64)).unwrap().unwrap();
-    assert!(problems(&map).contains("entry 3 of 3 lacks"), "{}", problems(&map));
+    assert!(
+        problems(&map).contains("entry 3 of 3 lacks"),
+        "{}",
+        problems(&map)
+    );
 }
 
 /// A record of the chain at `sector`, whose next is `next` sectors from the head at 100.
@@ -232,24 +316,40 @@ fn chains_of_extended_boot_records_that_do_not_end() {
     let mut to_itself = base();
     extended(&mut to_itself, 100, 0);
     let map = probe(to_itself).unwrap().unwrap();
-    assert!(map.partitions.len() == 2 && problems(&map).contains("comes back"), "{}", problems(&map));
+    assert!(
+        map.partitions.len() == 2 && problems(&map).contains("comes back"),
+        "{}",
+        problems(&map)
+    );
 
     let mut in_a_ring = base();
     extended(&mut in_a_ring, 100, 50);
     extended(&mut in_a_ring, 150, 60);
     extended(&mut in_a_ring, 160, 50);
     let map = probe(in_a_ring).unwrap().unwrap();
-    assert!(map.partitions.len() == 4 && problems(&map).contains("comes back"), "{}", problems(&map));
+    assert!(
+        map.partitions.len() == 4 && problems(&map).contains("comes back"),
+        "{}",
+        problems(&map)
+    );
 
     let mut without_end = base();
     (0..150).for_each(|link| extended(&mut without_end, 100 + 10 * link, 10 * (link as u32 + 1)));
     let map = probe(without_end).unwrap().unwrap();
-    assert!(map.partitions.len() == 129 && problems(&map).contains("more than 128"), "{}", problems(&map));
+    assert!(
+        map.partitions.len() == 129 && problems(&map).contains("more than 128"),
+        "{}",
+        problems(&map)
+    );
 
     let mut off_the_disk = base();
     extended(&mut off_the_disk, 100, u32::MAX);
     let map = probe(off_the_disk).unwrap().unwrap();
-    assert!(map.partitions.len() == 2 && problems(&map).contains("55 aa is expected"), "{}", problems(&map));
+    assert!(
+        map.partitions.len() == 2 && problems(&map).contains("55 aa is expected"),
+        "{}",
+        problems(&map)
+    );
     assert!(problems(&probe(base()).unwrap().unwrap()).contains("55 aa is expected"));
 }
 
@@ -264,7 +364,12 @@ fn primaries_outside_the_disk_are_left_out() {
     put(&mut disk, 474, 0xffff_ffff, 4);
     disk[510..512].copy_from_slice(&[0x55, 0xaa]);
     let map = probe(disk).unwrap().unwrap();
-    assert_eq!((map.partitions.len(), map.problems.len()), (1, 1), "{}", problems(&map));
+    assert_eq!(
+        (map.partitions.len(), map.problems.len()),
+        (1, 1),
+        "{}",
+        problems(&map)
+    );
     assert!(problems(&map).contains("partition 2"));
 }
 

@@ -21,7 +21,10 @@ fn disk() -> Vec<u8> {
         guid,
         name: "x".into(),
     };
-    let partitions = [partition(40..400, APPLE_HFS, guids.partition), partition(400..800, APPLE_APFS, guids.disk)];
+    let partitions = [
+        partition(40..400, APPLE_HFS, guids.partition),
+        partition(400..800, APPLE_APFS, guids.disk),
+    ];
     gpt::create(&disk, 512, guids.disk, &partitions).unwrap();
     disk.to_vec()
 }
@@ -34,7 +37,9 @@ fn check(bytes: Vec<u8>) -> (Vec<Found>, bandsaw::Result<Option<Map>>) {
     let mut problems = Problems::default();
     let map = partition::check(&Memory::read_only(bytes), &mut problems);
     let told = problems.into_iter().map(|problem| {
-        let Place::Offset(at) = *problem.error.place() else { panic!("{} has no place", problem.error) };
+        let Place::Offset(at) = *problem.error.place() else {
+            panic!("{} has no place", problem.error)
+        };
         (problem.severity, at, problem.error.to_string())
     });
     (told.collect(), map)
@@ -54,7 +59,11 @@ fn seal(disk: &mut [u8]) {
 
 /// Changes both copies of a field of the headers or of the tables.
 fn put_both(disk: &mut [u8], primary: usize, value: u64) {
-    let backup = if primary < 1024 { LAST + primary - 512 } else { LAST - 32 * 512 + primary - 1024 };
+    let backup = if primary < 1024 {
+        LAST + primary - 512
+    } else {
+        LAST - 32 * 512 + primary - 1024
+    };
     for at in [primary, backup] {
         disk[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
@@ -73,13 +82,37 @@ fn a_sound_map_has_no_problems() {
 fn each_damage_is_found_at_its_place() {
     type Change = fn(&mut Vec<u8>);
     /// What is damaged, how, and what is to be found.
-    type Case = (&'static str, Change, &'static [(Severity, usize, &'static str)]);
+    type Case = (
+        &'static str,
+        Change,
+        &'static [(Severity, usize, &'static str)],
+    );
     let cases: [Case; 17] = [
-        ("header of the primary", |disk| disk[520] ^= 1, &[(Damage, 512, "primary cannot be used: its checksum")]),
-        ("signature of the primary", |disk| disk[512] ^= 1, &[(Damage, 512, "EFI PART")]),
-        ("table of the primary", |disk| disk[1100] ^= 1, &[(Damage, 1024, "gpt table")]),
-        ("header of the backup", |disk| disk[LAST + 8] ^= 1, &[(Damage, LAST, "backup cannot be used")]),
-        ("table of the backup", |disk| disk[LAST - 512] ^= 1, &[(Damage, LAST - 32 * 512, "backup cannot be used")]),
+        (
+            "header of the primary",
+            |disk| disk[520] ^= 1,
+            &[(Damage, 512, "primary cannot be used: its checksum")],
+        ),
+        (
+            "signature of the primary",
+            |disk| disk[512] ^= 1,
+            &[(Damage, 512, "EFI PART")],
+        ),
+        (
+            "table of the primary",
+            |disk| disk[1100] ^= 1,
+            &[(Damage, 1024, "gpt table")],
+        ),
+        (
+            "header of the backup",
+            |disk| disk[LAST + 8] ^= 1,
+            &[(Damage, LAST, "backup cannot be used")],
+        ),
+        (
+            "table of the backup",
+            |disk| disk[LAST - 512] ^= 1,
+            &[(Damage, LAST - 32 * 512, "backup cannot be used")],
+        ),
         (
             "an edit of one copy",
             |disk| {
@@ -96,11 +129,22 @@ fn each_damage_is_found_at_its_place() {
             },
             &[(Damage, 0, "is missing"), (Damage, LAST, "backup")],
         ),
-        ("size in block 0", |disk| disk[0x1be + 12] ^= 1, &[(Warning, 0x1be, "expected 999 from 1")]),
-        ("start in block 0", |disk| disk[0x1be + 8] = 2, &[(Warning, 0x1be, "from block 2")]),
+        (
+            "size in block 0",
+            |disk| disk[0x1be + 12] ^= 1,
+            &[(Warning, 0x1be, "expected 999 from 1")],
+        ),
+        (
+            "start in block 0",
+            |disk| disk[0x1be + 8] = 2,
+            &[(Warning, 0x1be, "from block 2")],
+        ),
         (
             "a hybrid",
-            |disk| disk[0x1ce..0x1de].copy_from_slice(&[0, 0, 0, 0, 0xaf, 0, 0, 0, 40, 0, 0, 0, 9, 0, 0, 0]),
+            |disk| {
+                disk[0x1ce..0x1de]
+                    .copy_from_slice(&[0, 0, 0, 0, 0xaf, 0, 0, 0, 40, 0, 0, 0, 9, 0, 0, 0])
+            },
             &[(Note, 0x1be, "hybrid")],
         ),
         (
@@ -125,7 +169,10 @@ fn each_damage_is_found_at_its_place() {
                 disk.truncate(500 * 512);
                 disk[0x1be + 12..0x1be + 16].copy_from_slice(&499_u32.to_le_bytes());
             },
-            &[(Damage, 512 + 0x20, "was cut short"), (Damage, 1024 + 128, "partition 2")],
+            &[
+                (Damage, 512 + 0x20, "was cut short"),
+                (Damage, 1024 + 128, "partition 2"),
+            ],
         ),
         (
             "partitions that overlap",
@@ -160,10 +207,19 @@ fn each_damage_is_found_at_its_place() {
         let (found, map) = check(bytes);
         assert!(map.unwrap().is_some(), "{name}");
         // The backup's header does not lie in its own blocks for partitions, so only the primary complains.
-        let expected: Vec<_> = expected.iter().filter(|(_, _, text)| !text.is_empty()).collect();
+        let expected: Vec<_> = expected
+            .iter()
+            .filter(|(_, _, text)| !text.is_empty())
+            .collect();
         assert_eq!(found.len(), expected.len(), "{name}: {found:?}");
-        for ((severity, at, text), (want_severity, want_at, want_text)) in found.iter().zip(expected) {
-            assert_eq!((severity, *at), (want_severity, *want_at as u64), "{name}: {text}");
+        for ((severity, at, text), (want_severity, want_at, want_text)) in
+            found.iter().zip(expected)
+        {
+            assert_eq!(
+                (severity, *at),
+                (want_severity, *want_at as u64),
+                "{name}: {text}"
+            );
             assert!(text.contains(want_text), "{name}: {text}");
         }
     }
@@ -176,7 +232,10 @@ fn two_broken_copies_are_both_told() {
     bytes[LAST - 512] ^= 1;
     let (found, map) = check(bytes);
     assert_eq!(
-        found.iter().map(|(severity, at, _)| (*severity, *at)).collect::<Vec<_>>(),
+        found
+            .iter()
+            .map(|(severity, at, _)| (*severity, *at))
+            .collect::<Vec<_>>(),
         [(Damage, 512), (Damage, (LAST - 32 * 512) as u64)]
     );
     assert_eq!(map.unwrap_err().kind(), Kind::Corrupt);
@@ -195,7 +254,10 @@ fn blocks_of_4096_bytes() {
 fn maps_of_other_kinds() {
     // An Apple partition map of three entries, of which the second reaches past the end and the third lacks its mark.
     let mut apm = vec![0; 64 * 512];
-    for (number, first, count, kind) in [(1, 1_u32, 3_u32, "Apple_partition_map"), (2, 10, 100, "Apple_HFS")] {
+    for (number, first, count, kind) in [
+        (1, 1_u32, 3_u32, "Apple_partition_map"),
+        (2, 10, 100, "Apple_HFS"),
+    ] {
         let entry = &mut apm[number * 512..][..512];
         entry[..8].copy_from_slice(b"PM\0\0\0\0\0\x03");
         entry[8..12].copy_from_slice(&first.to_be_bytes());
@@ -203,8 +265,15 @@ fn maps_of_other_kinds() {
         entry[0x30..0x30 + kind.len()].copy_from_slice(kind.as_bytes());
     }
     let (found, map) = check(apm);
-    let places: Vec<_> = found.iter().map(|(severity, at, _)| (*severity, *at)).collect();
-    assert_eq!(places, [(Note, 0), (Damage, 1024), (Damage, 1536)], "{found:?}");
+    let places: Vec<_> = found
+        .iter()
+        .map(|(severity, at, _)| (*severity, *at))
+        .collect();
+    assert_eq!(
+        places,
+        [(Note, 0), (Damage, 1024), (Damage, 1536)],
+        "{found:?}"
+    );
     assert_eq!(map.unwrap().unwrap().partitions.len(), 1);
 
     // An MBR with a partition past the end of the disk.
@@ -212,5 +281,9 @@ fn maps_of_other_kinds() {
     mbr[0x1be..0x1ce].copy_from_slice(&[0, 0, 0, 0, 0xaf, 0, 0, 0, 40, 0, 0, 0, 99, 0, 0, 0]);
     mbr[510..512].copy_from_slice(&[0x55, 0xaa]);
     let (found, _) = check(mbr);
-    assert_eq!((found.len(), found[0].0, found[0].1), (1, Damage, 0), "{found:?}");
+    assert_eq!(
+        (found.len(), found[0].0, found[0].1),
+        (1, Damage, 0),
+        "{found:?}"
+    );
 }

@@ -30,9 +30,13 @@ fn partitions(disk: &dyn BlockDevice) -> Option<Vec<Partition>> {
 /// The partitions found after each crash since `first`; the last is what is durable in the end.
 fn found_after_crashes(store: &PowerCut, first: usize) -> Vec<Option<Vec<Partition>>> {
     let crashes = store.crashes_from(first, 7, 6);
-    let mut found: Vec<_> = crashes.map(|crash| partitions(&*disk(&crash.store))).collect();
+    let mut found: Vec<_> = crashes
+        .map(|crash| partitions(&*disk(&crash.store)))
+        .collect();
     assert!(found.len() >= 40, "{} crashes", found.len());
-    found.push(partitions(&*disk(&store.crash(bandsaw::testing::power_cut::Keep::Nothing))));
+    found.push(partitions(&*disk(
+        &store.crash(bandsaw::testing::power_cut::Keep::Nothing),
+    )));
     found
 }
 
@@ -46,7 +50,13 @@ fn a_new_map_over_an_old_one() {
         guid: Guids::derived("old").partition,
         name: "old".into(),
     };
-    gpt::create(&*disk, 512, Guids::derived("old").disk, &[partition(40, 48), partition(48, 64)]).unwrap();
+    gpt::create(
+        &*disk,
+        512,
+        Guids::derived("old").disk,
+        &[partition(40, 48), partition(48, 64)],
+    )
+    .unwrap();
     let (old, begun) = (partitions(&*disk), store.position());
     gpt::create_single(&*disk, 512, APPLE_HFS, Guids::derived("new")).unwrap();
     let new = partitions(&*disk);
@@ -68,17 +78,26 @@ fn a_map_on_a_blank_disk() {
 
 #[test]
 fn a_repair() {
-    for (what, lost) in [("primary", 512..34 * 512), ("backup", (SECTORS - 33) * 512..SECTORS * 512)] {
+    for (what, lost) in [
+        ("primary", 512..34 * 512),
+        ("backup", (SECTORS - 33) * 512..SECTORS * 512),
+    ] {
         let store = store();
         let disk = disk(&store);
         gpt::create_single(&*disk, 512, APPLE_HFS, Guids::derived("whole")).unwrap();
         let whole = disk.read_vec(0, (SECTORS * 512) as usize).unwrap();
         let expected = partitions(&*disk);
-        disk.write_at(lost.start, &vec![0xa5; (lost.end - lost.start) as usize]).unwrap();
+        disk.write_at(lost.start, &vec![0xa5; (lost.end - lost.start) as usize])
+            .unwrap();
         disk.flush().unwrap();
         let begun = store.position();
         gpt::repair(&*disk).unwrap();
-        assert!(found_after_crashes(&store, begun).iter().all(|found| *found == expected), "{what}");
+        assert!(
+            found_after_crashes(&store, begun)
+                .iter()
+                .all(|found| *found == expected),
+            "{what}"
+        );
         let after = store.crash(bandsaw::testing::power_cut::Keep::Nothing);
         let durable = self::disk(&after).read_vec(0, whole.len()).unwrap();
         assert!(durable == whole, "{what}");

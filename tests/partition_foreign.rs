@@ -12,12 +12,28 @@ fn probe(bytes: &[u8]) -> Option<Map> {
 fn found(map: &Map) -> Vec<(u32, u64, u64, &str, &str)> {
     map.partitions
         .iter()
-        .map(|p| (p.number, p.range.start, p.range.end - p.range.start, p.name.as_str(), p.kind.as_str()))
+        .map(|p| {
+            (
+                p.number,
+                p.range.start,
+                p.range.end - p.range.start,
+                p.name.as_str(),
+                p.kind.as_str(),
+            )
+        })
         .collect()
 }
 
 /// Entry `number` of `count` of an Apple partition map in blocks of `block` bytes.
-fn apm_entry(disk: &mut [u8], block: usize, number: usize, count: u32, range: (u32, u32), name: &str, kind: &str) {
+fn apm_entry(
+    disk: &mut [u8],
+    block: usize,
+    number: usize,
+    count: u32,
+    range: (u32, u32),
+    name: &str,
+    kind: &str,
+) {
     let entry = &mut disk[number * block..][..512];
     entry[..2].copy_from_slice(b"PM");
     entry[4..8].copy_from_slice(&count.to_be_bytes());
@@ -38,7 +54,15 @@ fn driver_descriptor(disk: &mut [u8], block: u16, count: u32) {
 fn apm_disk() -> Vec<u8> {
     let mut disk = vec![0; 2178 * 512];
     driver_descriptor(&mut disk, 512, 2178);
-    apm_entry(&mut disk, 512, 1, 3, (1, 63), "Apple", "Apple_partition_map");
+    apm_entry(
+        &mut disk,
+        512,
+        1,
+        3,
+        (1, 63),
+        "Apple",
+        "Apple_partition_map",
+    );
     apm_entry(&mut disk, 512, 2, 3, (64, 2104), "disk image", "Apple_HFS");
     apm_entry(&mut disk, 512, 3, 3, (2168, 10), "", "Apple_Free");
     disk
@@ -53,10 +77,15 @@ const APM: [(u32, u64, u64, &str, &str); 3] = [
 #[test]
 fn an_apple_partition_map() {
     let map = probe(&apm_disk()).unwrap();
-    assert_eq!((map.scheme, map.block, map.problems.len()), (Scheme::Apm, 512, 0));
+    assert_eq!(
+        (map.scheme, map.block, map.problems.len()),
+        (Scheme::Apm, 512, 0)
+    );
     assert_eq!(found(&map), APM);
     assert_eq!(map.partitions[1].flags, 0x4000_0033);
-    assert!(map.partitions[1].type_id.may_hold_volume() && !map.partitions[2].type_id.may_hold_volume());
+    assert!(
+        map.partitions[1].type_id.may_hold_volume() && !map.partitions[2].type_id.may_hold_volume()
+    );
 }
 
 #[test]
@@ -65,7 +94,11 @@ fn an_apple_partition_map_without_driver_descriptor() {
     disk[..512].fill(0);
     assert_eq!(found(&probe(&disk).unwrap()), APM);
     disk[..8].copy_from_slice(b"ER\0\0\0\0\0\0");
-    assert_eq!(found(&probe(&disk).unwrap()), APM, "a block size of 0 says nothing");
+    assert_eq!(
+        found(&probe(&disk).unwrap()),
+        APM,
+        "a block size of 0 says nothing"
+    );
 }
 
 /// A hybrid CD: the driver descriptor says 2048, the map may be in blocks of that, of 512, or both.
@@ -79,7 +112,15 @@ fn an_apple_partition_map_of_a_cd() {
             apm_entry(&mut disk, 512, 2, 2, (64, 1000), "Disc", "Apple_HFS");
         }
         if in_2048 {
-            apm_entry(&mut disk, 2048, 1, 2, (1, 2), "Apple", "Apple_partition_map");
+            apm_entry(
+                &mut disk,
+                2048,
+                1,
+                2,
+                (1, 2),
+                "Apple",
+                "Apple_partition_map",
+            );
             apm_entry(&mut disk, 2048, 2, 2, (16, 250), "Disc", "Apple_HFS");
         }
         let map = probe(&disk).unwrap();
@@ -93,12 +134,49 @@ fn an_apple_partition_map_of_a_cd() {
 fn drivers_hold_no_volume() {
     let mut disk = vec![0; 1 << 20];
     driver_descriptor(&mut disk, 512, 2048);
-    apm_entry(&mut disk, 512, 1, 4, (1, 63), "Apple", "Apple_partition_map");
-    apm_entry(&mut disk, 512, 2, 4, (64, 56), "Macintosh", "Apple_Driver_ATA");
-    apm_entry(&mut disk, 512, 3, 4, (120, 512), "Macintosh", "Apple_FWDriver");
-    apm_entry(&mut disk, 512, 4, 4, (632, 1000), "disk image", "Apple_HFSX");
+    apm_entry(
+        &mut disk,
+        512,
+        1,
+        4,
+        (1, 63),
+        "Apple",
+        "Apple_partition_map",
+    );
+    apm_entry(
+        &mut disk,
+        512,
+        2,
+        4,
+        (64, 56),
+        "Macintosh",
+        "Apple_Driver_ATA",
+    );
+    apm_entry(
+        &mut disk,
+        512,
+        3,
+        4,
+        (120, 512),
+        "Macintosh",
+        "Apple_FWDriver",
+    );
+    apm_entry(
+        &mut disk,
+        512,
+        4,
+        4,
+        (632, 1000),
+        "disk image",
+        "Apple_HFSX",
+    );
     let map = probe(&disk).unwrap();
-    let volumes: Vec<_> = map.partitions.iter().filter(|p| p.type_id.may_hold_volume()).map(|p| p.number).collect();
+    let volumes: Vec<_> = map
+        .partitions
+        .iter()
+        .filter(|p| p.type_id.may_hold_volume())
+        .map(|p| p.number)
+        .collect();
     assert_eq!(volumes, [4]);
 }
 
@@ -155,50 +233,108 @@ fn boot_sectors_are_no_mbr() {
     let mut code = vec![0; 1 << 16];
     mbr_entry(&mut code, 0, 0, 7, 1, 99);
     code[446 + 16] = b'M';
-    assert!(probe(&code).is_none(), "text where an entry's status would be");
+    assert!(
+        probe(&code).is_none(),
+        "text where an entry's status would be"
+    );
 }
 
 #[test]
 fn the_maps_of_the_corpus() {
-    let Some(images) = corpus::images("the_maps_of_the_corpus") else { return };
+    let Some(images) = corpus::images("the_maps_of_the_corpus") else {
+        return;
+    };
     let mut schemes = std::collections::BTreeMap::<String, u32>::new();
     for image in images {
-        let (Some(medium), Some(scheme)) = (image.medium(), image.text("partition_scheme")) else { continue };
+        let (Some(medium), Some(scheme)) = (image.medium(), image.text("partition_scheme")) else {
+            continue;
+        };
         let map = probe(&medium);
-        assert_eq!(map.as_ref().map_or("none".into(), |map| map.scheme.to_string()), scheme, "{}", image.path());
+        assert_eq!(
+            map.as_ref()
+                .map_or("none".into(), |map| map.scheme.to_string()),
+            scheme,
+            "{}",
+            image.path()
+        );
         *schemes.entry(scheme.to_owned()).or_default() += 1;
         let Some(map) = map else { continue };
-        assert!(map.problems.is_empty(), "{}: {:?}", image.path(), map.problems);
+        assert!(
+            map.problems.is_empty(),
+            "{}: {:?}",
+            image.path(),
+            map.problems
+        );
         let known = image.entry()["partitions"].as_array().unwrap();
         assert_eq!(map.partitions.len(), known.len(), "{}", image.path());
         for (found, known) in map.partitions.iter().zip(known) {
-            let range = [known["start"].as_u64().unwrap(), known["size"].as_u64().unwrap()];
-            assert_eq!([found.range.start, found.range.end - found.range.start], range, "{}", image.path());
-            assert_eq!(found.name, known["name"].as_str().unwrap(), "{}", image.path());
+            let range = [
+                known["start"].as_u64().unwrap(),
+                known["size"].as_u64().unwrap(),
+            ];
+            assert_eq!(
+                [found.range.start, found.range.end - found.range.start],
+                range,
+                "{}",
+                image.path()
+            );
+            assert_eq!(
+                found.name,
+                known["name"].as_str().unwrap(),
+                "{}",
+                image.path()
+            );
             let kinds = [found.kind.clone(), found.type_id.to_string()];
-            assert!(kinds.contains(&known["type"].as_str().unwrap().to_owned()), "{}: {kinds:?}", image.path());
+            assert!(
+                kinds.contains(&known["type"].as_str().unwrap().to_owned()),
+                "{}: {kinds:?}",
+                image.path()
+            );
         }
     }
-    assert!(["GPT", "APM", "none"].iter().all(|scheme| schemes[*scheme] > 0), "{schemes:?}");
+    assert!(
+        ["GPT", "APM", "none"]
+            .iter()
+            .all(|scheme| schemes[*scheme] > 0),
+        "{schemes:?}"
+    );
 }
 
 /// What hdiutil wrote around its partitions is what we write with the same GUIDs, byte for byte.
 #[test]
 fn new_maps_are_those_of_hdiutil() {
-    let Some(images) = corpus::images("new_maps_are_those_of_hdiutil") else { return };
+    let Some(images) = corpus::images("new_maps_are_those_of_hdiutil") else {
+        return;
+    };
     let mut compared = 0;
-    for image in images.iter().filter(|image| image.text("partition_scheme") == Some("GPT")) {
-        let Some(medium) = image.medium() else { continue };
+    for image in images
+        .iter()
+        .filter(|image| image.text("partition_scheme") == Some("GPT"))
+    {
+        let Some(medium) = image.medium() else {
+            continue;
+        };
         let map = probe(&medium).unwrap();
-        let [theirs] = &map.partitions[..] else { continue };
-        let TypeId::Guid(type_guid) = theirs.type_id else { panic!("{theirs:?}") };
+        let [theirs] = &map.partitions[..] else {
+            continue;
+        };
+        let TypeId::Guid(type_guid) = theirs.type_id else {
+            panic!("{theirs:?}")
+        };
         let disk = Memory::zeros(medium.len());
-        let guids = Guids { disk: map.disk_guid.unwrap(), partition: theirs.guid.unwrap() };
+        let guids = Guids {
+            disk: map.disk_guid.unwrap(),
+            partition: theirs.guid.unwrap(),
+        };
         let range = gpt::create_single(&disk, 512, type_guid, guids).unwrap();
         assert_eq!(range, theirs.range, "{}", image.path());
         let (start, end) = (range.start as usize, range.end as usize);
         let ours = disk.to_vec();
-        assert!(ours[..start] == medium[..start] && ours[end..] == medium[end..], "{}", image.path());
+        assert!(
+            ours[..start] == medium[..start] && ours[end..] == medium[end..],
+            "{}",
+            image.path()
+        );
         compared += 1;
     }
     assert!(compared >= 3, "{compared} images compared");

@@ -31,8 +31,13 @@ fn contents(store: &PowerCut, name: &str) -> Option<Vec<u8>> {
 
 /// All states of some names that a crash now may leave, as far as 400 tries find them.
 fn states(store: &PowerCut, names: &[&str]) -> BTreeSet<Vec<Option<Vec<u8>>>> {
-    let tries = [Keep::Nothing, Keep::Everything].into_iter().chain((0..400).map(Keep::Some));
-    tries.map(|keep| store.crash(keep)).map(|found| names.iter().map(|name| contents(&found, name)).collect()).collect()
+    let tries = [Keep::Nothing, Keep::Everything]
+        .into_iter()
+        .chain((0..400).map(Keep::Some));
+    tries
+        .map(|keep| store.crash(keep))
+        .map(|found| names.iter().map(|name| contents(&found, name)).collect())
+        .collect()
 }
 
 #[test]
@@ -42,7 +47,11 @@ fn what_was_flushed_and_synced_is_there() {
     disk.write_at(100, b"kept").unwrap();
     disk.flush().unwrap();
     let expected = contents(&store, "disk");
-    assert!(states(&store, &["disk"]).into_iter().all(|state| state[0] == expected));
+    assert!(
+        states(&store, &["disk"])
+            .into_iter()
+            .all(|state| state[0] == expected)
+    );
 }
 
 #[test]
@@ -55,11 +64,17 @@ fn what_was_not_flushed_is_torn_between_sectors() {
         .iter()
         .map(|state| {
             let bytes = state[0].as_ref().expect("a synced name");
-            let sectors = bytes.chunks(512).inspect(|sector| assert!(sector.iter().all(|byte| *byte == sector[0])));
+            let sectors = bytes
+                .chunks(512)
+                .inspect(|sector| assert!(sector.iter().all(|byte| *byte == sector[0])));
             sectors.map(|sector| sector[0]).collect()
         })
         .collect();
-    assert_eq!(patterns.len(), 8, "each of three sectors is old or new: {patterns:?}");
+    assert_eq!(
+        patterns.len(),
+        8,
+        "each of three sectors is old or new: {patterns:?}"
+    );
 }
 
 #[test]
@@ -71,7 +86,12 @@ fn writes_survive_in_any_order() {
     disk.discard(0..512, Leave::Zeros).unwrap();
     let found: BTreeSet<[u8; 2]> = states(&store, &["disk"])
         .into_iter()
-        .map(|state| state[0].as_ref().map(|bytes| [bytes[0], bytes[512]]).unwrap())
+        .map(|state| {
+            state[0]
+                .as_ref()
+                .map(|bytes| [bytes[0], bytes[512]])
+                .unwrap()
+        })
         .collect();
     assert_eq!(found, BTreeSet::from([[0, 0], [0, 2], [1, 0], [1, 2]]));
 }
@@ -84,9 +104,17 @@ fn lengths_and_contents_survive_independently() {
     disk.write_at(512, &[1; 512]).unwrap();
     let found: BTreeSet<(usize, Option<u8>)> = states(&store, &["disk"])
         .into_iter()
-        .map(|state| state[0].as_ref().map(|bytes| (bytes.len(), bytes.get(512).copied())).unwrap())
+        .map(|state| {
+            state[0]
+                .as_ref()
+                .map(|bytes| (bytes.len(), bytes.get(512).copied()))
+                .unwrap()
+        })
         .collect();
-    assert_eq!(found, BTreeSet::from([(512, None), (1024, Some(0)), (1024, Some(1))]));
+    assert_eq!(
+        found,
+        BTreeSet::from([(512, None), (1024, Some(0)), (1024, Some(1))])
+    );
 }
 
 #[test]
@@ -95,10 +123,18 @@ fn names_and_contents_survive_independently() {
     file(&store, "new", 3).write_at(0, b"abc").unwrap();
     let found = states(&store, &["new"]);
     for state in [None, Some(vec![]), Some(vec![0; 3]), Some(b"abc".to_vec())] {
-        assert!(found.contains(&vec![state.clone()]), "{state:?} was not found in {found:?}");
+        assert!(
+            found.contains(&vec![state.clone()]),
+            "{state:?} was not found in {found:?}"
+        );
     }
     store.sync().unwrap();
-    assert!(states(&store, &["new"]).iter().all(|state| state[0].is_some()), "a synced name is lost");
+    assert!(
+        states(&store, &["new"])
+            .iter()
+            .all(|state| state[0].is_some()),
+        "a synced name is lost"
+    );
 }
 
 #[test]
@@ -107,7 +143,11 @@ fn a_put_is_all_or_nothing() {
     store.put("plist", b"old", Put::Replace).unwrap();
     store.sync().unwrap();
     store.put("plist", b"newer", Put::Replace).unwrap();
-    let found: BTreeSet<_> = states(&store, &["plist"]).into_iter().flatten().flatten().collect();
+    let found: BTreeSet<_> = states(&store, &["plist"])
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect();
     assert_eq!(found, BTreeSet::from([b"old".to_vec(), b"newer".to_vec()]));
 }
 
@@ -121,10 +161,22 @@ fn a_renamed_file_is_never_lost() {
     store.rename("b", "c").unwrap();
     let (one, two) = (Some(b"1".to_vec()), Some(b"2".to_vec()));
     let found = states(&store, &["a", "b", "c"]);
-    assert!(found.iter().all(|state| state.contains(&one)), "the file has no name: {found:?}");
-    assert!(found.contains(&vec![one.clone(), two.clone(), None]), "nothing survived");
-    assert!(found.contains(&vec![None, None, one.clone()]), "everything survived");
-    assert!(found.contains(&vec![one.clone(), two, one]), "only the last name survived");
+    assert!(
+        found.iter().all(|state| state.contains(&one)),
+        "the file has no name: {found:?}"
+    );
+    assert!(
+        found.contains(&vec![one.clone(), two.clone(), None]),
+        "nothing survived"
+    );
+    assert!(
+        found.contains(&vec![None, None, one.clone()]),
+        "everything survived"
+    );
+    assert!(
+        found.contains(&vec![one.clone(), two, one]),
+        "only the last name survived"
+    );
 }
 
 #[test]
@@ -143,8 +195,11 @@ fn a_crash_can_be_made_again() {
     let store = PowerCut::default();
     let disk = durable(&store, "disk", 8192);
     for number in 0..8 {
-        disk.write_at(u64::from(number) * 1000, &[number + 1; 1000]).unwrap();
-        store.put(&format!("name{number}"), &[number], Put::Replace).unwrap();
+        disk.write_at(u64::from(number) * 1000, &[number + 1; 1000])
+            .unwrap();
+        store
+            .put(&format!("name{number}"), &[number], Put::Replace)
+            .unwrap();
     }
     let mut seen = 0;
     for (one, two) in store.crashes(7, 3).zip(store.crashes(7, 3)) {
@@ -164,9 +219,18 @@ fn a_crash_can_follow_a_crash() {
     let store = PowerCut::default();
     durable(&store, "disk", 512).write_at(0, &[1; 512]).unwrap();
     let found = store.crash(Keep::Everything);
-    found.open("disk", Open::Write).unwrap().unwrap().write_at(0, &[2; 512]).unwrap();
+    found
+        .open("disk", Open::Write)
+        .unwrap()
+        .unwrap()
+        .write_at(0, &[2; 512])
+        .unwrap();
     let again = contents(&found.crash(Keep::Nothing), "disk");
-    assert_eq!(again, Some(vec![1; 512]), "what was found after a crash is durable");
+    assert_eq!(
+        again,
+        Some(vec![1; 512]),
+        "what was found after a crash is durable"
+    );
 }
 
 #[test]
@@ -206,11 +270,19 @@ impl Halves {
     }
 
     fn open(store: &PowerCut, bug: Bug) -> Result<Arc<dyn BlockDevice>> {
-        Ok(Arc::new(Self { store: store.clone(), bug, late: std::sync::Mutex::default() }))
+        Ok(Arc::new(Self {
+            store: store.clone(),
+            bug,
+            late: std::sync::Mutex::default(),
+        }))
     }
 
     fn half(&self, number: u64) -> Arc<dyn BlockDevice> {
-        let half = self.store.open(&number.to_string(), Open::Create).unwrap().unwrap();
+        let half = self
+            .store
+            .open(&number.to_string(), Open::Create)
+            .unwrap()
+            .unwrap();
         if half.info().len < HALF {
             half.set_len(HALF, Leave::Zeros).unwrap();
         }
@@ -220,14 +292,20 @@ impl Halves {
     fn parts(range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
         (0..2).map(move |number| {
             let (start, end) = (number * HALF, (number + 1) * HALF);
-            (number, range.start.clamp(start, end) - start..range.end.clamp(start, end) - start)
+            (
+                number,
+                range.start.clamp(start, end) - start..range.end.clamp(start, end) - start,
+            )
         })
     }
 }
 
 impl BlockDevice for Halves {
     fn info(&self) -> Info {
-        Info { len: 2 * HALF, ..self.half(0).info() }
+        Info {
+            len: 2 * HALF,
+            ..self.half(0).info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -236,7 +314,11 @@ impl BlockDevice for Halves {
         for (number, part) in Self::parts(offset..offset + rest.len() as u64) {
             let (now, later) = rest.split_at_mut((part.end - part.start) as usize);
             if let Some(half) = self.store.open(&number.to_string(), Open::Read)? {
-                let there = half.info().len.saturating_sub(part.start).min(now.len() as u64) as usize;
+                let there = half
+                    .info()
+                    .len
+                    .saturating_sub(part.start)
+                    .min(now.len() as u64) as usize;
                 half.read_at(part.start.min(half.info().len), &mut now[..there])?;
             }
             rest = later;
@@ -254,7 +336,9 @@ impl BlockDevice for Halves {
             return Ok(());
         }
         let mut rest = buf;
-        for (number, part) in Self::parts(offset..offset + buf.len() as u64).filter(|(_, part)| !part.is_empty()) {
+        for (number, part) in
+            Self::parts(offset..offset + buf.len() as u64).filter(|(_, part)| !part.is_empty())
+        {
             let (now, later) = rest.split_at((part.end - part.start) as usize);
             self.half(number).write_at(part.start, now)?;
             rest = later;
@@ -265,7 +349,9 @@ impl BlockDevice for Halves {
     fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
         match leave {
             Leave::Any => Ok(()),
-            Leave::Zeros => self.write_at(range.start, &vec![0; (range.end - range.start) as usize]),
+            Leave::Zeros => {
+                self.write_at(range.start, &vec![0; (range.end - range.start) as usize])
+            }
         }
     }
 
@@ -281,8 +367,13 @@ impl BlockDevice for Halves {
             self.store.sync()?;
         }
         let late = std::mem::take(&mut *self.late.lock().unwrap());
-        let on_time = Self { store: self.store.clone(), bug: Bug::None, late: std::sync::Mutex::default() };
-        late.iter().try_for_each(|(at, bytes)| on_time.write_at(*at, bytes))
+        let on_time = Self {
+            store: self.store.clone(),
+            bug: Bug::None,
+            late: std::sync::Mutex::default(),
+        };
+        late.iter()
+            .try_for_each(|(at, bytes)| on_time.write_at(*at, bytes))
     }
 
     fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
@@ -295,14 +386,24 @@ impl BlockDevice for Halves {
 }
 
 fn survives(bug: Bug) -> bool {
-    let check = |seed| Survival::new(move |cut| Halves::create(cut, bug), move |cut| Halves::open(cut, bug)).check(seed);
+    let check = |seed| {
+        Survival::new(
+            move |cut| Halves::create(cut, bug),
+            move |cut| Halves::open(cut, bug),
+        )
+        .check(seed)
+    };
     (0..6).all(|seed| catch_unwind(AssertUnwindSafe(|| check(seed))).is_ok())
 }
 
 #[test]
 fn who_flushes_survives_and_who_forgets_does_not() {
     assert!(survives(Bug::None));
-    for bug in [Bug::ForgetsToFlush, Bug::ForgetsToSync, Bug::WritesAfterTheFlush] {
+    for bug in [
+        Bug::ForgetsToFlush,
+        Bug::ForgetsToSync,
+        Bug::WritesAfterTheFlush,
+    ] {
         assert!(!survives(bug), "{bug:?} is not seen");
     }
 }

@@ -27,9 +27,21 @@ fn empty(apfs: bool) -> PowerCut {
     device.set_len(LEN, Leave::Zeros).unwrap();
     let tree = Tree::empty(CREATED);
     if apfs {
-        let volumes = vec![apfs::build::NewVolume { name: "Cut".into(), case_sensitive: false, uuid: uuid::Uuid::nil() }];
-        let options = apfs::build::Options { volumes, created: CREATED, latest: None, uuid: uuid::Uuid::nil() };
-        apfs::build::Plan::new(tree, options).unwrap().build(&*device, &Silent).unwrap();
+        let volumes = vec![apfs::build::NewVolume {
+            name: "Cut".into(),
+            case_sensitive: false,
+            uuid: uuid::Uuid::nil(),
+        }];
+        let options = apfs::build::Options {
+            volumes,
+            created: CREATED,
+            latest: None,
+            uuid: uuid::Uuid::nil(),
+        };
+        apfs::build::Plan::new(tree, options)
+            .unwrap()
+            .build(&*device, &Silent)
+            .unwrap();
     } else {
         let options = hfsplus::build::Options {
             name: "Cut".into(),
@@ -40,7 +52,10 @@ fn empty(apfs: bool) -> PowerCut {
             latest: None,
             identifier: 1,
         };
-        hfsplus::build::Plan::new(tree, options).unwrap().build(&*device, &Silent).unwrap();
+        hfsplus::build::Plan::new(tree, options)
+            .unwrap()
+            .build(&*device, &Silent)
+            .unwrap();
     }
     store.sync().unwrap();
     store
@@ -50,11 +65,23 @@ fn open(store: &PowerCut, apfs: bool) -> Box<dyn FileSystemMut> {
     let now = Some(Timestamp::from_seconds(1_750_000_000));
     if apfs {
         let container = Arc::new(Container::open(disk(store), None).unwrap());
-        let key = |_: &LockedVolume| -> bandsaw::Result<VolumeKey> { unreachable!("it is not encrypted") };
+        let key = |_: &LockedVolume| -> bandsaw::Result<VolumeKey> {
+            unreachable!("it is not encrypted")
+        };
         return Box::new(ApfsMut::open(&container, 1, apfs::WriteOptions { now }, &key).unwrap());
     }
     // Without memory for changes that wait, each of them is made durable by itself.
-    Box::new(HfsPlusMut::open(disk(store), hfsplus::WriteOptions { now, cache: 0, system_files: false }).unwrap())
+    Box::new(
+        HfsPlusMut::open(
+            disk(store),
+            hfsplus::WriteOptions {
+                now,
+                cache: 0,
+                system_files: false,
+            },
+        )
+        .unwrap(),
+    )
 }
 
 /// Files long and short, one with a second name, one with an attribute, and a link; all of which differ from turn to turn.
@@ -62,15 +89,32 @@ fn tree(turn: u8) -> Tree {
     let mut tree = Tree::empty(CREATED);
     let mut add = |name: &str, kind: SourceKind, xattrs: Vec<(Box<str>, Stream)>| {
         let root = tree.nodes[0].clone();
-        tree.nodes.push(SourceNode { name: name.into(), kind, xattrs, ..root });
+        tree.nodes.push(SourceNode {
+            name: name.into(),
+            kind,
+            xattrs,
+            ..root
+        });
         tree.nodes.len() as u32 - 1
     };
     let file = |len: usize| SourceKind::File(Stream::Bytes(vec![turn; len].into()));
     add("long", file(120_000), Vec::new());
-    let small = add("small", file(10), vec![("mine".into(), Stream::Bytes(vec![turn; 5000].into()))]);
+    let small = add(
+        "small",
+        file(10),
+        vec![("mine".into(), Stream::Bytes(vec![turn; 5000].into()))],
+    );
     add("small too", SourceKind::HardLink(small), Vec::new());
-    add("link", SourceKind::Symlink(format!("turn {turn}").into()), Vec::new());
-    add("empty", file(0), vec![("turn".into(), Stream::Bytes(vec![turn].into()))]);
+    add(
+        "link",
+        SourceKind::Symlink(format!("turn {turn}").into()),
+        Vec::new(),
+    );
+    add(
+        "empty",
+        file(0),
+        vec![("turn".into(), Stream::Bytes(vec![turn].into()))],
+    );
     tree
 }
 
@@ -87,7 +131,10 @@ fn a_cut_leaves_whole_files_under_their_own_names() {
     for apfs in [false, true] {
         let store = empty(apfs);
         let first = store.position();
-        let overwrite = PutOptions { overwrite: true, ..PutOptions::default() };
+        let overwrite = PutOptions {
+            overwrite: true,
+            ..PutOptions::default()
+        };
         // Each entry by itself is that of one of these.
         let mut states: Vec<(usize, BTreeMap<_, _>)> = vec![(first, BTreeMap::new())];
         let fs = open(&store, apfs);
@@ -102,11 +149,19 @@ fn a_cut_leaves_whole_files_under_their_own_names() {
         let (mut seen, mut mixed) = (0, 0);
         for crash in store.crashes_from(first, 3, 1) {
             let fs = open(&crash.store, apfs);
-            let last = states.iter().rposition(|(position, _)| *position <= crash.position).unwrap();
+            let last = states
+                .iter()
+                .rposition(|(position, _)| *position <= crash.position)
+                .unwrap();
             let either = &states[last..(last + 2).min(states.len())];
             let found = world(&*fs);
             for (name, item) in &found {
-                assert!(either.iter().any(|(_, state)| state.get(name) == Some(item)), "{name} after {crash:?}");
+                assert!(
+                    either
+                        .iter()
+                        .any(|(_, state)| state.get(name) == Some(item)),
+                    "{name} after {crash:?}"
+                );
             }
             let gone = either[0].1.keys().find(|name| !found.contains_key(*name));
             assert_eq!(gone, None, "after {crash:?}");
@@ -125,6 +180,9 @@ fn a_cut_leaves_whole_files_under_their_own_names() {
             }
         }
         assert!(seen > 100, "{seen} crashes");
-        assert!(mixed > 0 || apfs, "none of {seen} crashes came between two files");
+        assert!(
+            mixed > 0 || apfs,
+            "none of {seen} crashes came between two files"
+        );
     }
 }

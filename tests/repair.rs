@@ -14,7 +14,10 @@ use bandsaw::container::sparseimage::{self, SparseImage};
 use bandsaw::crypt::{Device, Encryption, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::open::{self, OpenOptions, Verdict};
-use bandsaw::ops::repair::{self, How, Options, Outcome, Repaired, Target, commit_target, repair, repair_target, undo_target};
+use bandsaw::ops::repair::{
+    self, How, Options, Outcome, Repaired, Target, commit_target, repair, repair_target,
+    undo_target,
+};
 use bandsaw::partition::gpt::{self, Guids, NewPartition};
 use bandsaw::partition::{self, APPLE_HFS, Partition};
 use bandsaw::problem::{Problems, Severity};
@@ -42,7 +45,10 @@ fn store_of(bytes: &[u8]) -> PowerCut {
 
 /// Every state that a power cut could have left since `first`, and that after all was done.
 fn crashes(store: &PowerCut, first: usize) -> Vec<PowerCut> {
-    let mut stores: Vec<_> = store.crashes_from(first, 11, 6).map(|crash| crash.store).collect();
+    let mut stores: Vec<_> = store
+        .crashes_from(first, 11, 6)
+        .map(|crash| crash.store)
+        .collect();
     assert!(stores.len() > 6, "{}", stores.len());
     stores.push(store.crash(Keep::Nothing));
     stores
@@ -55,8 +61,12 @@ fn partitions(disk: &dyn BlockDevice) -> Vec<Partition> {
 #[test]
 fn a_map_on_a_disk_that_has_grown() {
     let small = Memory::zeros(300 * 512);
-    let partition =
-        NewPartition { range: 40 * 512..200 * 512, type_guid: APPLE_HFS, guid: Guids::derived("x").partition, name: "x".into() };
+    let partition = NewPartition {
+        range: 40 * 512..200 * 512,
+        type_guid: APPLE_HFS,
+        guid: Guids::derived("x").partition,
+        name: "x".into(),
+    };
     gpt::create(&small, 512, Guids::derived("x").disk, &[partition]).unwrap();
     let mut bytes = small.to_vec();
     bytes.resize(1000 * 512, 0);
@@ -72,14 +82,27 @@ fn a_map_on_a_disk_that_has_grown() {
         partition::check(&*disk, &mut problems).unwrap();
         assert!(problems.worst().is_none(), "{problems:?}");
     }
-    assert!(disk.read_vec(299 * 512, 512).unwrap().iter().all(|byte| *byte == 0), "the old backup is gone");
+    assert!(
+        disk.read_vec(299 * 512, 512)
+            .unwrap()
+            .iter()
+            .all(|byte| *byte == 0),
+        "the old backup is gone"
+    );
     // What stands at the end is not written over.
     bytes[990 * 512] = 7;
     let disk = Memory::from(bytes.clone());
     let plan = gpt::plan(&disk).unwrap();
-    assert!(plan.refused[0].message().contains("not blank") && !plan.parts().backup, "{plan:?}");
+    assert!(
+        plan.refused[0].message().contains("not blank") && !plan.parts().backup,
+        "{plan:?}"
+    );
     plan.apply(&disk).unwrap();
-    assert_eq!(disk.to_vec()[512..], bytes[512..], "but for block 0 it is as it was");
+    assert_eq!(
+        disk.to_vec()[512..],
+        bytes[512..],
+        "but for block 0 it is as it was"
+    );
 }
 
 const BAND: u64 = 1 << 20;
@@ -87,10 +110,15 @@ const BAND: u64 = 1 << 20;
 #[test]
 fn a_bundle_with_leftovers() {
     let store = PowerCut::default();
-    let options = sparsebundle::CreateOptions { len: 20 * BAND + 512, band_size: Some(BAND) };
+    let options = sparsebundle::CreateOptions {
+        len: 20 * BAND + 512,
+        band_size: Some(BAND),
+    };
     let bundle = Bundle::create(Arc::new(store.clone()), &options).unwrap();
     for band in [0, 10, 11, 20] {
-        bundle.write_at(band * BAND, &[band as u8 + 1; 512]).unwrap();
+        bundle
+            .write_at(band * BAND, &[band as u8 + 1; 512])
+            .unwrap();
     }
     bundle.flush().unwrap();
     drop(bundle);
@@ -116,7 +144,10 @@ fn a_bundle_with_leftovers() {
         sparsebundle::check(&*crash, &mut problems, &Silent).unwrap();
         assert!(problems.worst().is_none(), "{problems:?}");
         let bundle = Bundle::open(crash, Access::ReadOnly).unwrap();
-        assert_eq!([0, 10, 11, 20].map(|band| bundle.read_array::<1>(band * BAND).unwrap()), [[1], [11], [12], [21]]);
+        assert_eq!(
+            [0, 10, 11, 20].map(|band| bundle.read_array::<1>(band * BAND).unwrap()),
+            [[1], [11], [12], [21]]
+        );
     }
 }
 
@@ -131,10 +162,15 @@ fn mend(store: &dyn Store) -> Result<Vec<String>> {
 #[test]
 fn ends_of_sparse_images() {
     let made = Arc::new(Memory::zeros(0));
-    let options = sparseimage::CreateOptions { len: 64 << 10, band_size: Some(4096) };
+    let options = sparseimage::CreateOptions {
+        len: 64 << 10,
+        band_size: Some(4096),
+    };
     let image = SparseImage::create(made.clone(), &options).unwrap();
     for band in 0..5 {
-        image.write_at(band * 8192, &[band as u8 + 1; 4096]).unwrap();
+        image
+            .write_at(band * 8192, &[band as u8 + 1; 4096])
+            .unwrap();
     }
     image.flush().unwrap();
     let mut bytes = made.to_vec();
@@ -142,7 +178,10 @@ fn ends_of_sparse_images() {
     bytes[0x44..0x48].copy_from_slice(&99_u32.to_be_bytes());
     bytes.resize(bytes.len() + 5000, 9);
     let store = store_of(&bytes);
-    let expected = SparseImage::open(file(&store)).unwrap().read_vec(0, 64 << 10).unwrap();
+    let expected = SparseImage::open(file(&store))
+        .unwrap()
+        .read_vec(0, 64 << 10)
+        .unwrap();
     let store = store_of(&bytes); // opening for writing has tidied the first up
     let begun = store.position();
     assert!(!sparseimage::repair(&file(&store)).unwrap().is_empty());
@@ -158,7 +197,11 @@ fn ends_of_sparse_images() {
 #[test]
 fn ends_of_asif() {
     let made = Arc::new(Memory::zeros(0));
-    let options = asif::CreateOptions { len: 8 << 20, block: 512, kind: asif::LayerKind::Disk };
+    let options = asif::CreateOptions {
+        len: 8 << 20,
+        block: 512,
+        kind: asif::LayerKind::Disk,
+    };
     let image = Asif::create(made.clone(), &options).unwrap();
     image.write_at(6 << 20, &vec![7; 1 << 20]).unwrap();
     image.write_at(100, b"kept").unwrap();
@@ -175,7 +218,10 @@ fn ends_of_asif() {
         let mut problems = Problems::default();
         let image = asif::check(&file(&crash), &mut problems, &Silent).unwrap();
         assert!(problems.worst().is_none(), "{problems:?}");
-        assert_eq!((image.info().len, image.read_array::<4>(100).unwrap()), (4 << 20, *b"kept"));
+        assert_eq!(
+            (image.info().len, image.read_array::<4>(100).unwrap()),
+            (4 << 20, *b"kept")
+        );
     }
 }
 
@@ -204,7 +250,10 @@ fn encrypted_images() {
     fs::write(&path, made.to_vec()).unwrap();
     assert_eq!(run(&path, How::Apply).unwrap_err().kind(), Kind::WrongKey);
     assert!(fs::read(&path).unwrap() == made.to_vec());
-    let options = OpenOptions { keys: Some(&passphrase), ..OpenOptions::default() };
+    let options = OpenOptions {
+        keys: Some(&passphrase),
+        ..OpenOptions::default()
+    };
     let done = repair(&path, &options, &chosen(How::Apply), &Silent).unwrap();
     assert_eq!(done.steps, [("GPT", "copy at the beginning".to_owned())]);
     assert!(fs::read(&path).unwrap() == whole);
@@ -214,16 +263,27 @@ fn encrypted_images() {
 #[test]
 fn an_image_below_a_shadow_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, shadow) = (folder.path().join("x.img"), [folder.path().join("x.shadow")]);
+    let (path, shadow) = (
+        folder.path().join("x.img"),
+        [folder.path().join("x.shadow")],
+    );
     let disk = Memory::zeros(1000 * 512);
     gpt::create_single(&disk, 512, APPLE_HFS, Guids::derived("x")).unwrap();
     disk.write_at(512, &[9; 512]).unwrap();
     fs::write(&path, disk.to_vec()).unwrap();
-    let options = OpenOptions { shadows: &shadow, ..OpenOptions::default() };
+    let options = OpenOptions {
+        shadows: &shadow,
+        ..OpenOptions::default()
+    };
     let done = repair(&path, &options, &chosen(How::Apply), &Silent).unwrap();
     assert_eq!(done.steps, [("GPT", "copy at the beginning".to_owned())]);
     assert!(fs::read(&path).unwrap() == disk.to_vec() && shadow[0].exists());
-    assert!(repair(&path, &options, &chosen(How::DryRun), &Silent).unwrap().steps.is_empty());
+    assert!(
+        repair(&path, &options, &chosen(How::DryRun), &Silent)
+            .unwrap()
+            .steps
+            .is_empty()
+    );
 }
 
 fn run(path: &Path, how: How) -> Result<Repaired> {
@@ -231,13 +291,23 @@ fn run(path: &Path, how: How) -> Result<Repaired> {
 }
 
 fn chosen(how: How) -> Options<'static> {
-    Options { how, ..Options::default() }
+    Options {
+        how,
+        ..Options::default()
+    }
 }
 
 fn damage(path: &Path) -> (u64, bool, bool) {
     let found = open::examine(path, &OpenOptions::default(), &Silent).unwrap();
-    let unknown = found.layers.iter().any(|judged| matches!(judged.verdict, Verdict::Unknown(_)));
-    (found.problems.count(Severity::Damage), found.problems.count(Severity::Warning) > 0, unknown)
+    let unknown = found
+        .layers
+        .iter()
+        .any(|judged| matches!(judged.verdict, Verdict::Unknown(_)));
+    (
+        found.problems.count(Severity::Damage),
+        found.problems.count(Severity::Warning) > 0,
+        unknown,
+    )
 }
 
 /// Broken copies of every kind of file: nothing panics, what does not open is told of by a check, and a repair leaves nothing
@@ -245,10 +315,17 @@ fn damage(path: &Path) -> (u64, bool, bool) {
 #[test]
 fn broken_copies_are_told_of_and_not_made_worse() {
     let folder = tempfile::tempdir().unwrap();
-    let udif = fuzz::TARGETS.iter().find(|target| target.name == "udif").unwrap();
+    let udif = fuzz::TARGETS
+        .iter()
+        .find(|target| target.name == "udif")
+        .unwrap();
     let sample = {
         let volume = fuzz::sample(false, 4096);
-        let disk = Memory::zeros(gpt::Geometry::holding(volume.len() as u64, 512).unwrap().disk_len() as usize);
+        let disk = Memory::zeros(
+            gpt::Geometry::holding(volume.len() as u64, 512)
+                .unwrap()
+                .disk_len() as usize,
+        );
         let range = gpt::create_single(&disk, 512, APPLE_HFS, Guids::derived("x")).unwrap();
         disk.write_at(range.start, &volume).unwrap();
         disk.to_vec()
@@ -259,8 +336,12 @@ fn broken_copies_are_told_of_and_not_made_worse() {
         if format == Format::Udzo {
             fs::write(&path, (udif.seeds)().swap_remove(1)).unwrap();
         } else {
-            let options =
-                open::CreateOptions { format, len: sample.len() as u64, overwrite: true, ..open::CreateOptions::default() };
+            let options = open::CreateOptions {
+                format,
+                len: sample.len() as u64,
+                overwrite: true,
+                ..open::CreateOptions::default()
+            };
             let image = open::create(&path, &options).unwrap();
             image.disk().write_at(0, &sample).unwrap();
             image.disk().flush().unwrap();
@@ -268,23 +349,42 @@ fn broken_copies_are_told_of_and_not_made_worse() {
         let good = fs::read(&path).unwrap();
         let path = folder.path().join("copy");
         for copy in 0..60 {
-            fs::write(&path, mutate::mutated(&good, &mut Random::new(number << 32 | copy))).unwrap();
+            fs::write(
+                &path,
+                mutate::mutated(&good, &mut Random::new(number << 32 | copy)),
+            )
+            .unwrap();
             let opens = open::trace(&path, &OpenOptions::default()).1.is_none();
             let (before, _, unknown) = damage(&path);
-            assert!(opens || before > 0 || unknown, "{format} {copy}: does not open, and nothing is wrong");
+            assert!(
+                opens || before > 0 || unknown,
+                "{format} {copy}: does not open, and nothing is wrong"
+            );
             let bytes = fs::read(&path).unwrap();
             let planned = run(&path, How::DryRun).map(|plan| plan.steps.len());
-            assert!(fs::read(&path).unwrap() == bytes, "{format} {copy}: a dry run changed the image");
+            assert!(
+                fs::read(&path).unwrap() == bytes,
+                "{format} {copy}: a dry run changed the image"
+            );
             let done = run(&path, How::Apply);
-            let is_done = done.as_ref().is_ok_and(|done| done.outcome == Outcome::Repaired);
+            let is_done = done
+                .as_ref()
+                .is_ok_and(|done| done.outcome == Outcome::Repaired);
             let done = done.map(|done| done.steps.len());
             assert_eq!(planned.as_ref().ok(), done.as_ref().ok(), "{format} {copy}");
             let (after, _, _) = damage(&path);
             assert!(after <= before, "{format} {copy}: {before} became {after}");
-            assert!(!opens || open::trace(&path, &OpenOptions::default()).1.is_none(), "{format} {copy}");
+            assert!(
+                !opens || open::trace(&path, &OpenOptions::default()).1.is_none(),
+                "{format} {copy}"
+            );
             if is_done {
                 mended += 1;
-                assert_eq!(run(&path, How::Apply).unwrap().steps.len(), 0, "{format} {copy}: a second repair has nothing to do");
+                assert_eq!(
+                    run(&path, How::Apply).unwrap().steps.len(),
+                    0,
+                    "{format} {copy}: a second repair has nothing to do"
+                );
                 repair::undo(&path, &OpenOptions::default(), &chosen(How::Apply)).unwrap();
                 assert!(fs::read(&path).unwrap() == bytes, "{format} {copy}: undone");
             }
@@ -307,8 +407,12 @@ fn work_stops_when_told_to() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.sparsebundle");
-    let options =
-        open::CreateOptions { format: Format::Udsb, len: 64 * BAND, band_size: Some(BAND), ..open::CreateOptions::default() };
+    let options = open::CreateOptions {
+        format: Format::Udsb,
+        len: 64 * BAND,
+        band_size: Some(BAND),
+        ..open::CreateOptions::default()
+    };
     drop(open::create(&path, &options).unwrap());
     fs::write(path.join("bands/0"), "x").unwrap();
     fs::write(path.join("bands/fff"), "x").unwrap();
@@ -331,31 +435,47 @@ fn contents(store: &dyn Store, prefix: &str) -> BTreeMap<String, Vec<u8>> {
         let file = store.open(name, Open::Read).unwrap().unwrap();
         file.read_vec(0, file.info().len as usize).unwrap()
     };
-    names.iter().map(|name| (name.clone(), read(name))).collect()
+    names
+        .iter()
+        .map(|name| (name.clone(), read(name)))
+        .collect()
 }
 
 fn copy_into(store: &dyn Store, files: &BTreeMap<String, Vec<u8>>) {
-    files.iter().for_each(|(name, bytes)| assert!(store.put(name, bytes, Put::Replace).unwrap()));
+    files
+        .iter()
+        .for_each(|(name, bytes)| assert!(store.put(name, bytes, Put::Replace).unwrap()));
     store.sync().unwrap();
 }
 
 /// A bundle with an HFS+ volume in a GPT, in a folder of a store: whole, or with something wrong in every layer that is repaired.
 fn bundle(is_damaged: bool) -> BTreeMap<String, Vec<u8>> {
     let volume = fuzz::sample(false, 4096);
-    let len = gpt::Geometry::holding(volume.len() as u64, 512).unwrap().disk_len();
+    let len = gpt::Geometry::holding(volume.len() as u64, 512)
+        .unwrap()
+        .disk_len();
     let store = Arc::new(MemoryStore::default());
-    let options = sparsebundle::CreateOptions { len, band_size: Some(BAND) };
+    let options = sparsebundle::CreateOptions {
+        len,
+        band_size: Some(BAND),
+    };
     let disk = Bundle::create(store.clone(), &options).unwrap();
     // As long as the volume, so that its alternate header is where it belongs.
     let range = 40 * 512..40 * 512 + volume.len() as u64;
-    let partition =
-        NewPartition { range: range.clone(), type_guid: APPLE_HFS, guid: Guids::derived("x").partition, name: "x".into() };
+    let partition = NewPartition {
+        range: range.clone(),
+        type_guid: APPLE_HFS,
+        guid: Guids::derived("x").partition,
+        name: "x".into(),
+    };
     gpt::create(&disk, 512, Guids::derived("x").disk, &[partition]).unwrap();
     disk.write_at(range.start, &volume).unwrap();
     disk.flush().unwrap();
     let mut problems = Problems::default();
     let found = bandsaw::fs::hfsplus::check(Arc::new(Memory::from(volume)), &Silent).unwrap();
-    found.into_iter().for_each(|problem| problems.add(problem.severity, problem.error));
+    found
+        .into_iter()
+        .for_each(|problem| problems.add(problem.severity, problem.error));
     assert!(problems.worst() <= Some(Severity::Note), "{problems:?}");
     if is_damaged {
         disk.write_at(512, &[9; 512]).unwrap();
@@ -368,7 +488,11 @@ fn bundle(is_damaged: bool) -> BTreeMap<String, Vec<u8>> {
         store.put("bands/fe", &[0; 700], Put::Replace).unwrap();
     }
     let named = |(name, bytes)| (format!("b/{name}"), bytes);
-    contents(&*store, "").into_iter().filter(|(name, _)| name != "lock").map(named).collect()
+    contents(&*store, "")
+        .into_iter()
+        .filter(|(name, _)| name != "lock")
+        .map(named)
+        .collect()
 }
 
 /// Wherever the power goes while a repair is written, the image is as it was, or undoing the repair makes it so.
@@ -379,11 +503,24 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
     copy_into(&store, &damaged);
     let target = Target::in_store(Arc::new(store.clone()), "b").unwrap();
     let begun = store.position();
-    let done = repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent).unwrap();
+    let done = repair_target(
+        &target,
+        &OpenOptions::default(),
+        &chosen(How::Apply),
+        &Silent,
+    )
+    .unwrap();
     assert_eq!(done.outcome, Outcome::Repaired, "{done:?}");
-    assert!(done.steps.len() >= 4 && done.undecided.is_none(), "{:?}", done.steps);
+    assert!(
+        done.steps.len() >= 4 && done.undecided.is_none(),
+        "{:?}",
+        done.steps
+    );
     let kept = contents(&store, "b.undo/");
-    assert_eq!(kept["b.undo/1/files/bands/ff"], [1; 5000], "nothing is removed");
+    assert_eq!(
+        kept["b.undo/1/files/bands/ff"], [1; 5000],
+        "nothing is removed"
+    );
     let whole = contents(&store, "b/");
     assert!(!whole.contains_key("b/bands/ff") && whole["b/Info.bckup"] == whole["b/Info.plist"]);
     let (mut untouched, mut undone) = (0, 0);
@@ -393,14 +530,31 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
         match undo_target(&target) {
             Ok(_) => undone += 1,
             Err(error) => {
-                assert_eq!(error.kind(), Kind::NotFound, "{} {:?}: {error}", crash.position, crash.keep);
+                assert_eq!(
+                    error.kind(),
+                    Kind::NotFound,
+                    "{} {:?}: {error}",
+                    crash.position,
+                    crash.keep
+                );
                 untouched += 1;
             }
         }
-        assert!(contents(&*store, "b/") == damaged, "after event {}, {:?}", crash.position, crash.keep);
+        assert!(
+            contents(&*store, "b/") == damaged,
+            "after event {}, {:?}",
+            crash.position,
+            crash.keep
+        );
         assert!(contents(&*store, "b.undo/").is_empty());
         // And it is repaired as well as before.
-        let again = repair_target(&target, &OpenOptions::default(), &chosen(How::DryRun), &Silent).unwrap();
+        let again = repair_target(
+            &target,
+            &OpenOptions::default(),
+            &chosen(How::DryRun),
+            &Silent,
+        )
+        .unwrap();
         assert_eq!(again.steps, done.steps);
     }
     assert!(untouched > 5 && undone > 20, "{untouched}, {undone}");
@@ -411,7 +565,12 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
         let store: Arc<dyn Store> = Arc::new(crash.store);
         let undone = undo_target(&Target::in_store(store.clone(), "b").unwrap());
         assert!(undone.is_ok() || undone.is_err_and(|error| error.kind() == Kind::NotFound));
-        assert!(contents(&*store, "b/") == damaged, "after event {}, {:?}", crash.position, crash.keep);
+        assert!(
+            contents(&*store, "b/") == damaged,
+            "after event {}, {:?}",
+            crash.position,
+            crash.keep
+        );
     }
 }
 
@@ -420,7 +579,14 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
 fn a_repair_that_fails_has_changed_nothing() {
     let damaged = bundle(true);
     let mut failed = 0;
-    for call in [Call::Write, Call::Flush, Call::SetLen, Call::Put, Call::Rename, Call::Sync] {
+    for call in [
+        Call::Write,
+        Call::Flush,
+        Call::SetLen,
+        Call::Put,
+        Call::Rename,
+        Call::Sync,
+    ] {
         for n in 1.. {
             let below = MemoryStore::default();
             copy_into(&below, &damaged);
@@ -428,7 +594,12 @@ fn a_repair_that_fails_has_changed_nothing() {
             let store = Arc::new(FaultyStore::new(Arc::new(below.clone()), &faults));
             let target = Target::in_store(store, "b").unwrap();
             faults.fail(call, n, Fault::NoSpace);
-            let done = repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent);
+            let done = repair_target(
+                &target,
+                &OpenOptions::default(),
+                &chosen(How::Apply),
+                &Silent,
+            );
             if faults.happened() == 0 {
                 break;
             }
@@ -436,7 +607,10 @@ fn a_repair_that_fails_has_changed_nothing() {
             assert!(done.is_err(), "{call:?} {n}");
             if contents(&below, "b/") != damaged {
                 // What cannot be restored at once says so, and is restored later.
-                assert!(done.unwrap_err().to_string().contains("--undo"), "{call:?} {n}");
+                assert!(
+                    done.unwrap_err().to_string().contains("--undo"),
+                    "{call:?} {n}"
+                );
                 undo_target(&Target::in_store(Arc::new(below.clone()), "b").unwrap()).unwrap();
             }
             assert!(contents(&below, "b/") == damaged, "{call:?} {n}");
@@ -453,7 +627,13 @@ fn undo_is_refused_after_a_change() {
         let store = MemoryStore::default();
         copy_into(&store, &damaged);
         let target = Target::in_store(Arc::new(store.clone()), "b").unwrap();
-        let done = repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent).unwrap();
+        let done = repair_target(
+            &target,
+            &OpenOptions::default(),
+            &chosen(How::Apply),
+            &Silent,
+        )
+        .unwrap();
         assert_eq!(done.outcome, Outcome::Repaired);
         (store, target)
     };
@@ -461,8 +641,22 @@ fn undo_is_refused_after_a_change() {
     let edits: [Edit; 4] = [
         |store| drop(store.put("b/bands/12", b"new", Put::Replace)),
         |store| drop(store.remove("b/Info.bckup")),
-        |store| store.open("b/bands/0", Open::Write).unwrap().unwrap().write_at(300_000, &[77]).unwrap(),
-        |store| store.open("b/bands/0", Open::Write).unwrap().unwrap().set_len(4096, Leave::Zeros).unwrap(),
+        |store| {
+            store
+                .open("b/bands/0", Open::Write)
+                .unwrap()
+                .unwrap()
+                .write_at(300_000, &[77])
+                .unwrap()
+        },
+        |store| {
+            store
+                .open("b/bands/0", Open::Write)
+                .unwrap()
+                .unwrap()
+                .set_len(4096, Leave::Zeros)
+                .unwrap()
+        },
     ];
     for edit in edits {
         let (store, target) = repaired();
@@ -474,14 +668,26 @@ fn undo_is_refused_after_a_change() {
     // A second repair keeps what the first has kept.
     let (store, target) = repaired();
     store.put("b/bands/fd", b"leftover", Put::Replace).unwrap();
-    repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent).unwrap();
+    repair_target(
+        &target,
+        &OpenOptions::default(),
+        &chosen(How::Apply),
+        &Silent,
+    )
+    .unwrap();
     assert_eq!(undo_target(&target).unwrap().repairs, 2);
     let mut expected = damaged.clone();
     expected.insert("b/bands/fd".to_owned(), b"leftover".to_vec());
     assert!(contents(&store, "b/") == expected);
     let (store, target) = repaired();
     let now = contents(&store, "b/");
-    assert_eq!((commit_target(&target).unwrap().repairs, contents(&store, "b/") == now), (1, true));
+    assert_eq!(
+        (
+            commit_target(&target).unwrap().repairs,
+            contents(&store, "b/") == now
+        ),
+        (1, true)
+    );
     assert!(contents(&store, "b.undo/").is_empty());
     assert_eq!(undo_target(&target).unwrap_err().kind(), Kind::NotFound);
 }
@@ -490,24 +696,46 @@ fn undo_is_refused_after_a_change() {
 /// written on the word of the other.
 #[test]
 fn lists_that_disagree_are_resolved_by_the_disk_or_not_at_all() {
-    let foreign = fuzz::TARGETS.iter().find(|target| target.name == "foreign_free").unwrap();
+    let foreign = fuzz::TARGETS
+        .iter()
+        .find(|target| target.name == "foreign_free")
+        .unwrap();
     let ext = fuzz::described((foreign.seeds)()[0].split_first().unwrap().1).unwrap();
     let volume = fuzz::sample(false, 4096);
-    let noise: Vec<u8> = (0..3_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8 | 1).collect();
-    for (what, bytes, is_decided) in [("HFS+", &volume, true), ("ext", &ext, true), ("unknown contents", &noise, false)] {
+    let noise: Vec<u8> = (0..3_000_000_u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8 | 1)
+        .collect();
+    for (what, bytes, is_decided) in [
+        ("HFS+", &volume, true),
+        ("ext", &ext, true),
+        ("unknown contents", &noise, false),
+    ] {
         let whole = {
             let store = Arc::new(MemoryStore::default());
             let len = (bytes.len() as u64).next_multiple_of(512);
-            let options = sparsebundle::CreateOptions { len, band_size: Some(BAND) };
+            let options = sparsebundle::CreateOptions {
+                len,
+                band_size: Some(BAND),
+            };
             let disk = Bundle::create(store.clone(), &options).unwrap();
             disk.write_at(0, bytes).unwrap();
             disk.flush().unwrap();
             drop(disk);
             let named = |(name, bytes)| (format!("b/{name}"), bytes);
-            contents(&*store, "").into_iter().filter(|(name, _)| name != "lock").map(named).collect::<BTreeMap<_, _>>()
+            contents(&*store, "")
+                .into_iter()
+                .filter(|(name, _)| name != "lock")
+                .map(named)
+                .collect::<BTreeMap<_, _>>()
         };
         let text = String::from_utf8(whole["b/Info.plist"].clone()).unwrap();
-        let size = whole.values().map(Vec::len).max().map(|_| (bytes.len() as u64).next_multiple_of(512)).unwrap().to_string();
+        let size = whole
+            .values()
+            .map(Vec::len)
+            .max()
+            .map(|_| (bytes.len() as u64).next_multiple_of(512))
+            .unwrap()
+            .to_string();
         for (key, from, to) in [
             ("size", &size[..], "0"),
             ("size", &size[..], "1024"),
@@ -527,16 +755,29 @@ fn lists_that_disagree_are_resolved_by_the_disk_or_not_at_all() {
                 let store = MemoryStore::default();
                 copy_into(&store, &damaged);
                 let target = Target::in_store(Arc::new(store.clone()), "b").unwrap();
-                let done = repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent).unwrap();
+                let done = repair_target(
+                    &target,
+                    &OpenOptions::default(),
+                    &chosen(How::Apply),
+                    &Silent,
+                )
+                .unwrap();
                 let now = contents(&store, "b/");
                 if done.outcome == Outcome::Repaired {
                     assert!(is_decided && !both, "{what}, {to}: {done:?}");
                     assert!(now == whole, "{what}, {to}: the right list is taken");
                 } else {
-                    assert!(now == damaged && contents(&store, "b.undo/").is_empty(), "{what}, {to}: {done:?}");
+                    assert!(
+                        now == damaged && contents(&store, "b.undo/").is_empty(),
+                        "{what}, {to}: {done:?}"
+                    );
                     // A small disk lies in one band, of whatever size.
-                    let is_told = done.outcome == Outcome::Undecided && !done.alternatives().is_empty();
-                    assert!(is_told || (both && done.outcome == Outcome::NothingToDo), "{what}, {to}, {both}: {done:?}");
+                    let is_told =
+                        done.outcome == Outcome::Undecided && !done.alternatives().is_empty();
+                    assert!(
+                        is_told || (both && done.outcome == Outcome::NothingToDo),
+                        "{what}, {to}, {both}: {done:?}"
+                    );
                 }
             }
         }
@@ -550,17 +791,32 @@ fn every_container_is_undone() {
     let folder = tempfile::tempdir().unwrap();
     let passphrase = Secret::new(b"key".to_vec());
     let volume = fuzz::sample(false, 4096);
-    let len = gpt::Geometry::holding(volume.len() as u64, 512).unwrap().disk_len();
+    let len = gpt::Geometry::holding(volume.len() as u64, 512)
+        .unwrap()
+        .disk_len();
     for format in [Format::Udrw, Format::Udsp, Format::Asif, Format::Udsb] {
         // Deriving keys takes long where nothing is optimized.
-        let ways = if matches!(format, Format::Udrw | Format::Udsb) { &[false, true][..] } else { &[false] };
+        let ways = if matches!(format, Format::Udrw | Format::Udsb) {
+            &[false, true][..]
+        } else {
+            &[false]
+        };
         for &is_encrypted in ways {
             let path = folder.path().join("image");
-            let encryption = Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(passphrase.clone()) };
+            let encryption = Encryption {
+                iterations: Some(LEAST_ITERATIONS),
+                ..Encryption::new(passphrase.clone())
+            };
             let encryption = is_encrypted.then_some(encryption);
-            let options = open::CreateOptions { format, len, encryption, ..open::CreateOptions::default() };
+            let options = open::CreateOptions {
+                format,
+                len,
+                encryption,
+                ..open::CreateOptions::default()
+            };
             let image = open::create(&path, &options).unwrap();
-            let range = gpt::create_single(&**image.disk(), 512, APPLE_HFS, Guids::derived("x")).unwrap();
+            let range =
+                gpt::create_single(&**image.disk(), 512, APPLE_HFS, Guids::derived("x")).unwrap();
             image.disk().write_at(range.start, &volume).unwrap();
             image.disk().write_at(512, &[9; 512]).unwrap();
             image.disk().flush().unwrap();
@@ -569,33 +825,64 @@ fn every_container_is_undone() {
                 let mut file = fs::read(&path).unwrap();
                 if !is_encrypted {
                     // Behind the last band of a sparse image data would have to be decided on.
-                    file.resize(file.len() + (2 << 20), if format == Format::Asif { 7 } else { 0 });
+                    file.resize(
+                        file.len() + (2 << 20),
+                        if format == Format::Asif { 7 } else { 0 },
+                    );
                     fs::write(&path, file).unwrap();
                 }
             }
             let files: Vec<PathBuf> = match format {
-                Format::Udsb => ["Info.plist", "Info.bckup", "token", "bands/0"].map(|name| path.join(name)).into(),
+                Format::Udsb => ["Info.plist", "Info.bckup", "token", "bands/0"]
+                    .map(|name| path.join(name))
+                    .into(),
                 _ => vec![path.clone()],
             };
             for file in files.iter().filter(|file| file.exists()) {
                 fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
             }
-            let read = || files.iter().map(|file| fs::read(file).ok()).collect::<Vec<_>>();
+            let read = || {
+                files
+                    .iter()
+                    .map(|file| fs::read(file).ok())
+                    .collect::<Vec<_>>()
+            };
             let before = read();
-            let options = OpenOptions { keys: Some(&passphrase), ..OpenOptions::default() };
+            let options = OpenOptions {
+                keys: Some(&passphrase),
+                ..OpenOptions::default()
+            };
             let done = repair(&path, &options, &chosen(How::Apply), &Silent).unwrap();
-            assert_eq!(done.outcome, Outcome::Repaired, "{format} {is_encrypted}: {done:?}");
+            assert_eq!(
+                done.outcome,
+                Outcome::Repaired,
+                "{format} {is_encrypted}: {done:?}"
+            );
             assert!(read() != before);
             let undo = done.undo.unwrap();
             assert_eq!(undo, repair::undo_folder(&path, None));
             for name in ["1/log", "1/data", "1/sealed"] {
-                assert_eq!(fs::metadata(undo.join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{format}: {name}");
+                assert_eq!(
+                    fs::metadata(undo.join(name)).unwrap().permissions().mode() & 0o777,
+                    0o600,
+                    "{format}: {name}"
+                );
             }
-            assert_eq!(fs::metadata(&undo).unwrap().permissions().mode() & 0o777, 0o700);
+            assert_eq!(
+                fs::metadata(&undo).unwrap().permissions().mode() & 0o777,
+                0o700
+            );
             let undone = repair::undo(&path, &options, &chosen(How::Apply)).unwrap();
             assert_eq!(undone.repairs, 1);
-            assert!(read() == before && !undo.exists(), "{format} {is_encrypted}");
-            if path.is_dir() { fs::remove_dir_all(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
+            assert!(
+                read() == before && !undo.exists(),
+                "{format} {is_encrypted}"
+            );
+            if path.is_dir() {
+                fs::remove_dir_all(&path).unwrap()
+            } else {
+                fs::remove_file(&path).unwrap()
+            }
         }
     }
 }
@@ -604,7 +891,11 @@ fn every_container_is_undone() {
 #[test]
 fn two_whole_maps_that_differ() {
     let volume = fuzz::sample(false, 4096);
-    let disk = Memory::zeros(gpt::Geometry::holding(volume.len() as u64, 512).unwrap().disk_len() as usize);
+    let disk = Memory::zeros(
+        gpt::Geometry::holding(volume.len() as u64, 512)
+            .unwrap()
+            .disk_len() as usize,
+    );
     let range = gpt::create_single(&disk, 512, APPLE_HFS, Guids::derived("x")).unwrap();
     disk.write_at(range.start, &volume).unwrap();
     let whole = disk.to_vec();
@@ -616,14 +907,23 @@ fn two_whole_maps_that_differ() {
         guid: Guids::derived("x").partition,
         name: name.into(),
     };
-    for (end, name, expected) in [(half, "disk image", Outcome::Repaired), (range.end, "renamed", Outcome::Undecided)] {
+    for (end, name, expected) in [
+        (half, "disk image", Outcome::Repaired),
+        (range.end, "renamed", Outcome::Undecided),
+    ] {
         gpt::create(&other, 512, Guids::derived("x").disk, &[new(end, name)]).unwrap();
         let mut bytes = whole.clone();
         bytes[512..34 * 512].copy_from_slice(&other.to_vec()[512..34 * 512]);
         let store = MemoryStore::default();
         store.put("x", &bytes, Put::Replace).unwrap();
         let target = Target::in_store(Arc::new(store.clone()), "x").unwrap();
-        let done = repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent).unwrap();
+        let done = repair_target(
+            &target,
+            &OpenOptions::default(),
+            &chosen(How::Apply),
+            &Silent,
+        )
+        .unwrap();
         assert_eq!(done.outcome, expected, "{name}: {done:?}");
         let now = contents(&store, "x")["x"].clone();
         if expected == Outcome::Repaired {

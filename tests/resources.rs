@@ -24,10 +24,20 @@ fn disk() -> Vec<u8> {
 }
 
 fn open(path: &Path) -> Result<Image> {
-    open::open(path, &OpenOptions { image_format: Some(Format::Udzo), ..OpenOptions::default() })
+    open::open(
+        path,
+        &OpenOptions {
+            image_format: Some(Format::Udzo),
+            ..OpenOptions::default()
+        },
+    )
 }
 
-fn change(path: &Path, options: &EditOptions, change: impl FnOnce(&mut Vec<Resource>) -> Result<()>) -> Result<()> {
+fn change(
+    path: &Path,
+    options: &EditOptions,
+    change: impl FnOnce(&mut Vec<Resource>) -> Result<()>,
+) -> Result<()> {
     edit(path, options, &OpenOptions::default(), &Silent, change)
 }
 
@@ -39,9 +49,19 @@ fn with_licence(resources: &mut Vec<Resource>) -> Result<()> {
 fn kinds(path: &Path, disk: &[u8]) -> Vec<String> {
     let image = open(path).unwrap();
     assert!(image.disk().read_vec(0, disk.len()).unwrap() == disk);
-    assert!(verify(&image, &Silent).unwrap().iter().all(|verdict| verdict.agrees() != Some(false)));
+    assert!(
+        verify(&image, &Silent)
+            .unwrap()
+            .iter()
+            .all(|verdict| verdict.agrees() != Some(false))
+    );
     assert!(image.warnings().is_empty(), "{:?}", image.warnings());
-    let beside = image.udif().unwrap().resources().iter().filter(|resource| resource.kind != "blkx");
+    let beside = image
+        .udif()
+        .unwrap()
+        .resources()
+        .iter()
+        .filter(|resource| resource.kind != "blkx");
     beside.map(|resource| resource.kind.clone()).collect()
 }
 
@@ -57,20 +77,44 @@ fn a_licence_comes_and_goes() {
     let (folder, path) = scratch(&sample::image(&disk(), Some(Codec::Zlib)));
     let before = fs::read(&path).unwrap();
     change(&path, &EditOptions::default(), with_licence).unwrap();
-    assert_eq!(kinds(&path, &disk()), ["LPic", "STR#", "TEXT", "plst", "styl"]);
+    assert_eq!(
+        kinds(&path, &disk()),
+        ["LPic", "STR#", "TEXT", "plst", "styl"]
+    );
     // Once more is the same; another is a conflict, unless it may replace the first.
     change(&path, &EditOptions::default(), with_licence).unwrap();
     let with = fs::read(&path).unwrap();
     let other = || licence("Do not.\n".as_bytes()).unwrap();
-    let error = change(&path, &EditOptions::default(), |resources| add(resources, other(), false)).unwrap_err();
-    assert!(error.kind() == Kind::Conflict && error.to_string().contains("TEXT:5000"), "{error}");
-    assert!(fs::read(&path).unwrap() == with, "a change that fails changes nothing");
-    change(&path, &EditOptions::default(), |resources| add(resources, other(), true)).unwrap();
+    let error = change(&path, &EditOptions::default(), |resources| {
+        add(resources, other(), false)
+    })
+    .unwrap_err();
+    assert!(
+        error.kind() == Kind::Conflict && error.to_string().contains("TEXT:5000"),
+        "{error}"
+    );
+    assert!(
+        fs::read(&path).unwrap() == with,
+        "a change that fails changes nothing"
+    );
+    change(&path, &EditOptions::default(), |resources| {
+        add(resources, other(), true)
+    })
+    .unwrap();
     assert_eq!(kinds(&path, &disk()).len(), 5);
 
-    let selectors: Vec<Selector> = ["LPic", "STR#:5000", "TEXT", "styl"].iter().map(|text| text.parse().unwrap()).collect();
-    change(&path, &EditOptions::default(), |resources| remove(resources, &selectors)).unwrap();
-    assert!(fs::read(&path).unwrap() == before, "what was is again, byte for byte");
+    let selectors: Vec<Selector> = ["LPic", "STR#:5000", "TEXT", "styl"]
+        .iter()
+        .map(|text| text.parse().unwrap())
+        .collect();
+    change(&path, &EditOptions::default(), |resources| {
+        remove(resources, &selectors)
+    })
+    .unwrap();
+    assert!(
+        fs::read(&path).unwrap() == before,
+        "what was is again, byte for byte"
+    );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
@@ -79,13 +123,18 @@ fn there_is_one_licence() {
     let (_folder, path) = scratch(&sample::image(&disk(), None));
     let add = |text: &str, replace| {
         let new = licence(text.as_bytes()).unwrap();
-        change(&path, &EditOptions::default(), |resources| add_licence(resources, new, replace))
+        change(&path, &EditOptions::default(), |resources| {
+            add_licence(resources, new, replace)
+        })
     };
     add("Plain.", false).unwrap();
     add("Plain.", false).unwrap();
     // Of another kind, so that no resource is in its place.
     let error = add("日本", false).unwrap_err();
-    assert!(error.kind() == Kind::Conflict && error.to_string().contains("TEXT:5000"), "{error}");
+    assert!(
+        error.kind() == Kind::Conflict && error.to_string().contains("TEXT:5000"),
+        "{error}"
+    );
     add("日本", true).unwrap();
     assert_eq!(kinds(&path, &disk()), ["LPic", "RTF ", "STR#", "plst"]);
 }
@@ -94,11 +143,25 @@ fn there_is_one_licence() {
 fn another_file_leaves_the_old_one_as_it_is() {
     let (folder, path) = scratch(&sample::image(&disk(), None));
     let (before, new) = (fs::read(&path).unwrap(), folder.path().join("new.dmg"));
-    let options = EditOptions { target: Some(&new), ..EditOptions::default() };
+    let options = EditOptions {
+        target: Some(&new),
+        ..EditOptions::default()
+    };
     change(&path, &options, with_licence).unwrap();
     assert!(fs::read(&path).unwrap() == before && kinds(&new, &disk()).len() == 5);
-    assert_eq!(change(&path, &options, with_licence).unwrap_err().kind(), Kind::Conflict);
-    change(&path, &EditOptions { overwrite: true, ..options }, with_licence).unwrap();
+    assert_eq!(
+        change(&path, &options, with_licence).unwrap_err().kind(),
+        Kind::Conflict
+    );
+    change(
+        &path,
+        &EditOptions {
+            overwrite: true,
+            ..options
+        },
+        with_licence,
+    )
+    .unwrap();
 }
 
 #[test]
@@ -107,11 +170,15 @@ fn block_tables_are_never_changed() {
     let before = fs::read(&path).unwrap();
     let blkx = || vec!["blkx".parse().unwrap()];
     let fails = |make: &dyn Fn(&mut Vec<Resource>) -> Result<()>| {
-        let error = change(&path, &EditOptions::default(), |resources| make(resources)).unwrap_err();
+        let error =
+            change(&path, &EditOptions::default(), |resources| make(resources)).unwrap_err();
         assert!(fs::read(&path).unwrap() == before);
         error.kind()
     };
-    assert_eq!(fails(&|resources| remove(resources, &blkx())), Kind::Invalid);
+    assert_eq!(
+        fails(&|resources| remove(resources, &blkx())),
+        Kind::Invalid
+    );
     let without = |resources: &mut Vec<Resource>| {
         resources.retain(|resource| resource.kind != "blkx");
         Ok(())
@@ -120,12 +187,20 @@ fn block_tables_are_never_changed() {
         resources[0].data[200] ^= 1;
         Ok(())
     };
-    assert_eq!((fails(&without), fails(&other)), (Kind::Invalid, Kind::Invalid));
-    assert_eq!(fails(&|resources| remove(resources, &["TEXT".parse().unwrap()])), Kind::NotFound);
+    assert_eq!(
+        (fails(&without), fails(&other)),
+        (Kind::Invalid, Kind::Invalid)
+    );
+    assert_eq!(
+        fails(&|resources| remove(resources, &["TEXT".parse().unwrap()])),
+        Kind::NotFound
+    );
     // Those in a list from another image are passed over.
     change(&path, &EditOptions::default(), |resources| {
         let mut others = resources.clone();
-        others.iter_mut().for_each(|resource| resource.data = vec![1]);
+        others
+            .iter_mut()
+            .for_each(|resource| resource.data = vec![1]);
         add(resources, others, true)
     })
     .unwrap();
@@ -138,22 +213,48 @@ fn a_signature_is_not_lost_unasked() {
     let (_folder, path) = scratch(&signed);
     assert_eq!(kinds(&path, &disk()), ["plst"]);
     let error = change(&path, &EditOptions::default(), with_licence).unwrap_err();
-    assert!(error.kind() == Kind::ReadOnly && error.message().contains("signature"), "{error}");
+    assert!(
+        error.kind() == Kind::ReadOnly && error.message().contains("signature"),
+        "{error}"
+    );
     assert!(fs::read(&path).unwrap() == signed);
-    change(&path, &EditOptions { remove_signature: true, ..EditOptions::default() }, with_licence).unwrap();
-    assert!(kinds(&path, &disk()).len() == 5 && open(&path).unwrap().udif().unwrap().signature().is_none());
+    change(
+        &path,
+        &EditOptions {
+            remove_signature: true,
+            ..EditOptions::default()
+        },
+        with_licence,
+    )
+    .unwrap();
+    assert!(
+        kinds(&path, &disk()).len() == 5
+            && open(&path).unwrap().udif().unwrap().signature().is_none()
+    );
 }
 
 #[test]
 fn the_first_of_a_set_holds_them() {
     let (folder, path) = scratch(&sample::image(&disk(), None));
     let first = folder.path().join("set.dmg");
-    let cut = Cut::Count { first: None, parts: 3 };
-    let options = SegmentOptions { cut, overwrite: false, remove_signature: false };
+    let cut = Cut::Count {
+        first: None,
+        parts: 3,
+    };
+    let options = SegmentOptions {
+        cut,
+        overwrite: false,
+        remove_signature: false,
+    };
     let files = segment(&open(&path).unwrap(), &first, &options, &Silent).unwrap();
     change(&first, &EditOptions::default(), with_licence).unwrap();
     assert_eq!(kinds(&first, &disk()).len(), 5);
-    assert_eq!(change(&files[1], &EditOptions::default(), with_licence).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(
+        change(&files[1], &EditOptions::default(), with_licence)
+            .unwrap_err()
+            .kind(),
+        Kind::Invalid
+    );
 }
 
 #[test]
@@ -161,15 +262,35 @@ fn a_binary_resource_fork_is_written_back_as_a_list() {
     let whole = sample::image(&disk(), Some(Codec::Zlib));
     for both in [false, true] {
         let (_folder, path) = scratch(&sample::with_fork(&whole, both));
-        assert_eq!(kinds(&path, &disk()), if both { vec!["plst", "vers"] } else { vec!["vers"] });
+        assert_eq!(
+            kinds(&path, &disk()),
+            if both {
+                vec!["plst", "vers"]
+            } else {
+                vec!["vers"]
+            }
+        );
         change(&path, &EditOptions::default(), with_licence).unwrap();
         let kinds = kinds(&path, &disk());
-        assert!(kinds.contains(&"vers".into()) && kinds.contains(&"TEXT".into()), "{kinds:?}");
+        assert!(
+            kinds.contains(&"vers".into()) && kinds.contains(&"TEXT".into()),
+            "{kinds:?}"
+        );
         let after = fs::read(&path).unwrap();
-        assert_eq!(after[after.len() - 512 + 0x28..][..16], [0; 16], "a fork would say something else than the list");
+        assert_eq!(
+            after[after.len() - 512 + 0x28..][..16],
+            [0; 16],
+            "a fork would say something else than the list"
+        );
         let vers = &open(&path).unwrap().udif().unwrap().resources().to_vec();
-        let vers = vers.iter().find(|resource| resource.kind == "vers").unwrap();
-        assert_eq!((vers.id.as_str(), vers.name.as_str(), vers.data.as_slice()), ("1", "caf\u{e9}", &b"1.0"[..]));
+        let vers = vers
+            .iter()
+            .find(|resource| resource.kind == "vers")
+            .unwrap();
+        assert_eq!(
+            (vers.id.as_str(), vers.name.as_str(), vers.data.as_slice()),
+            ("1", "caf\u{e9}", &b"1.0"[..])
+        );
     }
 }
 
@@ -192,14 +313,20 @@ fn lists_of_others_are_taken() {
     let (_folder, path) = scratch(&sample::image(&disk(), None));
     let new = udif::from_list(bare).unwrap();
     assert_eq!((new.len(), new[0].data.as_slice()), (1, &b"a"[..]));
-    change(&path, &EditOptions::default(), |resources| add(resources, new, false)).unwrap();
+    change(&path, &EditOptions::default(), |resources| {
+        add(resources, new, false)
+    })
+    .unwrap();
     assert_eq!(kinds(&path, &disk()), ["TEXT", "plst"]);
     assert!(udif::from_list(b"no list").is_err());
 }
 
 #[test]
 fn selectors_are_kinds_and_numbers() {
-    let of = |text: &str| text.parse::<Selector>().map(|selector| (selector.kind, selector.id));
+    let of = |text: &str| {
+        text.parse::<Selector>()
+            .map(|selector| (selector.kind, selector.id))
+    };
     assert_eq!(of("TEXT").unwrap(), ("TEXT".into(), None));
     assert_eq!(of("RTF:-5").unwrap(), ("RTF ".into(), Some("-5".into())));
     for wrong in ["", "TEXTS", "TEXT:x", ":1", "TEXT:99999"] {
@@ -210,21 +337,45 @@ fn selectors_are_kinds_and_numbers() {
 #[test]
 fn real_images_keep_what_they_have() {
     for image in corpus::images("real_images_keep_what_they_have").unwrap_or_default() {
-        let Some(bytes) = image.bytes().filter(|_| image.format() == "UDIF" && image.number("media_size") < Some(1 << 26)) else {
+        let Some(bytes) = image
+            .bytes()
+            .filter(|_| image.format() == "UDIF" && image.number("media_size") < Some(1 << 26))
+        else {
             continue;
         };
         let medium = |path: &Path| {
-            let image = udif::Udif::open(Arc::new(Memory::read_only(fs::read(path).unwrap()))).unwrap();
+            let image =
+                udif::Udif::open(Arc::new(Memory::read_only(fs::read(path).unwrap()))).unwrap();
             let len = bandsaw::device::BlockDevice::info(&image).len;
-            assert!(image.verify(&Silent).unwrap().iter().all(|verdict| verdict.agrees() != Some(false)));
-            (corpus::sha256(&image.read_vec(0, len as usize).unwrap()), image.resources().to_vec())
+            assert!(
+                image
+                    .verify(&Silent)
+                    .unwrap()
+                    .iter()
+                    .all(|verdict| verdict.agrees() != Some(false))
+            );
+            (
+                corpus::sha256(&image.read_vec(0, len as usize).unwrap()),
+                image.resources().to_vec(),
+            )
         };
         let (_folder, path) = scratch(&bytes);
         let (sum, mut before) = medium(&path);
-        let signed = udif::read_list(&Memory::read_only(bytes.clone())).unwrap().1.is_some();
-        let options = EditOptions { remove_signature: true, ..EditOptions::default() };
+        let signed = udif::read_list(&Memory::read_only(bytes.clone()))
+            .unwrap()
+            .1
+            .is_some();
+        let options = EditOptions {
+            remove_signature: true,
+            ..EditOptions::default()
+        };
         let replaced = |resources: &mut Vec<Resource>| add(resources, licence(b"x").unwrap(), true);
-        assert_eq!(change(&path, &EditOptions::default(), replaced).is_err(), signed, "{}", image.path());
+        assert_eq!(
+            change(&path, &EditOptions::default(), replaced).is_err(),
+            signed,
+            "{}",
+            image.path()
+        );
         change(&path, &options, replaced).unwrap();
         let (after_sum, mut after) = medium(&path);
         assert_eq!(after_sum, sum, "{}", image.path());

@@ -23,21 +23,36 @@ const LEN: usize = 2000 * 512;
 fn disk() -> Vec<u8> {
     let mut disk = Random::new(5).bytes(LEN);
     disk[600 * 512..900 * 512].fill(0);
-    disk[1000 * 512..].iter_mut().for_each(|byte| *byte = (*byte > 200).into());
+    disk[1000 * 512..]
+        .iter_mut()
+        .for_each(|byte| *byte = (*byte > 200).into());
     disk
 }
 
 fn options(cut: Cut) -> SegmentOptions {
-    SegmentOptions { cut, overwrite: false, remove_signature: false }
+    SegmentOptions {
+        cut,
+        overwrite: false,
+        remove_signature: false,
+    }
 }
 
 fn sized(size: u64) -> Cut {
-    Cut::Size { first: size, each: size }
+    Cut::Size {
+        first: size,
+        each: size,
+    }
 }
 
 /// The disk shows no sign of one, so what it is must be told.
 fn open(path: &Path) -> Result<Image> {
-    open::open(path, &OpenOptions { image_format: Some(Format::Udzo), ..OpenOptions::default() })
+    open::open(
+        path,
+        &OpenOptions {
+            image_format: Some(Format::Udzo),
+            ..OpenOptions::default()
+        },
+    )
 }
 
 fn contents(image: &Image) -> Vec<u8> {
@@ -55,8 +70,17 @@ impl Set {
         let scratch = tempfile::tempdir().unwrap();
         let whole = scratch.path().join("whole.dmg");
         fs::write(&whole, udif::image(&disk(), Some(Codec::Zlib))).unwrap();
-        let cut = Cut::Count { first: None, parts: 5 };
-        let files = segment(&open(&whole).unwrap(), &scratch.path().join("cut.dmg"), &options(cut), &Silent).unwrap();
+        let cut = Cut::Count {
+            first: None,
+            parts: 5,
+        };
+        let files = segment(
+            &open(&whole).unwrap(),
+            &scratch.path().join("cut.dmg"),
+            &options(cut),
+            &Silent,
+        )
+        .unwrap();
         Self { scratch, files }
     }
 
@@ -75,7 +99,8 @@ impl Set {
 /// Changes bytes of a file, counted from its end.
 fn patch(path: &Path, from_end: u64, bytes: &[u8]) {
     let file = File::options().write(true).open(path).unwrap();
-    file.write_all_at(bytes, file.metadata().unwrap().len() - from_end).unwrap();
+    file.write_all_at(bytes, file.metadata().unwrap().len() - from_end)
+        .unwrap();
 }
 
 #[test]
@@ -86,8 +111,15 @@ fn an_image_is_cut_and_joined() {
         fs::write(path("whole.dmg"), udif::image(&disk(), codec)).unwrap();
         let whole = open(&path("whole.dmg")).unwrap();
         let files = segment(&whole, &path("a b.dmg"), &options(sized(100_000)), &Silent).unwrap();
-        assert!(files.len() > 3 && files[1].ends_with("a b.002.dmgpart"), "{files:?}");
-        assert!(files.iter().all(|file| file.metadata().unwrap().len() <= 100_000));
+        assert!(
+            files.len() > 3 && files[1].ends_with("a b.002.dmgpart"),
+            "{files:?}"
+        );
+        assert!(
+            files
+                .iter()
+                .all(|file| file.metadata().unwrap().len() <= 100_000)
+        );
 
         let cut = open(&files[0]).unwrap();
         assert!(contents(&cut) == disk() && cut.warnings().is_empty());
@@ -95,12 +127,23 @@ fn an_image_is_cut_and_joined() {
         assert!(unaligned == disk()[77_777..][..500_001]);
         let verdicts = verify(&cut, &Silent).unwrap();
         assert_eq!(verdicts.len(), 3 + files.len());
-        assert!(verdicts.iter().all(|verdict| verdict.agrees() == Some(true)), "{verdicts:?}");
+        assert!(
+            verdicts
+                .iter()
+                .all(|verdict| verdict.agrees() == Some(true)),
+            "{verdicts:?}"
+        );
 
         let joined = segment(&cut, &path("joined.dmg"), &options(Cut::Whole), &Silent).unwrap();
         assert_eq!(joined, [path("joined.dmg")]);
-        let (old, new) = (fs::read(path("whole.dmg")).unwrap(), fs::read(&joined[0]).unwrap());
-        assert!(old[..old.len() - 512] == new[..new.len() - 512], "chunks and tables stay as they were");
+        let (old, new) = (
+            fs::read(path("whole.dmg")).unwrap(),
+            fs::read(&joined[0]).unwrap(),
+        );
+        assert!(
+            old[..old.len() - 512] == new[..new.len() - 512],
+            "chunks and tables stay as they were"
+        );
         assert!(contents(&open(&joined[0]).unwrap()) == disk());
     }
 }
@@ -117,7 +160,16 @@ fn the_same_image_gives_the_same_files() {
 fn a_set_is_cut_anew() {
     let set = Set::new();
     let cut = open(&set.files[0]).unwrap();
-    let again = segment(&cut, &set.path("again.dmg"), &options(Cut::Size { first: 30_000, each: 200_000 }), &Silent).unwrap();
+    let again = segment(
+        &cut,
+        &set.path("again.dmg"),
+        &options(Cut::Size {
+            first: 30_000,
+            each: 200_000,
+        }),
+        &Silent,
+    )
+    .unwrap();
     assert_ne!(again.len(), set.files.len());
     assert!(contents(&open(&again[0]).unwrap()) == disk());
 }
@@ -127,18 +179,32 @@ fn a_missing_part_is_named() {
     let set = Set::new();
     fs::remove_file(&set.files[2]).unwrap();
     let error = set.refused("cut.003.dmgpart");
-    assert!(error.kind() == Kind::NotFound && error.message().contains("part 3 of 5"), "{error}");
+    assert!(
+        error.kind() == Kind::NotFound && error.message().contains("part 3 of 5"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_part_of_another_set_is_named() {
     let (set, scratch) = (Set::new(), tempfile::tempdir().unwrap());
     let cut = open(&set.path("whole.dmg")).unwrap();
-    let other =
-        segment(&cut, &scratch.path().join("cut.dmg"), &options(Cut::Count { first: Some(20_000), parts: 5 }), &Silent).unwrap();
+    let other = segment(
+        &cut,
+        &scratch.path().join("cut.dmg"),
+        &options(Cut::Count {
+            first: Some(20_000),
+            parts: 5,
+        }),
+        &Silent,
+    )
+    .unwrap();
     fs::copy(&other[1], &set.files[1]).unwrap();
     let error = set.refused("cut.002.dmgpart");
-    assert!(error.kind() == Kind::Corrupt && error.message().contains("another set"), "{error}");
+    assert!(
+        error.kind() == Kind::Corrupt && error.message().contains("another set"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -148,30 +214,52 @@ fn renamed_parts_are_named() {
     fs::rename(&set.files[3], &set.files[1]).unwrap();
     fs::rename(set.path("x"), &set.files[3]).unwrap();
     let error = set.refused("cut.002.dmgpart");
-    assert!(error.message().contains("is part 4 of the set, where part 2 was expected"), "{error}");
+    assert!(
+        error
+            .message()
+            .contains("is part 4 of the set, where part 2 was expected"),
+        "{error}"
+    );
 }
 
 #[test]
 fn parts_cut_short_are_named() {
     for keep in [0, 100, 511, 512, 50_000] {
         let set = Set::new();
-        File::options().write(true).open(&set.files[4]).unwrap().set_len(keep).unwrap();
+        File::options()
+            .write(true)
+            .open(&set.files[4])
+            .unwrap()
+            .set_len(keep)
+            .unwrap();
         let error = set.refused("cut.005.dmgpart");
-        assert!(error.kind() == Kind::Corrupt && error.message().contains("cut short"), "{error}");
+        assert!(
+            error.kind() == Kind::Corrupt && error.message().contains("cut short"),
+            "{error}"
+        );
     }
 }
 
 #[test]
 fn parts_that_lie_about_themselves_are_named() {
     // Counts of parts, where the data begins, how long it is.
-    for (field, value, text) in
-        [(0x3c, 6u64 << 32, "6 parts"), (0x10, 1, "begins at byte 1"), (0x20, u64::MAX, "past the trailer")]
-    {
+    for (field, value, text) in [
+        (0x3c, 6u64 << 32, "6 parts"),
+        (0x10, 1, "begins at byte 1"),
+        (0x20, u64::MAX, "past the trailer"),
+    ] {
         let set = Set::new();
         let value = value.to_be_bytes();
-        patch(&set.files[1], 512 - field, if field == 0x3c { &value[..4] } else { &value });
+        patch(
+            &set.files[1],
+            512 - field,
+            if field == 0x3c { &value[..4] } else { &value },
+        );
         let error = set.refused("cut.002.dmgpart");
-        assert!(error.kind() == Kind::Corrupt && error.message().contains(text), "{error}");
+        assert!(
+            error.kind() == Kind::Corrupt && error.message().contains(text),
+            "{error}"
+        );
     }
     // A count that no set has, and one that the files do not bear out.
     for (count, kind) in [(u32::MAX, Kind::Limit), (6, Kind::NotFound)] {
@@ -186,7 +274,9 @@ fn another_part_names_the_first() {
     let set = Set::new();
     let error = open(&set.files[2]).unwrap_err();
     assert!(
-        error.kind() == Kind::Invalid && error.message().contains("part 3") && error.message().contains("cut.dmg"),
+        error.kind() == Kind::Invalid
+            && error.message().contains("part 3")
+            && error.message().contains("cut.dmg"),
         "{error}"
     );
 }
@@ -194,13 +284,31 @@ fn another_part_names_the_first() {
 #[test]
 fn damage_to_stored_bytes_is_found() {
     let set = Set::new();
-    File::options().write(true).open(&set.files[3]).unwrap().write_all_at(&[0x55; 40], 1000).unwrap();
+    File::options()
+        .write(true)
+        .open(&set.files[3])
+        .unwrap()
+        .write_all_at(&[0x55; 40], 1000)
+        .unwrap();
     let image = open(&set.files[0]).unwrap();
     let sums = image.udif().unwrap().verify_stored(&Silent).unwrap();
-    let wrong: Vec<_> = sums.iter().filter(|sum| sum.agrees() == Some(false)).map(|sum| sum.of.as_str()).collect();
+    let wrong: Vec<_> = sums
+        .iter()
+        .filter(|sum| sum.agrees() == Some(false))
+        .map(|sum| sum.of.as_str())
+        .collect();
     assert_eq!(wrong, ["data fork of part 4"]);
-    let error = segment(&image, &set.path("joined.dmg"), &options(Cut::Whole), &Silent).unwrap_err();
-    assert!(error.kind() == Kind::Corrupt && error.message().contains("part 4"), "{error}");
+    let error = segment(
+        &image,
+        &set.path("joined.dmg"),
+        &options(Cut::Whole),
+        &Silent,
+    )
+    .unwrap_err();
+    assert!(
+        error.kind() == Kind::Corrupt && error.message().contains("part 4"),
+        "{error}"
+    );
     assert!(!set.path("joined.dmg").exists());
 }
 
@@ -213,7 +321,17 @@ fn nothing_is_overwritten_or_left_behind() {
     assert_eq!(error.kind(), Kind::Conflict);
     // A part that is in the way, of which only the last is.
     fs::write(set.path("new.003.dmgpart"), "theirs").unwrap();
-    assert_eq!(segment(&image, &set.path("new.dmg"), &options(sized(200_000)), &Silent).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(
+        segment(
+            &image,
+            &set.path("new.dmg"),
+            &options(sized(200_000)),
+            &Silent
+        )
+        .unwrap_err()
+        .kind(),
+        Kind::Conflict
+    );
     fs::remove_file(set.path("new.003.dmgpart")).unwrap();
 
     #[derive(Debug)]
@@ -225,16 +343,48 @@ fn nothing_is_overwritten_or_left_behind() {
             true
         }
     }
-    assert_eq!(segment(&image, &set.path("new.dmg"), &options(sized(200_000)), &Stop).unwrap_err().kind(), Kind::Cancelled);
+    assert_eq!(
+        segment(
+            &image,
+            &set.path("new.dmg"),
+            &options(sized(200_000)),
+            &Stop
+        )
+        .unwrap_err()
+        .kind(),
+        Kind::Cancelled
+    );
     for name in ["new.img", "new"] {
-        assert_eq!(segment(&image, &set.path(name), &options(sized(200_000)), &Silent).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(
+            segment(&image, &set.path(name), &options(sized(200_000)), &Silent)
+                .unwrap_err()
+                .kind(),
+            Kind::Invalid
+        );
     }
     assert_eq!(names(set.scratch.path()), before);
 
-    let longer = SegmentOptions { overwrite: true, ..options(Cut::Count { first: None, parts: 3 }) };
+    let longer = SegmentOptions {
+        overwrite: true,
+        ..options(Cut::Count {
+            first: None,
+            parts: 3,
+        })
+    };
     let error = segment(&image, &set.files[0], &longer, &Silent).unwrap_err();
-    assert!(error.file().is_some_and(|file| file.ends_with("cut.004.dmgpart")), "a part of the old set would follow: {error}");
-    let same = SegmentOptions { overwrite: true, ..options(Cut::Count { first: Some(20_000), parts: 5 }) };
+    assert!(
+        error
+            .file()
+            .is_some_and(|file| file.ends_with("cut.004.dmgpart")),
+        "a part of the old set would follow: {error}"
+    );
+    let same = SegmentOptions {
+        overwrite: true,
+        ..options(Cut::Count {
+            first: Some(20_000),
+            parts: 5,
+        })
+    };
     segment(&image, &set.files[0], &same, &Silent).unwrap();
     assert!(contents(&open(&set.files[0]).unwrap()) == disk());
 }
@@ -242,15 +392,30 @@ fn nothing_is_overwritten_or_left_behind() {
 #[test]
 fn a_signature_is_not_lost_unasked() {
     let scratch = tempfile::tempdir().unwrap();
-    let (signed, whole) = (scratch.path().join("signed.dmg"), udif::image(&disk(), Some(Codec::Zlib)));
+    let (signed, whole) = (
+        scratch.path().join("signed.dmg"),
+        udif::image(&disk(), Some(Codec::Zlib)),
+    );
     fs::write(&signed, udif::signed(&whole)).unwrap();
     let image = open(&signed).unwrap();
     assert!(contents(&image) == disk(), "reading is never refused");
     assert!(image.udif().unwrap().signature().is_some());
     let target = scratch.path().join("cut.dmg");
     let error = segment(&image, &target, &options(sized(200_000)), &Silent).unwrap_err();
-    assert!(error.kind() == Kind::ReadOnly && error.message().contains("signature"), "{error}");
-    segment(&image, &target, &SegmentOptions { remove_signature: true, ..options(sized(200_000)) }, &Silent).unwrap();
+    assert!(
+        error.kind() == Kind::ReadOnly && error.message().contains("signature"),
+        "{error}"
+    );
+    segment(
+        &image,
+        &target,
+        &SegmentOptions {
+            remove_signature: true,
+            ..options(sized(200_000))
+        },
+        &Silent,
+    )
+    .unwrap();
     let cut = open(&target).unwrap();
     assert!(cut.udif().unwrap().signature().is_none() && contents(&cut) == disk());
 }

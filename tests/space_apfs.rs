@@ -30,7 +30,12 @@ fn make(path: &Path, format: Format, encrypted: bool) {
         block_size: None,
         source: Source::Empty,
     };
-    let encryption = VolumeEncryption { passphrase: passphrase(), recovery_key: None, hint: None, iterations: 1 };
+    let encryption = VolumeEncryption {
+        passphrase: passphrase(),
+        recovery_key: None,
+        hint: None,
+        iterations: 1,
+    };
     let options = CreateOptions {
         format,
         len: Some(64 * MIB),
@@ -43,14 +48,27 @@ fn make(path: &Path, format: Format, encrypted: bool) {
 }
 
 fn open(path: &Path, access: Access, keys: Option<&dyn Keys>) -> Image {
-    open::open(path, &OpenOptions { access, keys, ..OpenOptions::default() }).unwrap()
+    open::open(
+        path,
+        &OpenOptions {
+            access,
+            keys,
+            ..OpenOptions::default()
+        },
+    )
+    .unwrap()
 }
 
 fn contents(path: &Path) -> World {
     let secret = passphrase();
     let fs = {
-        let wanted = Wanted { keys: Some(&secret), ..Wanted::default() };
-        open(path, Access::ReadOnly, None).file_system_as(None, wanted).unwrap()
+        let wanted = Wanted {
+            keys: Some(&secret),
+            ..Wanted::default()
+        };
+        open(path, Access::ReadOnly, None)
+            .file_system_as(None, wanted)
+            .unwrap()
     };
     let mut world = World::new();
     read_into(&*fs, fs.root(), "", &mut world);
@@ -63,26 +81,43 @@ fn use_up(path: &Path) {
     let image = open(path, Access::ReadWrite, None);
     let fs = image.file_system_mut_as(None, Some(&secret)).unwrap();
     for number in 0..20_u8 {
-        let id = fs.create(fs.root(), &format!("file {number}"), &NewNode::new(NewKind::File)).unwrap();
+        let id = fs
+            .create(
+                fs.root(),
+                &format!("file {number}"),
+                &NewNode::new(NewKind::File),
+            )
+            .unwrap();
         fs.write_all(id, &vec![number + 1; 500_000]).unwrap();
     }
     fs.sync().unwrap();
-    (0..20).filter(|number| number % 5 > 0).for_each(|number| fs.remove(fs.root(), &format!("file {number}")).unwrap());
+    (0..20)
+        .filter(|number| number % 5 > 0)
+        .for_each(|number| fs.remove(fs.root(), &format!("file {number}")).unwrap());
     fs.unmount().unwrap();
 }
 
 #[test]
 fn what_waits_for_older_checkpoints_is_foretold_and_returns_without_keys() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let options = compact::Options { battery_allowed: true, ..compact::Options::default() };
-    for (format, name) in [(Format::Udrw, "a.dmg"), (Format::Udsb, "a.sparsebundle"), (Format::Asif, "a.asif")] {
+    let options = compact::Options {
+        battery_allowed: true,
+        ..compact::Options::default()
+    };
+    for (format, name) in [
+        (Format::Udrw, "a.dmg"),
+        (Format::Udsb, "a.sparsebundle"),
+        (Format::Asif, "a.asif"),
+    ] {
         for (encrypted, whole) in [(false, true), (true, true), (true, false)] {
             let path = folder.path().join(format!("{encrypted} {whole} {name}"));
             make(&path, format, encrypted);
             use_up(&path);
             let before = contents(&path);
             assert_eq!(before.len(), 4);
-            let told = compact::plan(&open(&path, Access::ReadOnly, None), &options, &Silent).unwrap().returns();
+            let told = compact::plan(&open(&path, Access::ReadOnly, None), &options, &Silent)
+                .unwrap()
+                .returns();
             let usage = ImageUsage::of(&open(&path, Access::ReadOnly, None), &Silent).unwrap();
             assert_eq!(usage.returns(), told);
             assert!(told > 7 * MIB, "{}: {told}", path.display());
@@ -98,10 +133,22 @@ fn what_waits_for_older_checkpoints_is_foretold_and_returns_without_keys() {
             };
             drop(image);
             // The checkpoints that free it take some blocks.
-            assert!(told.abs_diff(returned) < 512 << 10, "{}: {told} told, {returned} returned", path.display());
+            assert!(
+                told.abs_diff(returned) < 512 << 10,
+                "{}: {told} told, {returned} returned",
+                path.display()
+            );
             assert!(contents(&path) == before);
             let secret = passphrase();
-            check_fully(&path, &OpenOptions { keys: Some(&secret), ..OpenOptions::default() }, &Silent).unwrap();
+            check_fully(
+                &path,
+                &OpenOptions {
+                    keys: Some(&secret),
+                    ..OpenOptions::default()
+                },
+                &Silent,
+            )
+            .unwrap();
         }
     }
 }
@@ -110,24 +157,38 @@ fn what_waits_for_older_checkpoints_is_foretold_and_returns_without_keys() {
 #[test]
 fn what_was_removed_returns_when_the_image_is_used_next() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    for (format, name) in [(Format::Udrw, "b.dmg"), (Format::Udsb, "b.sparsebundle"), (Format::Asif, "b.asif")] {
+    for (format, name) in [
+        (Format::Udrw, "b.dmg"),
+        (Format::Udsb, "b.sparsebundle"),
+        (Format::Asif, "b.asif"),
+    ] {
         for encrypted in [false, true] {
             let path = folder.path().join(format!("{encrypted} {name}"));
             make(&path, format, encrypted);
             use_up(&path);
-            let (before, world) = (HostUsage::of(&path, &Silent).unwrap().allocated, contents(&path));
+            let (before, world) = (
+                HostUsage::of(&path, &Silent).unwrap().allocated,
+                contents(&path),
+            );
             let image = open(&path, Access::ReadWrite, None);
             before_use(&image, &Silent).unwrap();
             // The same image is used after that.
             let secret = passphrase();
             let fs = image.file_system_mut_as(None, Some(&secret)).unwrap();
-            fs.create(fs.root(), "more", &NewNode::new(NewKind::File)).unwrap();
+            fs.create(fs.root(), "more", &NewNode::new(NewKind::File))
+                .unwrap();
             fs.unmount().unwrap();
             drop((fs, image));
             let after = HostUsage::of(&path, &Silent).unwrap().allocated;
-            assert!(after + 6 * MIB < before, "{format}, {encrypted}: {before}, then {after}");
+            assert!(
+                after + 6 * MIB < before,
+                "{format}, {encrypted}: {before}, then {after}"
+            );
             assert_eq!(contents(&path).len(), world.len() + 1);
-            let options = OpenOptions { keys: Some(&secret), ..OpenOptions::default() };
+            let options = OpenOptions {
+                keys: Some(&secret),
+                ..OpenOptions::default()
+            };
             check_fully(&path, &options, &Silent).unwrap();
         }
     }

@@ -14,7 +14,14 @@ use bandsaw::testing::{Random, conformance};
 use proptest::prelude::*;
 
 fn create(file: Arc<dyn BlockDevice>, len: u64, band_size: u64) -> SparseImage {
-    SparseImage::create(file, &CreateOptions { len, band_size: Some(band_size) }).unwrap()
+    SparseImage::create(
+        file,
+        &CreateOptions {
+            len,
+            band_size: Some(band_size),
+        },
+    )
+    .unwrap()
 }
 
 fn in_memory(len: u64, band_size: u64) -> (Arc<Memory>, SparseImage) {
@@ -30,9 +37,16 @@ fn open(bytes: impl Into<Vec<u8>>) -> bandsaw::Result<SparseImage> {
 /// Slots of an image as its file has them, zeros at the end left out.
 fn slots(file: &Memory) -> Vec<u32> {
     let bytes = file.to_vec();
-    let words = bytes[0x40..4096].chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap()));
+    let words = bytes[0x40..4096]
+        .chunks(4)
+        .map(|word| u32::from_be_bytes(word.try_into().unwrap()));
     let mut slots: Vec<u32> = words.collect();
-    slots.truncate(slots.iter().rposition(|slot| *slot != 0).map_or(0, |last| last + 1));
+    slots.truncate(
+        slots
+            .iter()
+            .rposition(|slot| *slot != 0)
+            .map_or(0, |last| last + 1),
+    );
     slots
 }
 
@@ -40,17 +54,31 @@ fn slots(file: &Memory) -> Vec<u32> {
 fn problems(file: &dyn BlockDevice) -> Vec<(Severity, String)> {
     let bytes = file.read_vec(0, file.info().len as usize).unwrap();
     let mut problems = Problems::default();
-    let ended = sparseimage::check(&(Arc::new(Memory::read_only(bytes)) as Arc<dyn BlockDevice>), &mut problems, &Silent);
-    let ended = ended.err().map(|error| (Severity::Damage, error.to_string()));
-    let mut found: Vec<_> =
-        problems.into_iter().map(|problem| (problem.severity, problem.error.to_string())).chain(ended).collect();
+    let ended = sparseimage::check(
+        &(Arc::new(Memory::read_only(bytes)) as Arc<dyn BlockDevice>),
+        &mut problems,
+        &Silent,
+    );
+    let ended = ended
+        .err()
+        .map(|error| (Severity::Damage, error.to_string()));
+    let mut found: Vec<_> = problems
+        .into_iter()
+        .map(|problem| (problem.severity, problem.error.to_string()))
+        .chain(ended)
+        .collect();
     found.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
     found
 }
 
 #[test]
 fn a_sparse_image_is_a_device() {
-    for (len, band_size) in [(300 << 10, 1 << 20), (1 << 20, 64 << 10), (5 * 70_144 + 512, 70_144), (80 << 10, 512)] {
+    for (len, band_size) in [
+        (300 << 10, 1 << 20),
+        (1 << 20, 64 << 10),
+        (5 * 70_144 + 512, 70_144),
+        (80 << 10, 512),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.sparseimage");
         let make = || {
@@ -63,7 +91,10 @@ fn a_sparse_image_is_a_device() {
             assert_eq!(problems(&*file), [], "the file that was left");
             Arc::new(SparseImage::open(file).unwrap()) as Arc<dyn BlockDevice>
         };
-        conformance::Devices::new(make).unit(band_size).reopen(reopen).check();
+        conformance::Devices::new(make)
+            .unit(band_size)
+            .reopen(reopen)
+            .check();
     }
 }
 
@@ -96,7 +127,9 @@ proptest! {
 fn survival(len: u64, band_size: u64, filled: usize) -> Survival<'static> {
     Survival::new(
         move |store| {
-            let file = store.open("disk.sparseimage", Open::CreateNew)?.expect("a new file");
+            let file = store
+                .open("disk.sparseimage", Open::CreateNew)?
+                .expect("a new file");
             let image = create(file, len, band_size);
             image.write_at(0, &Random::new(9).bytes(filled))?;
             image.flush()?;
@@ -104,8 +137,12 @@ fn survival(len: u64, band_size: u64, filled: usize) -> Survival<'static> {
             Ok(Arc::new(image))
         },
         |store| {
-            let file = store.open("disk.sparseimage", Open::Write)?.expect("the file");
-            let damage = problems(&*file).into_iter().find(|(severity, _)| *severity == Severity::Damage);
+            let file = store
+                .open("disk.sparseimage", Open::Write)?
+                .expect("the file");
+            let damage = problems(&*file)
+                .into_iter()
+                .find(|(severity, _)| *severity == Severity::Damage);
             assert_eq!(damage, None, "check");
             Ok(Arc::new(SparseImage::open(file)?))
         },
@@ -114,8 +151,18 @@ fn survival(len: u64, band_size: u64, filled: usize) -> Survival<'static> {
 
 #[test]
 fn power_cuts_are_survived() {
-    for (seed, band_size) in [(1, 4096), (2, 4096), (3, 2048), (4, 512), (5, 16 << 10), (102, 4096)] {
-        let crashes = survival(40 << 10, band_size, 0).steps(60).resize_by(20 << 10).check(seed);
+    for (seed, band_size) in [
+        (1, 4096),
+        (2, 4096),
+        (3, 2048),
+        (4, 512),
+        (5, 16 << 10),
+        (102, 4096),
+    ] {
+        let crashes = survival(40 << 10, band_size, 0)
+            .steps(60)
+            .resize_by(20 << 10)
+            .check(seed);
         assert!(crashes > 300, "only {crashes} crashes");
     }
 }
@@ -124,23 +171,43 @@ fn power_cuts_are_survived() {
 #[test]
 fn power_cuts_at_the_seam_of_nodes_are_survived() {
     for seed in 1..2 {
-        let crashes = survival(550 << 10, 512, 1000 * 512).steps(20).crashes(1).resize_by(90 << 10).check(seed);
+        let crashes = survival(550 << 10, 512, 1000 * 512)
+            .steps(20)
+            .crashes(1)
+            .resize_by(90 << 10)
+            .check(seed);
         assert!(crashes > 50, "only {crashes} crashes");
     }
 }
 
 #[test]
 fn real_images_hold_what_is_known() {
-    let Some(images) = corpus::images("real_images_hold_what_is_known") else { return };
+    let Some(images) = corpus::images("real_images_hold_what_is_known") else {
+        return;
+    };
     let mut seen = 0;
-    for image in images.iter().filter(|image| image.format() == "sparseimage (UDSP)") {
+    for image in images
+        .iter()
+        .filter(|image| image.format() == "sparseimage (UDSP)")
+    {
         let bytes = image.bytes().expect("a file");
-        assert_eq!(problems(&Memory::from(bytes.clone())).iter().filter(|(severity, _)| *severity > Severity::Note).count(), 0);
+        assert_eq!(
+            problems(&Memory::from(bytes.clone()))
+                .iter()
+                .filter(|(severity, _)| *severity > Severity::Note)
+                .count(),
+            0
+        );
         let disk = open(bytes).unwrap();
         assert_eq!(disk.band_size(), image.number("chunk_size").unwrap());
         assert_eq!(Some(disk.info().len), image.number("media_size"));
         let medium = disk.read_vec(0, disk.info().len as usize).unwrap();
-        assert_eq!(Some(corpus::sha256(&medium).as_str()), image.text("media_sha256"), "{}", image.path());
+        assert_eq!(
+            Some(corpus::sha256(&medium).as_str()),
+            image.text("media_sha256"),
+            "{}",
+            image.path()
+        );
         conformance::read_only(Arc::new(disk));
         seen += 1;
     }
@@ -151,7 +218,9 @@ fn real_images_hold_what_is_known() {
 #[test]
 fn a_real_image_written_anew_is_the_same_file() {
     let test = "a_real_image_written_anew_is_the_same_file";
-    let Some(image) = corpus::image(test, "sparseimage/john-aj.sparseimage.gz") else { return };
+    let Some(image) = corpus::image(test, "sparseimage/john-aj.sparseimage.gz") else {
+        return;
+    };
     let bytes = image.bytes().expect("a file");
     let real = open(bytes.clone()).unwrap();
     let (file, copy) = in_memory(real.info().len, real.band_size());
@@ -159,10 +228,14 @@ fn a_real_image_written_anew_is_the_same_file() {
         let start = u64::from(slot - 1) * real.band_size();
         let len = real.band_size().min(real.info().len - start);
         copy.write_at(start, &[1]).unwrap(); // macOS gave a place to bands of zeros too
-        copy.write_at(start, &real.read_vec(start, len as usize).unwrap()).unwrap();
+        copy.write_at(start, &real.read_vec(start, len as usize).unwrap())
+            .unwrap();
     }
     copy.flush().unwrap();
-    assert!(file.to_vec() == bytes, "differs from the file that macOS wrote");
+    assert!(
+        file.to_vec() == bytes,
+        "differs from the file that macOS wrote"
+    );
 }
 
 #[test]
@@ -170,21 +243,37 @@ fn the_last_band_moves_into_the_gap() {
     let band = 4096;
     let (file, image) = in_memory(64 << 10, band);
     for number in 0..6_u8 {
-        image.write_at(u64::from(number) * band, &[number + 1; 4096]).unwrap();
+        image
+            .write_at(u64::from(number) * band, &[number + 1; 4096])
+            .unwrap();
     }
     image.flush().unwrap();
     assert_eq!(slots(&file), [1, 2, 3, 4, 5, 6]);
     image.discard(band..2 * band, Leave::Zeros).unwrap();
-    assert_eq!(image.extent_at(band..2 * band).unwrap().kind, ExtentKind::Hole);
-    assert_eq!(slots(&file), [1, 2, 3, 4, 5, 6], "nothing changes before the flush");
+    assert_eq!(
+        image.extent_at(band..2 * band).unwrap().kind,
+        ExtentKind::Hole
+    );
+    assert_eq!(
+        slots(&file),
+        [1, 2, 3, 4, 5, 6],
+        "nothing changes before the flush"
+    );
     image.flush().unwrap();
     assert_eq!(slots(&file), [1, 6, 3, 4, 5]);
     assert_eq!(file.info().len, 4096 + 5 * band);
     image.discard(0..4 * band, Leave::Any).unwrap();
     image.flush().unwrap();
-    assert_eq!((slots(&file), file.info().len), (vec![5, 6], 4096 + 2 * band));
+    assert_eq!(
+        (slots(&file), file.info().len),
+        (vec![5, 6], 4096 + 2 * band)
+    );
     for (number, expected) in [(0, 0), (1, 0), (2, 0), (3, 0), (4, 5), (5, 6)] {
-        assert_eq!(image.read_vec(number * band, 4096).unwrap(), [expected; 4096], "band {number}");
+        assert_eq!(
+            image.read_vec(number * band, 4096).unwrap(),
+            [expected; 4096],
+            "band {number}"
+        );
     }
     image.discard(0..64 << 10, Leave::Zeros).unwrap();
     image.flush().unwrap();
@@ -217,7 +306,11 @@ fn zeros_take_no_place() {
 #[test]
 fn a_lent_band_stays_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    let file = Arc::new(LocalFile::open(folder.path().join("x"), Open::CreateNew).unwrap().unwrap());
+    let file = Arc::new(
+        LocalFile::open(folder.path().join("x"), Open::CreateNew)
+            .unwrap()
+            .unwrap(),
+    );
     let image = create(file.clone(), 64 << 10, 4096);
     image.write_at(0, &[7; 8192]).unwrap();
     image.flush().unwrap();
@@ -248,17 +341,30 @@ fn further_nodes_hold_further_bands() {
     let bytes = file.to_vec();
     let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
     let (second, third) = (4096 + 1008 * 512, 4096 + 1008 * 512 + 4096 + 1010 * 512);
-    assert_eq!((word(0x14), word(second + 0xC), word(third + 0xC)), (second as u64, third as u64, 0));
-    assert_eq!((&bytes[second..second + 12], &bytes[third..third + 8]), (&b"sprs\0\0\0\0\0\0\0\x01"[..], &b"sprs\0\0\0\x01"[..]));
+    assert_eq!(
+        (word(0x14), word(second + 0xC), word(third + 0xC)),
+        (second as u64, third as u64, 0)
+    );
+    assert_eq!(
+        (&bytes[second..second + 12], &bytes[third..third + 8]),
+        (&b"sprs\0\0\0\0\0\0\0\x01"[..], &b"sprs\0\0\0\x01"[..])
+    );
     assert_eq!(bytes.len(), 3 * 4096 + 3000 * 512);
     let again = open(bytes).unwrap();
     for number in 0..3000 {
-        assert_eq!(again.read_vec(number * band, 512).unwrap(), content(number), "band {number}");
+        assert_eq!(
+            again.read_vec(number * band, 512).unwrap(),
+            content(number),
+            "band {number}"
+        );
     }
     // Down to one node again.
     image.discard(0..2500 * band, Leave::Any).unwrap();
     image.flush().unwrap();
-    assert_eq!((file.info().len, image.usage().nodes, image.usage().bands), (4096 + 500 * 512, 1, 500));
+    assert_eq!(
+        (file.info().len, image.usage().nodes, image.usage().bands),
+        (4096 + 500 * 512, 1, 500)
+    );
     assert_eq!(problems(&*file), []);
     let again = open(file.to_vec()).unwrap();
     assert_eq!(again.read_vec(2700 * band, 512).unwrap(), content(2700));
@@ -268,7 +374,14 @@ fn further_nodes_hold_further_bands() {
 fn huge_disks_cost_nothing() {
     let file = Arc::new(Memory::zeros(0));
     let len = 128 << 50;
-    let image = SparseImage::create(file.clone(), &CreateOptions { len, band_size: None }).unwrap();
+    let image = SparseImage::create(
+        file.clone(),
+        &CreateOptions {
+            len,
+            band_size: None,
+        },
+    )
+    .unwrap();
     assert_eq!(image.band_size(), default_band_size(len));
     assert_eq!(image.extent_at(0..len).unwrap().len, len);
     drop(image);
@@ -290,14 +403,42 @@ fn what_is_wrong_is_told() {
     let slot = |number: usize| 0x40 + 4 * number;
     type Change = fn(&mut Vec<u8>);
     let cases: [(&str, Change, &str); 8] = [
-        ("a short file", |file| file.truncate(4000), "the file has 4000 bytes"),
-        ("another magic", |file| file[0] = b'x', "does not begin with"),
+        (
+            "a short file",
+            |file| file.truncate(4000),
+            "the file has 4000 bytes",
+        ),
+        (
+            "another magic",
+            |file| file[0] = b'x',
+            "does not begin with",
+        ),
         ("another version", |file| file[7] = 9, "version 9"),
-        ("no sectors in a band", |file| file[8..12].fill(0), "0 sectors in a band"),
-        ("a band past the end of the file", |file| file.truncate(4096 + 2 * 4096), "past the end of the file"),
-        ("a link into the bands", |file| file[0x1B] = 64, "within the bands of the node"),
-        ("a link past the end", |file| file[0x14] = 0x40, "within the file of"),
-        ("two slots with one band", |file| file[0x43] = 4, "as slot 0 does, but holds other bytes"),
+        (
+            "no sectors in a band",
+            |file| file[8..12].fill(0),
+            "0 sectors in a band",
+        ),
+        (
+            "a band past the end of the file",
+            |file| file.truncate(4096 + 2 * 4096),
+            "past the end of the file",
+        ),
+        (
+            "a link into the bands",
+            |file| file[0x1B] = 64,
+            "within the bands of the node",
+        ),
+        (
+            "a link past the end",
+            |file| file[0x14] = 0x40,
+            "within the file of",
+        ),
+        (
+            "two slots with one band",
+            |file| file[0x43] = 4,
+            "as slot 0 does, but holds other bytes",
+        ),
     ];
     for (name, change, expected) in cases {
         let mut file = four_bands();
@@ -305,13 +446,20 @@ fn what_is_wrong_is_told() {
         let error = open(file.clone()).expect_err(name);
         assert!(error.to_string().contains(expected), "{name}: {error}");
         let found = problems(&Memory::from(file));
-        assert!(found[0].0 == Severity::Damage && found[0].1.contains(expected), "{name}: {found:?}");
+        assert!(
+            found[0].0 == Severity::Damage && found[0].1.contains(expected),
+            "{name}: {found:?}"
+        );
     }
     let mut file = four_bands();
     file[slot(3) + 3] = 200; // a band past the end of the disk counts for nothing
     let disk = open(file.clone()).unwrap();
     assert_eq!(disk.read_vec(12 << 10, 4096).unwrap(), [0; 4096]);
-    assert!(problems(&Memory::from(file)).iter().all(|(severity, _)| *severity == Severity::Warning));
+    assert!(
+        problems(&Memory::from(file))
+            .iter()
+            .all(|(severity, _)| *severity == Severity::Warning)
+    );
 }
 
 #[test]
@@ -319,11 +467,25 @@ fn a_file_cut_short_is_never_read_as_zeros() {
     let mut file = four_bands();
     file.truncate(4096 + 3 * 4096 + 1000);
     let disk = open(file.clone()).unwrap();
-    assert_eq!(disk.read_vec(12 << 10, 1000).unwrap(), Random::new(3).bytes(16 << 10)[12 << 10..][..1000]);
-    assert!(disk.read_vec(12 << 10, 1001).unwrap_err().to_string().contains("the file ends at byte"));
-    assert_eq!(disk.extent_at(12 << 10..16 << 10).unwrap().kind, ExtentKind::Data);
+    assert_eq!(
+        disk.read_vec(12 << 10, 1000).unwrap(),
+        Random::new(3).bytes(16 << 10)[12 << 10..][..1000]
+    );
+    assert!(
+        disk.read_vec(12 << 10, 1001)
+            .unwrap_err()
+            .to_string()
+            .contains("the file ends at byte")
+    );
+    assert_eq!(
+        disk.extent_at(12 << 10..16 << 10).unwrap().kind,
+        ExtentKind::Data
+    );
     assert_eq!(problems(&Memory::from(file.clone()))[0].0, Severity::Damage);
-    assert!(SparseImage::open(Arc::new(Memory::from(file))).is_err(), "opened for writing");
+    assert!(
+        SparseImage::open(Arc::new(Memory::from(file))).is_err(),
+        "opened for writing"
+    );
 }
 
 #[test]
@@ -356,17 +518,37 @@ fn a_band_in_three_places_is_left_in_one() {
             }
             bytes[0x40 + 4 * slot + 3] = 1;
         }
-        let first = if zeros == 0 { expected[..4096].to_vec() } else { vec![0; 4096] };
-        assert_eq!(open(bytes.clone()).unwrap().read_vec(0, 4096).unwrap(), first, "{zeros}");
+        let first = if zeros == 0 {
+            expected[..4096].to_vec()
+        } else {
+            vec![0; 4096]
+        };
+        assert_eq!(
+            open(bytes.clone()).unwrap().read_vec(0, 4096).unwrap(),
+            first,
+            "{zeros}"
+        );
         let file = Arc::new(Memory::from(bytes));
         let disk = SparseImage::open(file.clone()).unwrap();
-        assert_eq!((slots(&file), problems(&*file)), (vec![1, 4], vec![]), "{zeros}");
+        assert_eq!(
+            (slots(&file), problems(&*file)),
+            (vec![1, 4], vec![]),
+            "{zeros}"
+        );
         disk.write_at(100, b"new").unwrap();
         disk.flush().unwrap();
         for disk in [&disk, &open(file.to_vec()).unwrap()] {
             let read = disk.read_vec(0, 4096).unwrap();
-            assert_eq!((&read[..100], &read[100..103], &read[103..]), (&first[..100], &b"new"[..], &first[103..]), "{zeros}");
-            assert_eq!(disk.read_vec(12 << 10, 4096).unwrap(), expected[12 << 10..], "{zeros}");
+            assert_eq!(
+                (&read[..100], &read[100..103], &read[103..]),
+                (&first[..100], &b"new"[..], &first[103..]),
+                "{zeros}"
+            );
+            assert_eq!(
+                disk.read_vec(12 << 10, 4096).unwrap(),
+                expected[12 << 10..],
+                "{zeros}"
+            );
         }
     }
 }
@@ -377,11 +559,17 @@ fn gaps_are_read_and_filled() {
     bytes[0x40 + 4 + 3] = 0;
     let file = Arc::new(Memory::from(bytes.clone()));
     assert_eq!(problems(&*file).len(), 1);
-    assert_eq!(open(bytes).unwrap().read_vec(12 << 10, 4096).unwrap(), Random::new(3).bytes(16 << 10)[12 << 10..]);
+    assert_eq!(
+        open(bytes).unwrap().read_vec(12 << 10, 4096).unwrap(),
+        Random::new(3).bytes(16 << 10)[12 << 10..]
+    );
     let disk = SparseImage::open(file.clone()).unwrap();
     disk.flush().unwrap();
     assert_eq!((slots(&file), problems(&*file)), (vec![1, 4, 3], vec![]));
-    assert_eq!(disk.read_vec(12 << 10, 4096).unwrap(), Random::new(3).bytes(16 << 10)[12 << 10..]);
+    assert_eq!(
+        disk.read_vec(12 << 10, 4096).unwrap(),
+        Random::new(3).bytes(16 << 10)[12 << 10..]
+    );
 }
 
 /// A tail may be a band whose label was damaged: opening and writing to other bands keeps it, new bands take its place.
@@ -391,7 +579,13 @@ fn a_tail_is_kept_until_a_band_needs_its_place() {
     let len = bytes.len();
     bytes.extend([7; 5000]);
     let file = Arc::new(Memory::from(bytes.clone()));
-    assert_eq!(problems(&*file).into_iter().map(|problem| problem.0).collect::<Vec<_>>(), [Severity::Note]);
+    assert_eq!(
+        problems(&*file)
+            .into_iter()
+            .map(|problem| problem.0)
+            .collect::<Vec<_>>(),
+        [Severity::Note]
+    );
 
     let image = SparseImage::open(file.clone()).unwrap();
     image.write_at(0, &[1; 512]).unwrap();
@@ -403,14 +597,19 @@ fn a_tail_is_kept_until_a_band_needs_its_place() {
     assert_eq!(file.info().len, len as u64 + 5000);
     let mut band = vec![9; 4096];
     image.read_at(16 << 10, &mut band).unwrap();
-    assert_eq!((&band[..512], &band[512..]), (&[2; 512][..], &[0; 4096 - 512][..]));
+    assert_eq!(
+        (&band[..512], &band[512..]),
+        (&[2; 512][..], &[0; 4096 - 512][..])
+    );
 }
 
 /// Whatever is in the index: no panic, no endless work, and what opens can be read, written and flushed or says why not.
 #[test]
 fn damaged_images_do_no_harm() {
     let (file, image) = in_memory(1500 * 512, 512);
-    image.write_at(0, &Random::new(4).bytes(1200 * 512)).unwrap();
+    image
+        .write_at(0, &Random::new(4).bytes(1200 * 512))
+        .unwrap();
     image.flush().unwrap();
     let whole = file.to_vec();
     let node = 4096 + 1008 * 512;
@@ -422,7 +621,11 @@ fn damaged_images_do_no_harm() {
             let start = [0, 0, 0x40, node, node + 0x38][random.within(0..5) as usize];
             let reach = if random.one_in(2) { 0x48 } else { 4000 };
             let at = start + random.within(0..reach) as usize;
-            bytes[at] = if random.one_in(2) { random.number() as u8 } else { bytes[at] ^ 1 << random.within(0..8) };
+            bytes[at] = if random.one_in(2) {
+                random.number() as u8
+            } else {
+                bytes[at] ^ 1 << random.within(0..8)
+            };
         }
         if random.one_in(8) {
             bytes.truncate(random.within(0..bytes.len() as u64) as usize);
@@ -431,7 +634,12 @@ fn damaged_images_do_no_harm() {
         let disk = match open(bytes.clone()) {
             Ok(disk) => disk,
             Err(error) => {
-                assert!(found.iter().any(|(severity, _)| *severity == Severity::Damage), "{error}, but {found:?}");
+                assert!(
+                    found
+                        .iter()
+                        .any(|(severity, _)| *severity == Severity::Damage),
+                    "{error}, but {found:?}"
+                );
                 continue;
             }
         };
@@ -440,11 +648,17 @@ fn damaged_images_do_no_harm() {
         let _wrong = disk.read_vec(0, len.min(1 << 20) as usize);
         let _wrong = disk.read_vec(len.saturating_sub(5000), 4000.min(len as usize));
         assert!(disk.extents(0..len).take(5000).all(|extent| extent.is_ok()));
-        let Ok(disk) = SparseImage::open(Arc::new(Memory::from(bytes))) else { continue };
+        let Ok(disk) = SparseImage::open(Arc::new(Memory::from(bytes))) else {
+            continue;
+        };
         let at = random.within(0..len.min(1 << 20));
-        disk.write_at(at, &vec![1; 9000.min(len - at) as usize]).unwrap();
+        disk.write_at(at, &vec![1; 9000.min(len - at) as usize])
+            .unwrap();
         disk.discard(0..len.min(50_000), Leave::Zeros).unwrap();
         disk.flush().unwrap();
     }
-    assert!(opened > 20, "only {opened} of 200 opened: the damage is too heavy to tell anything");
+    assert!(
+        opened > 20,
+        "only {opened} of 200 opened: the damage is too heavy to tell anything"
+    );
 }

@@ -10,7 +10,10 @@ fn lives(seeds: std::ops::Range<u64>) {
     for seed in seeds {
         all.add(hfsplus(seed, OPERATIONS, &mut |_| true));
     }
-    assert!(all.cuts > 0 && all.full > 0 && all.full < all.operations / 4, "{all:?}");
+    assert!(
+        all.cuts > 0 && all.full > 0 && all.full < all.operations / 4,
+        "{all:?}"
+    );
 }
 
 #[test]

@@ -16,8 +16,12 @@ use bandsaw::{Kind, Result};
 /// The UDIF file of an image, decrypted if it is encrypted.
 fn file(image: &Image) -> Option<Arc<dyn BlockDevice>> {
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(image.bytes()?));
-    let Some(locked) = Locked::read(&*file).unwrap() else { return Some(file) };
-    let keys = locked.unlock(image.entry()["encrypted"]["password"].as_str()?.as_bytes()).unwrap();
+    let Some(locked) = Locked::read(&*file).unwrap() else {
+        return Some(file);
+    };
+    let keys = locked
+        .unlock(image.entry()["encrypted"]["password"].as_str()?.as_bytes())
+        .unwrap();
     Some(Arc::new(Device::new(file, locked, &keys).unwrap()))
 }
 
@@ -34,8 +38,18 @@ fn corpus_decodes_to_known_media() {
     for (image, file) in images("corpus_decodes_to_known_media") {
         assert!(udif::probe(&*file).unwrap(), "{}", image.path());
         let disk = Udif::open(file).unwrap_or_else(|error| panic!("{}: {error}", image.path()));
-        assert_eq!(Some(disk.info().len), image.number("media_size"), "{}", image.path());
-        let Some(known) = image.text("media_sha256").filter(|_| disk.info().len < 1 << 30) else { continue };
+        assert_eq!(
+            Some(disk.info().len),
+            image.number("media_size"),
+            "{}",
+            image.path()
+        );
+        let Some(known) = image
+            .text("media_sha256")
+            .filter(|_| disk.info().len < 1 << 30)
+        else {
+            continue;
+        };
         let whole = disk.read_vec(0, disk.info().len as usize).unwrap();
         assert_eq!(corpus::sha256(&whole), known, "{}", image.path());
         in_small_pieces(&disk, &whole);
@@ -63,7 +77,12 @@ fn corpus_sums_agree() {
             continue;
         }
         for verdict in disk.verify(&Silent).unwrap() {
-            assert_ne!(verdict.agrees(), Some(false), "{}: {verdict:?}", image.path());
+            assert_ne!(
+                verdict.agrees(),
+                Some(false),
+                "{}: {verdict:?}",
+                image.path()
+            );
         }
     }
 }
@@ -77,13 +96,32 @@ fn damaged(name: &str, damage: impl Fn(&mut Vec<u8>)) -> Option<Result<Udif>> {
 #[test]
 fn damage_is_an_error_with_a_place() {
     let name = "damage_is_an_error_with_a_place";
-    let Some(cut) = damaged(name, |bytes| drop(bytes.drain(..1000))) else { return };
-    assert_eq!(cut.unwrap_err().kind(), Kind::Corrupt, "a file whose front is cut off");
+    let Some(cut) = damaged(name, |bytes| drop(bytes.drain(..1000))) else {
+        return;
+    };
+    assert_eq!(
+        cut.unwrap_err().kind(),
+        Kind::Corrupt,
+        "a file whose front is cut off"
+    );
     // Bytes of chunks flipped: opening succeeds, reading says which chunk.
-    let flipped = damaged(name, |bytes| bytes[..16_000].iter_mut().step_by(500).for_each(|byte| *byte ^= 0xFF)).unwrap().unwrap();
+    let flipped = damaged(name, |bytes| {
+        bytes[..16_000]
+            .iter_mut()
+            .step_by(500)
+            .for_each(|byte| *byte ^= 0xFF)
+    })
+    .unwrap()
+    .unwrap();
     let whole = flipped.read_vec(0, flipped.info().len as usize);
     let sums = flipped.verify(&Silent);
-    assert!(whole.is_err() || sums.unwrap().iter().any(|verdict| verdict.agrees() == Some(false)));
+    assert!(
+        whole.is_err()
+            || sums
+                .unwrap()
+                .iter()
+                .any(|verdict| verdict.agrees() == Some(false))
+    );
     // The number of sectors in the trailer: too few for the chunks.
     let lying = damaged(name, |bytes| {
         let at = bytes.len() - 512 + 0x1EC;
@@ -94,7 +132,12 @@ fn damage_is_an_error_with_a_place() {
 
 #[test]
 fn damaged_copies_are_survived() {
-    let Some(image) = corpus::image("damaged_copies_are_survived", "udif/keramics-hfsplus-lzma.dmg") else { return };
+    let Some(image) = corpus::image(
+        "damaged_copies_are_survived",
+        "udif/keramics-hfsplus-lzma.dmg",
+    ) else {
+        return;
+    };
     let bytes = image.bytes().unwrap();
     let mut state = 0x2545_F491_4F6C_DD1Du64;
     let mut random = move |below: usize| {
@@ -107,7 +150,11 @@ fn damaged_copies_are_survived() {
         let mut copy = bytes.clone();
         for _ in 0..1 + random(4) {
             // Mostly the end: the list of tables and the trailer.
-            let at = if random(4) == 0 { random(copy.len()) } else { copy.len() - 1 - random(9000.min(copy.len())) };
+            let at = if random(4) == 0 {
+                random(copy.len())
+            } else {
+                copy.len() - 1 - random(9000.min(copy.len()))
+            };
             copy[at] = [0, 0xFF, random(256) as u8, copy[at] ^ (1 << random(8))][random(4)];
         }
         if let Ok(disk) = Udif::open(Arc::new(Memory::read_only(copy))) {
@@ -126,21 +173,54 @@ fn damaged_copies_are_survived() {
 fn corpus_is_packed_again() {
     let scratch = tempfile::tempdir().unwrap();
     for known in corpus::images("corpus_is_packed_again").unwrap_or_default() {
-        let Some(sha256) = known.text("media_sha256").filter(|_| known.format().contains("UDIF")) else { continue };
-        if known.number("media_size").is_none_or(|size| size > 64 << 20) {
+        let Some(sha256) = known
+            .text("media_sha256")
+            .filter(|_| known.format().contains("UDIF"))
+        else {
+            continue;
+        };
+        if known
+            .number("media_size")
+            .is_none_or(|size| size > 64 << 20)
+        {
             continue; // nearly all of it zeros, and shows nothing more
         }
         let image = opened::open(&known, scratch.path()).unwrap().unwrap();
-        for format in [Format::Udro, Format::Udco, Format::Udzo, Format::Udbz, Format::Ulfo, Format::Ulmo] {
+        for format in [
+            Format::Udro,
+            Format::Udco,
+            Format::Udzo,
+            Format::Udbz,
+            Format::Ulfo,
+            Format::Ulmo,
+        ] {
             // One that is still read ahead stays in use for a moment after it is closed.
-            let path = scratch.path().join(format!("{format}-{}", known.path().replace('/', "-")));
-            let options = ConvertOptions { format, remove_signature: true, ..ConvertOptions::default() };
-            let packed = convert(&image, &path, &options, &Silent).unwrap_or_else(|error| panic!("{}: {error}", known.path()));
+            let path = scratch
+                .path()
+                .join(format!("{format}-{}", known.path().replace('/', "-")));
+            let options = ConvertOptions {
+                format,
+                remove_signature: true,
+                ..ConvertOptions::default()
+            };
+            let packed = convert(&image, &path, &options, &Silent)
+                .unwrap_or_else(|error| panic!("{}: {error}", known.path()));
             let disk = packed.image.disk();
             let bytes = disk.read_vec(0, disk.info().len as usize).unwrap();
-            assert_eq!(corpus::sha256(&bytes), sha256, "{} as {format}", known.path());
+            assert_eq!(
+                corpus::sha256(&bytes),
+                sha256,
+                "{} as {format}",
+                known.path()
+            );
             let verdicts = packed.image.udif().unwrap().verify(&Silent).unwrap();
-            assert!(verdicts.iter().all(|verdict| verdict.agrees() == Some(true)), "{} as {format}", known.path());
+            assert!(
+                verdicts
+                    .iter()
+                    .all(|verdict| verdict.agrees() == Some(true)),
+                "{} as {format}",
+                known.path()
+            );
         }
     }
 }
@@ -151,21 +231,42 @@ fn areas_are_those_of_macos() {
     let scratch = tempfile::tempdir().unwrap();
     let mut same = 0;
     for known in corpus::images("areas_are_those_of_macos").unwrap_or_default() {
-        if !known.path().starts_with("udif/") || known.number("media_size").is_none_or(|size| size > 64 << 20) {
+        if !known.path().starts_with("udif/")
+            || known
+                .number("media_size")
+                .is_none_or(|size| size > 64 << 20)
+        {
             continue;
         }
         // What made the others than macOS, or before 10.6, names otherwise.
-        if ["etcher-gpt-in-dmg", "dmgwiz-non-null"].iter().any(|name| known.path().contains(name)) {
+        if ["etcher-gpt-in-dmg", "dmgwiz-non-null"]
+            .iter()
+            .any(|name| known.path().contains(name))
+        {
             continue;
         }
         let image = opened::open(&known, scratch.path()).unwrap().unwrap();
         let path = scratch.path().join(known.path().replace('/', "-"));
-        let options = ConvertOptions { format: Format::Udzo, remove_signature: true, ..ConvertOptions::default() };
+        let options = ConvertOptions {
+            format: Format::Udzo,
+            remove_signature: true,
+            ..ConvertOptions::default()
+        };
         let packed = convert(&image, &path, &options, &Silent).unwrap();
         let tables = |image: &open::Image| {
-            let tables = image.udif().unwrap().resources().iter().filter(|resource| resource.kind == "blkx");
+            let tables = image
+                .udif()
+                .unwrap()
+                .resources()
+                .iter()
+                .filter(|resource| resource.kind == "blkx");
             let tables = tables.map(|table| {
-                (table.id.clone(), table.name.clone(), table.data[8..0x18].to_vec(), table.data[0x24..0x28].to_vec())
+                (
+                    table.id.clone(),
+                    table.name.clone(),
+                    table.data[8..0x18].to_vec(),
+                    table.data[0x24..0x28].to_vec(),
+                )
             });
             tables.collect::<Vec<_>>()
         };

@@ -56,15 +56,28 @@ fn put(table: &mut [u8], run: usize, field: usize, value: u64) {
 /// The error, whose layer and place are known.
 fn refused(image: Vec<u8>, layer: &str, offset: u64) -> Error {
     let error = open(image).unwrap_err();
-    assert_eq!((error.layer(), error.place()), (layer, &Place::Offset(offset)), "{error}");
+    assert_eq!(
+        (error.layer(), error.place()),
+        (layer, &Place::Offset(offset)),
+        "{error}"
+    );
     assert_eq!(error.kind(), Kind::Corrupt, "{error}");
     error
 }
 
 #[test]
 fn chunks_outside_the_file() {
-    for (field, value) in [(OFFSET, 1 << 40), (LENGTH, 1 << 40), (OFFSET, u64::MAX - 5), (LENGTH, u64::MAX)] {
-        let error = refused(with_table(None, |table| put(table, 1, field, value)), "udif chunk map", 64 * 512);
+    for (field, value) in [
+        (OFFSET, 1 << 40),
+        (LENGTH, 1 << 40),
+        (OFFSET, u64::MAX - 5),
+        (LENGTH, u64::MAX),
+    ] {
+        let error = refused(
+            with_table(None, |table| put(table, 1, field, value)),
+            "udif chunk map",
+            64 * 512,
+        );
         assert!(error.message().contains("past the data fork"), "{error}");
     }
 }
@@ -77,26 +90,44 @@ fn places_that_overflow() {
         put(table, 1, OFFSET, 1);
     });
     let error = open(image).unwrap_err();
-    assert!(error.layer() == "udif block table" || error.layer() == "udif chunk map", "{error}");
+    assert!(
+        error.layer() == "udif block table" || error.layer() == "udif chunk map",
+        "{error}"
+    );
 }
 
 #[test]
 fn overlapping_chunks() {
-    let error = refused(with_table(None, |table| put(table, 1, FIRST, 63)), "udif chunk map", 63 * 512);
+    let error = refused(
+        with_table(None, |table| put(table, 1, FIRST, 63)),
+        "udif chunk map",
+        63 * 512,
+    );
     assert!(error.message().contains("two chunks"), "{error}");
 }
 
 #[test]
 fn runs_outside_their_table() {
-    for (field, value) in [(FIRST, 1 << 30), (COUNT, 1 << 30), (COUNT, u64::MAX), (FIRST, u64::MAX)] {
-        refused(with_table(None, |table| put(table, 1, field, value)), "udif block table", (RUNS + RUN) as u64);
+    for (field, value) in [
+        (FIRST, 1 << 30),
+        (COUNT, 1 << 30),
+        (COUNT, u64::MAX),
+        (FIRST, u64::MAX),
+    ] {
+        refused(
+            with_table(None, |table| put(table, 1, field, value)),
+            "udif block table",
+            (RUNS + RUN) as u64,
+        );
     }
 }
 
 #[test]
 fn more_runs_than_there_is_room_for() {
     for count in [1000, u32::MAX] {
-        let image = with_table(None, |table| table[0xc8..0xcc].copy_from_slice(&count.to_be_bytes()));
+        let image = with_table(None, |table| {
+            table[0xc8..0xcc].copy_from_slice(&count.to_be_bytes())
+        });
         refused(image, "udif block table", 0xc8);
     }
 }
@@ -104,7 +135,13 @@ fn more_runs_than_there_is_room_for() {
 #[test]
 fn a_table_beyond_any_disk() {
     for value in [u64::MAX, 1 << 60] {
-        refused(with_table(None, |table| table[8..16].copy_from_slice(&value.to_be_bytes())), "udif block table", 8);
+        refused(
+            with_table(None, |table| {
+                table[8..16].copy_from_slice(&value.to_be_bytes())
+            }),
+            "udif block table",
+            8,
+        );
     }
 }
 
@@ -119,7 +156,15 @@ fn tables_outside_the_disk() {
 fn forks_and_lists_outside_the_file() {
     let at = udif::image(&disk(), None).len() as u64 - 512;
     // Offsets and lengths, which stand side by side; the error names the first of the two.
-    for (field, named) in [(0x18, 0x18), (0x20, 0x18), (0x28, 0x28), (0x30, 0x28), (0xd8, 0xd8), (0xe0, 0xd8), (0x128, 0x128)] {
+    for (field, named) in [
+        (0x18, 0x18),
+        (0x20, 0x18),
+        (0x28, 0x28),
+        (0x30, 0x28),
+        (0xd8, 0xd8),
+        (0xe0, 0xd8),
+        (0x128, 0x128),
+    ] {
         for value in [u64::MAX, 1 << 40] {
             refused(with_trailer(field, value), "udif trailer", at + named);
         }
@@ -130,10 +175,16 @@ fn forks_and_lists_outside_the_file() {
 fn a_stream_of_more_than_it_says() {
     // A mebibyte of zeros in a thousand bytes, for a chunk of 32 KiB: no byte more is decoded.
     let bomb = udif::packed(Codec::Zlib, &vec![0; 1 << 20]);
-    let mut image = with_table(Some(Codec::Zlib), |table| put(table, 0, LENGTH, bomb.len() as u64));
+    let mut image = with_table(Some(Codec::Zlib), |table| {
+        put(table, 0, LENGTH, bomb.len() as u64)
+    });
     image[..bomb.len()].copy_from_slice(&bomb);
     let error = open(image).unwrap().read_vec(0, 512).unwrap_err();
-    assert_eq!((error.kind(), error.layer(), error.place()), (Kind::Corrupt, "udif", &Place::Offset(0)), "{error}");
+    assert_eq!(
+        (error.kind(), error.layer(), error.place()),
+        (Kind::Corrupt, "udif", &Place::Offset(0)),
+        "{error}"
+    );
 }
 
 #[test]
@@ -150,11 +201,21 @@ fn a_chunk_of_more_than_is_decoded_at_once() {
 
 #[test]
 fn streams_that_say_nothing() {
-    for codec in [Codec::Adc, Codec::Zlib, Codec::Bzip2, Codec::Lzfse, Codec::Lzma] {
+    for codec in [
+        Codec::Adc,
+        Codec::Zlib,
+        Codec::Bzip2,
+        Codec::Lzfse,
+        Codec::Lzma,
+    ] {
         let image = with_table(Some(codec), |table| put(table, 1, LENGTH, 0));
         let image = open(image).unwrap();
         let error = image.read_vec(64 * 512, 512).unwrap_err();
-        assert_eq!((error.kind(), error.layer()), (Kind::Corrupt, "udif"), "{codec:?}: {error}");
+        assert_eq!(
+            (error.kind(), error.layer()),
+            (Kind::Corrupt, "udif"),
+            "{codec:?}: {error}"
+        );
         assert!(image.verify(&Silent).is_err(), "{codec:?}");
         assert!(image.read_vec(0, 512).is_ok(), "the chunk before is whole");
     }
@@ -165,9 +226,17 @@ fn a_table_for_every_sector_is_missed() {
     // A longer disk than the tables cover: zeros are read, with a warning, and verify fails.
     let image = open(with_trailer(0x1ec, 700)).unwrap();
     assert_eq!(image.info().len, 700 * 512);
-    assert!(image.warnings()[0].contains("sectors 600 to 699"), "{:?}", image.warnings());
+    assert!(
+        image.warnings()[0].contains("sectors 600 to 699"),
+        "{:?}",
+        image.warnings()
+    );
     let error = image.verify(&Silent).unwrap_err();
-    assert_eq!((error.layer(), error.place()), ("udif chunk map", &Place::Offset(600 * 512)), "{error}");
+    assert_eq!(
+        (error.layer(), error.place()),
+        ("udif chunk map", &Place::Offset(600 * 512)),
+        "{error}"
+    );
 }
 
 #[test]
@@ -179,7 +248,10 @@ fn an_image_without_tables_is_none() {
     let mut image = good;
     image[at..at + 4].copy_from_slice(b"blky");
     let error = open(image).unwrap_err();
-    assert!(error.kind() == Kind::Corrupt && error.message().contains("no block table"), "{error}");
+    assert!(
+        error.kind() == Kind::Corrupt && error.message().contains("no block table"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -199,6 +271,12 @@ fn very_long_ignore_runs_are_read() {
     image[at..at + 8].fill(0);
     let image = open(image).unwrap();
     assert_eq!(image.info().len, (600 + sectors) * 512);
-    assert_eq!(image.read_vec((600 + sectors - 1) * 512, 512).unwrap(), vec![0; 512]);
-    assert!(image.verify(&Silent).is_err(), "the first sectors are in no table now");
+    assert_eq!(
+        image.read_vec((600 + sectors - 1) * 512, 512).unwrap(),
+        vec![0; 512]
+    );
+    assert!(
+        image.verify(&Silent).is_err(),
+        "the first sectors are in no table now"
+    );
 }

@@ -25,7 +25,9 @@ const CHUNKS: u64 = 10;
 fn long_chunks() {
     let stored = packed(Codec::Zlib, &vec![0; LONGEST as usize]);
     let len = stored.len() as u64;
-    let runs = (0..CHUNKS).map(|n| run(0x8000_0005, n * LONGEST / 512, LONGEST / 512, len)).collect();
+    let runs = (0..CHUNKS)
+        .map(|n| run(0x8000_0005, n * LONGEST / 512, LONGEST / 512, len))
+        .collect();
     read_in_child(&image(stored, CHUNKS * LONGEST / 512, runs));
 }
 
@@ -33,7 +35,11 @@ fn long_chunks() {
 fn a_long_list() {
     // As many runs as a list holds that is read: of one sector each, with nothing stored.
     let count = 500_000;
-    let image = image(Vec::new(), count, (0..count).map(|n| run(2, n, 1, 0)).collect());
+    let image = image(
+        Vec::new(),
+        count,
+        (0..count).map(|n| run(2, n, 1, 0)).collect(),
+    );
     assert!(image.len() > 28 << 20, "{}", image.len());
     read_in_child(&image);
 }
@@ -44,11 +50,21 @@ fn image(fork: Vec<u8>, sectors: u64, runs: Vec<[u8; 40]>) -> Vec<u8> {
     table.resize(0xc8, 0);
     table.extend((runs.len() as u32).to_be_bytes());
     table.extend(runs.concat());
-    let resource = Resource { kind: "blkx".into(), id: "0".into(), data: table, ..Resource::default() };
+    let resource = Resource {
+        kind: "blkx".into(),
+        id: "0".into(),
+        data: table,
+        ..Resource::default()
+    };
     let list = image_list(&[resource]).unwrap();
     let mut trailer = vec![0; 512];
     trailer[..12].copy_from_slice(b"koly\0\0\0\x04\0\0\x02\0");
-    for (field, number) in [(0x20, fork.len()), (0xd8, fork.len()), (0xe0, list.len()), (0x1ec, sectors as usize)] {
+    for (field, number) in [
+        (0x20, fork.len()),
+        (0xd8, fork.len()),
+        (0xe0, list.len()),
+        (0x1ec, sectors as usize),
+    ] {
         trailer[field..field + 8].copy_from_slice(&(number as u64).to_be_bytes());
     }
     [fork, list, trailer].concat()
@@ -68,20 +84,32 @@ fn read_in_child(image: &[u8]) {
     let path = scratch.path().join("a.dmg");
     fs::write(&path, image).unwrap();
     let output = Command::new("sh")
-        .args(["-c", &format!("ulimit -d {MEMORY} 2>/dev/null; exec \"$0\" \"$@\"")])
+        .args([
+            "-c",
+            &format!("ulimit -d {MEMORY} 2>/dev/null; exec \"$0\" \"$@\""),
+        ])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "udif_memory::child", "--nocapture"])
         .env(JOB, &path)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Does nothing unless [`read_in_child`] calls it.
 #[test]
 fn child() {
-    let Some(path) = std::env::var_os(JOB) else { return };
-    let file = LocalFile::open(Path::new(&path), Open::Read).unwrap().unwrap();
+    let Some(path) = std::env::var_os(JOB) else {
+        return;
+    };
+    let file = LocalFile::open(Path::new(&path), Open::Read)
+        .unwrap()
+        .unwrap();
     let image = Udif::open(Arc::new(file)).unwrap();
     let len = image.info().len;
     // In order, so that the next chunks are decoded ahead where that is done, and from eight sides.
@@ -95,5 +123,9 @@ fn child() {
         }
     });
     let verdicts = image.verify(&Silent).unwrap();
-    assert!(verdicts.iter().all(|verdict| verdict.agrees() != Some(false)));
+    assert!(
+        verdicts
+            .iter()
+            .all(|verdict| verdict.agrees() != Some(false))
+    );
 }

@@ -18,7 +18,13 @@ fn disk() -> Vec<u8> {
 }
 
 fn open(url: &str) -> bandsaw::Result<Image> {
-    open::open(Path::new(url), &OpenOptions { image_format: Some(Format::Udrw), ..OpenOptions::default() })
+    open::open(
+        Path::new(url),
+        &OpenOptions {
+            image_format: Some(Format::Udrw),
+            ..OpenOptions::default()
+        },
+    )
 }
 
 #[test]
@@ -47,9 +53,15 @@ fn a_file_that_changes_is_an_error() {
     other[9 << 20] = 1;
     server.replace(other);
     let error = image.disk().read_vec(9 << 20, 512).unwrap_err();
-    assert!(error.kind() == Kind::Conflict && error.to_string().contains("was changed on the server"), "{error}");
+    assert!(
+        error.kind() == Kind::Conflict && error.to_string().contains("was changed on the server"),
+        "{error}"
+    );
     server.replace(vec![0; 512]);
-    assert_eq!(image.disk().read_vec(11 << 20, 512).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(
+        image.disk().read_vec(11 << 20, 512).unwrap_err().kind(),
+        Kind::Conflict
+    );
 }
 
 #[test]
@@ -57,9 +69,20 @@ fn servers_that_will_not_do_are_refused_by_name() {
     let without = Server::start(disk(), Conduct::Whole);
     let error = open(&without.url("disk.img")).unwrap_err();
     assert_eq!(error.kind(), Kind::Unsupported);
-    assert!(error.to_string().contains("127.0.0.1 does not answer range requests"), "{error}");
-    assert_eq!(open(&without.url("missing.img")).unwrap_err().kind(), Kind::NotFound);
+    assert!(
+        error
+            .to_string()
+            .contains("127.0.0.1 does not answer range requests"),
+        "{error}"
+    );
+    assert_eq!(
+        open(&without.url("missing.img")).unwrap_err().kind(),
+        Kind::NotFound
+    );
     let error = open("http://me:secret@127.0.0.1/disk.img").unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
-    assert_eq!(open("gopher://127.0.0.1/disk.img").unwrap_err().kind(), Kind::Unsupported);
+    assert_eq!(
+        open("gopher://127.0.0.1/disk.img").unwrap_err().kind(),
+        Kind::Unsupported
+    );
 }

@@ -15,7 +15,9 @@ pub(crate) fn percent_decoded(text: &str) -> Option<String> {
             rest = after;
             continue;
         }
-        let digits = std::str::from_utf8(after.get(..2)?).ok().filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        let digits = std::str::from_utf8(after.get(..2)?)
+            .ok()
+            .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
         bytes.push(u8::from_str_radix(digits, 16).ok()?);
         rest = &after[2..];
     }
@@ -54,8 +56,17 @@ pub(super) fn unescape(text: &str, part: &str) -> Result<String> {
     let mut chars = part.chars();
     while let Some(c) = chars.next() {
         match c {
-            '\\' => name.push(chars.next().ok_or_else(|| invalid(text, "a `\\` at the end takes nothing literally"))?),
-            '/' => return Err(invalid(text, "a path begins with `:/`; a `/` in a volume's or snapshot's name is written \\/")),
+            '\\' => name.push(
+                chars
+                    .next()
+                    .ok_or_else(|| invalid(text, "a `\\` at the end takes nothing literally"))?,
+            ),
+            '/' => {
+                return Err(invalid(
+                    text,
+                    "a path begins with `:/`; a `/` in a volume's or snapshot's name is written \\/",
+                ));
+            }
             c => name.push(c),
         }
     }

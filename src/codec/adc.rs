@@ -6,23 +6,44 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     let (mut from, mut to) = (0, 0);
     while to < plain.len() {
         let code = *packed.get(from).ok_or_else(|| Fault::new(TOO_SHORT))?;
-        let byte = |n: usize| packed.get(from + n).copied().map(usize::from).ok_or_else(|| Fault::new(TOO_SHORT));
+        let byte = |n: usize| {
+            packed
+                .get(from + n)
+                .copied()
+                .map(usize::from)
+                .ok_or_else(|| Fault::new(TOO_SHORT))
+        };
         if code & 0x80 != 0 {
             let length = usize::from(code & 0x7F) + 1;
-            let literal = packed.get(from + 1..from + 1 + length).ok_or_else(|| Fault::new(TOO_SHORT))?;
-            plain.get_mut(to..to + length).ok_or_else(|| Fault::new(TOO_LONG))?.copy_from_slice(literal);
+            let literal = packed
+                .get(from + 1..from + 1 + length)
+                .ok_or_else(|| Fault::new(TOO_SHORT))?;
+            plain
+                .get_mut(to..to + length)
+                .ok_or_else(|| Fault::new(TOO_LONG))?
+                .copy_from_slice(literal);
             (from, to) = (from + 1 + length, to + length);
             continue;
         }
         let (length, distance, size) = if code & 0x40 != 0 {
-            (usize::from(code & 0x3F) + 4, (byte(1)? << 8 | byte(2)?) + 1, 3)
+            (
+                usize::from(code & 0x3F) + 4,
+                (byte(1)? << 8 | byte(2)?) + 1,
+                3,
+            )
         } else {
-            (usize::from(code >> 2 & 0x0F) + 3, (usize::from(code & 3) << 8 | byte(1)?) + 1, 2)
+            (
+                usize::from(code >> 2 & 0x0F) + 3,
+                (usize::from(code & 3) << 8 | byte(1)?) + 1,
+                2,
+            )
         };
         if to + length > plain.len() {
             return Err(Fault::new(TOO_LONG));
         }
-        let start = to.checked_sub(distance).ok_or_else(|| Fault::new("a match reaches back before the beginning"))?;
+        let start = to
+            .checked_sub(distance)
+            .ok_or_else(|| Fault::new("a match reaches back before the beginning"))?;
         // Byte by byte: a match may overlap what it makes.
         for n in 0..length {
             plain[to + n] = plain[start + n];
@@ -49,8 +70,18 @@ struct Form {
     most: usize,
     reach: usize,
 }
-const SHORT: Form = Form { code: 2, least: 3, most: 18, reach: 1 << 10 };
-const LONG: Form = Form { code: 3, least: 4, most: 67, reach: WINDOW };
+const SHORT: Form = Form {
+    code: 2,
+    least: 3,
+    most: 18,
+    reach: 1 << 10,
+};
+const LONG: Form = Form {
+    code: 3,
+    least: 4,
+    most: 67,
+    reach: WINDOW,
+};
 
 /// A match: how many bytes, from how far back.
 #[derive(Debug, Clone, Copy)]
@@ -62,8 +93,15 @@ struct Match {
 impl Match {
     /// The part of a match of `length` bytes, at least 1, that one code can say and that spares the most.
     fn best(length: usize, distance: usize) -> Option<Self> {
-        let forms = [SHORT, LONG].into_iter().filter(|form| length >= form.least && distance <= form.reach);
-        forms.map(|form| Self { length: length.min(form.most), distance }).max_by_key(|found| found.gain())
+        let forms = [SHORT, LONG]
+            .into_iter()
+            .filter(|form| length >= form.least && distance <= form.reach);
+        forms
+            .map(|form| Self {
+                length: length.min(form.most),
+                distance,
+            })
+            .max_by_key(|found| found.gain())
     }
 
     fn is_short(self) -> bool {
@@ -72,7 +110,12 @@ impl Match {
 
     /// Bytes that it spares.
     fn gain(self) -> usize {
-        self.length - if self.is_short() { SHORT.code } else { LONG.code }
+        self.length
+            - if self.is_short() {
+                SHORT.code
+            } else {
+                LONG.code
+            }
     }
 
     fn put(self, packed: &mut Vec<u8>) {
@@ -94,7 +137,10 @@ pub(super) struct Encoder {
 
 impl Default for Encoder {
     fn default() -> Self {
-        Self { latest: vec![0; HASHES], before: vec![0; WINDOW] }
+        Self {
+            latest: vec![0; HASHES],
+            before: vec![0; WINDOW],
+        }
     }
 }
 
@@ -115,7 +161,9 @@ impl Encoder {
             }
             // A match that begins a byte later may be worth a literal.
             let next = self.find(plain, at + 1);
-            let Some(chosen) = found.filter(|found| next.is_none_or(|next| found.gain() >= next.gain())) else {
+            let Some(chosen) =
+                found.filter(|found| next.is_none_or(|next| found.gain() >= next.gain()))
+            else {
                 (at, found) = (at + 1, next);
                 continue;
             };
@@ -139,11 +187,21 @@ impl Encoder {
         let most = ahead.len().min(LONG.most);
         let (mut best, mut longest) = (None::<Match>, 0);
         for _ in 0..DEPTH {
-            let Some(start) = place.checked_sub(1).filter(|start| at - start <= LONG.reach) else { break };
+            let Some(start) = place
+                .checked_sub(1)
+                .filter(|start| at - start <= LONG.reach)
+            else {
+                break;
+            };
             // The byte that would make it longer than the best is the one that mostly differs.
             if plain[start + longest] == ahead[longest] {
-                let length = ahead[..most].iter().zip(&plain[start..]).take_while(|(one, other)| one == other).count();
-                let found = Match::best(length, at - start).filter(|found| best.is_none_or(|best| found.gain() > best.gain()));
+                let length = ahead[..most]
+                    .iter()
+                    .zip(&plain[start..])
+                    .take_while(|(one, other)| one == other)
+                    .count();
+                let found = Match::best(length, at - start)
+                    .filter(|found| best.is_none_or(|best| found.gain() > best.gain()));
                 best = found.or(best);
                 longest = longest.max(length);
             }
@@ -188,7 +246,10 @@ mod tests {
         assert_eq!(&plain, b"abcabccccc");
         assert_eq!(decode(&packed, &mut [0; 9]).unwrap_err().what, TOO_LONG);
         assert_eq!(decode(&packed, &mut [0; 11]).unwrap_err().what, TOO_SHORT);
-        assert!(decode(&[0x00, 0x00], &mut [0; 3]).is_err(), "nothing to reach back to");
+        assert!(
+            decode(&[0x00, 0x00], &mut [0; 3]).is_err(),
+            "nothing to reach back to"
+        );
     }
 
     fn encoded(plain: &[u8]) -> Vec<u8> {
@@ -202,8 +263,15 @@ mod tests {
 
     #[test]
     fn the_shorter_code_is_taken() {
-        assert_eq!(encoded(b"abcabcabcabc"), [0x82, b'a', b'b', b'c', 6 << 2, 2]);
-        assert_eq!(encoded(&[7; 68]), [0x80, 7, 0x40 | 63, 0, 0], "67 bytes from one back");
+        assert_eq!(
+            encoded(b"abcabcabcabc"),
+            [0x82, b'a', b'b', b'c', 6 << 2, 2]
+        );
+        assert_eq!(
+            encoded(&[7; 68]),
+            [0x80, 7, 0x40 | 63, 0, 0],
+            "67 bytes from one back"
+        );
         // A match begun a byte later is longer: "bcdefgh" over "abc".
         let plain = b"abcXbcdefghYabcdefgh";
         assert_eq!(encoded(plain).len(), 1 + 13 + 2);
@@ -212,12 +280,18 @@ mod tests {
     #[test]
     fn matches_reach_as_far_as_they_may() {
         // Bytes that have nothing in common with themselves nearby, then the first ones again.
-        let noise: Vec<u8> = (0..WINDOW as u32).flat_map(|n| n.wrapping_mul(0x9E37_79B1).to_be_bytes()).collect();
+        let noise: Vec<u8> = (0..WINDOW as u32)
+            .flat_map(|n| n.wrapping_mul(0x9E37_79B1).to_be_bytes())
+            .collect();
         for (distance, reaches) in [(WINDOW, true), (WINDOW + 1, false)] {
             let plain = [&noise[..distance], &noise[..67]].concat();
             let mut packed = Vec::new();
             Encoder::default().encode(&plain, &mut packed);
-            assert_eq!(packed.ends_with(&[0x40 | 63, 0xFF, 0xFF]), reaches, "{distance}");
+            assert_eq!(
+                packed.ends_with(&[0x40 | 63, 0xFF, 0xFF]),
+                reaches,
+                "{distance}"
+            );
         }
     }
 }

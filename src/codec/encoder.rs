@@ -13,7 +13,11 @@ impl Level {
         if (1..=9).contains(&level) {
             return Ok(Self(level));
         }
-        Err(Error::new(Kind::Invalid, "compression level", format!("1 to 9 is expected, not {level}")))
+        Err(Error::new(
+            Kind::Invalid,
+            "compression level",
+            format!("1 to 9 is expected, not {level}"),
+        ))
     }
 
     pub(super) fn get(self) -> u8 {
@@ -77,7 +81,8 @@ impl Encoder {
             Inner::Lzfse(encoder) => encoder.encode(plain, packed),
             Inner::Lzma => lzma::encode(plain, packed),
         };
-        let shorter = encoded.map_err(|fault| self.failed(plain, fault))? && packed.len() - before < plain.len();
+        let shorter = encoded.map_err(|fault| self.failed(plain, fault))?
+            && packed.len() - before < plain.len();
         if !shorter {
             packed.truncate(before);
         }
@@ -85,7 +90,11 @@ impl Encoder {
     }
 
     fn failed(&self, plain: &[u8], fault: Fault) -> Error {
-        let error = Error::new(Kind::Unsupported, self.codec.name(), format!("{}; {} bytes", fault.what, plain.len()));
+        let error = Error::new(
+            Kind::Unsupported,
+            self.codec.name(),
+            format!("{}; {} bytes", fault.what, plain.len()),
+        );
         match fault.cause {
             Some(cause) => error.caused_by(cause),
             None => error,

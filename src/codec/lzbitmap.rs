@@ -50,14 +50,20 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         (done, rest) = (end, behind);
     }
     match (u24(rest, 0), u24(rest, 3)) {
-        (Ok(len), Ok(made)) if (HEAD..=rest.len()).contains(&len) && (1..=MAX_BLOCK).contains(&made) => Err(Fault::new(TOO_LONG)),
+        (Ok(len), Ok(made))
+            if (HEAD..=rest.len()).contains(&len) && (1..=MAX_BLOCK).contains(&made) =>
+        {
+            Err(Fault::new(TOO_LONG))
+        }
         _ => Ok(()),
     }
 }
 
 fn u24(bytes: &[u8], at: usize) -> Result<usize, Fault> {
     match bytes.get(at..at + 3) {
-        Some(&[low, middle, high]) => Ok(usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16),
+        Some(&[low, middle, high]) => {
+            Ok(usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16)
+        }
         _ => Err(Fault::new(TOO_SHORT)),
     }
 }
@@ -85,16 +91,24 @@ impl<'a> Block<'a> {
         if block.len() < LONG_HEAD + TABLE {
             return Err(Fault::new(TOO_SHORT));
         }
-        let list = |at| Ok(List(block.get(u24(block, at)?..).ok_or(Fault::new(BROKEN))?));
+        let list = |at| {
+            Ok(List(
+                block.get(u24(block, at)?..).ok_or(Fault::new(BROKEN))?,
+            ))
+        };
         let List(numbers) = list(HEAD + 6)?;
         let table = &block[block.len() - TABLE..];
         let bit = |at: usize| table[at / 8] >> (at % 8) & 1;
-        let number = |from: usize, bits: usize| (0..bits).fold(0, |number, n| number | bit(from + n) << n);
+        let number =
+            |from: usize, bits: usize| (0..bits).fold(0, |number, n| number | bit(from + n) << n);
         Ok(Self {
             data: List(&block[LONG_HEAD..]),
             periods: list(HEAD)?,
             bitmaps: list(HEAD + 3)?,
-            numbers: Nibbles { bytes: numbers, at: 0 },
+            numbers: Nibbles {
+                bytes: numbers,
+                at: 0,
+            },
             table: std::array::from_fn(|n| Bitmap {
                 bits: number(n * ENTRY_BITS, 8),
                 period_bytes: number(n * ENTRY_BITS + 8, 2),
@@ -108,7 +122,11 @@ impl<'a> Block<'a> {
         while at < plain.len() {
             let number = self.numbers.next()?;
             // The last step has no count: what follows belongs to something else.
-            let times = if plain.len() - at <= STEP { 1 } else { self.numbers.repetitions()? };
+            let times = if plain.len() - at <= STEP {
+                1
+            } else {
+                self.numbers.repetitions()?
+            };
             for _ in 0..times {
                 if at == plain.len() {
                     break;
@@ -123,7 +141,10 @@ impl<'a> Block<'a> {
     fn bitmap(&mut self, number: u8) -> Result<Bitmap, Fault> {
         match number {
             REPEAT => Err(Fault::new(BROKEN)),
-            0..FIRST_NUMBERED => Ok(Bitmap { bits: self.bitmaps.next()?, period_bytes: number }),
+            0..FIRST_NUMBERED => Ok(Bitmap {
+                bits: self.bitmaps.next()?,
+                period_bytes: number,
+            }),
             _ => Ok(self.table[usize::from(number - FIRST_NUMBERED)]),
         }
     }
@@ -141,7 +162,10 @@ impl<'a> Block<'a> {
             plain[place] = if bitmap.bits >> (place - at) & 1 != 0 {
                 self.data.next()?
             } else {
-                let from = place.checked_sub(self.period).filter(|from| *from < place).ok_or(Fault::new(BROKEN))?;
+                let from = place
+                    .checked_sub(self.period)
+                    .filter(|from| *from < place)
+                    .ok_or(Fault::new(BROKEN))?;
                 plain[from]
             };
         }
@@ -168,7 +192,9 @@ struct Nibbles<'a> {
 
 impl Nibbles<'_> {
     fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at / 2).map(|byte| byte >> (self.at % 2 * 4) & 0xF)
+        self.bytes
+            .get(self.at / 2)
+            .map(|byte| byte >> (self.at % 2 * 4) & 0xF)
     }
 
     fn next(&mut self) -> Result<u8, Fault> {
@@ -213,13 +239,21 @@ mod tests {
     }
 
     /// A block as the specification has it.
-    fn block(made: usize, data: &[u8], periods: &[u8], bitmaps: &[u8], numbers: &[u8], table: [u8; TABLE]) -> Vec<u8> {
+    fn block(
+        made: usize,
+        data: &[u8],
+        periods: &[u8],
+        bitmaps: &[u8],
+        numbers: &[u8],
+        table: [u8; TABLE],
+    ) -> Vec<u8> {
         let lists = [data, periods, bitmaps, numbers];
         let mut ends = lists.iter().scan(LONG_HEAD, |at, list| {
             *at += list.len();
             Some(*at)
         });
-        let [periods_at, bitmaps_at, numbers_at, table_at] = std::array::from_fn(|_| ends.next().unwrap_or_default());
+        let [periods_at, bitmaps_at, numbers_at, table_at] =
+            std::array::from_fn(|_| ends.next().unwrap_or_default());
         let heads = [table_at + TABLE, made, periods_at, bitmaps_at, numbers_at].map(number);
         [heads.concat(), lists.concat(), table.to_vec()].concat()
     }
@@ -233,15 +267,31 @@ mod tests {
         table[0] = 0xFF;
         // Eight new bytes by the table; eight that repeat them, six times; then a new period of three and two bytes, and the rest.
         let numbers = [0x03, 0x2F, 0x01];
-        let packed = block(8 + 6 * 8 + 8 + 4, b"abcdefghXY", &[3], &[0, 0, 0, 0, 0, 0, 0b11, 0], &numbers, table);
+        let packed = block(
+            8 + 6 * 8 + 8 + 4,
+            b"abcdefghXY",
+            &[3],
+            &[0, 0, 0, 0, 0, 0, 0b11, 0],
+            &numbers,
+            table,
+        );
         let stored = [&number(HEAD + 4)[..], &number(4), b"tail"].concat();
         let stream = [MAGIC, &packed[..], &stored, &END_BLOCK].concat();
         let expected = [&b"abcdefgh".repeat(7)[..], b"XYhXYhXY", b"hXYh", b"tail"].concat();
         assert_eq!(decoded(&stream, expected.len()).unwrap(), expected);
-        assert!(decoded(&stream, expected.len() + 1).is_err(), "an end too early is told");
-        assert!(decoded(&stream, expected.len() - 1).is_err(), "as is one too late");
+        assert!(
+            decoded(&stream, expected.len() + 1).is_err(),
+            "an end too early is told"
+        );
+        assert!(
+            decoded(&stream, expected.len() - 1).is_err(),
+            "as is one too late"
+        );
         for cut in 0..stream.len() - END_BLOCK.len() {
-            assert!(decoded(&stream[..cut], expected.len()).is_err(), "cut at {cut}");
+            assert!(
+                decoded(&stream[..cut], expected.len()).is_err(),
+                "cut at {cut}"
+            );
         }
     }
 

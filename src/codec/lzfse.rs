@@ -51,6 +51,9 @@ pub(super) struct Encoder(LzfseEncoder);
 impl Encoder {
     /// Appends a stream of `plain`.
     pub(super) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> {
-        self.0.encode_bytes(plain, packed).map(|_| true).map_err(|error| Fault::caused("does not compress", error))
+        self.0
+            .encode_bytes(plain, packed)
+            .map(|_| true)
+            .map_err(|error| Fault::caused("does not compress", error))
     }
 }

@@ -11,10 +11,12 @@ const MOST_KIB: u32 = 96 << 10;
 
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     let mut stream = XzReader::new_mem_limit(packed, false, MOST_KIB);
-    stream.read_exact(plain).map_err(|error| match error.kind() {
-        ErrorKind::UnexpectedEof => Fault::new(TOO_SHORT),
-        _ => Fault::caused(BROKEN, error),
-    })?;
+    stream
+        .read_exact(plain)
+        .map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => Fault::new(TOO_SHORT),
+            _ => Fault::caused(BROKEN, error),
+        })?;
     // Reading on checks the sums at the end of the stream, too.
     match stream.read(&mut [0]) {
         Ok(0) => Ok(()),
@@ -41,7 +43,9 @@ fn options(len: usize) -> Lzma2Options {
     let mut options = Lzma2Options::with_preset(PRESET);
     let longest = options.lzma_options.dict_size;
     let len = u32::try_from(len).unwrap_or(longest).min(longest);
-    options.lzma_options.dict_size = len.next_power_of_two().clamp(lzma_rust2::DICT_SIZE_MIN, longest);
+    options.lzma_options.dict_size = len
+        .next_power_of_two()
+        .clamp(lzma_rust2::DICT_SIZE_MIN, longest);
     options
 }
 
@@ -114,7 +118,10 @@ mod tests {
         // What stands before and after the data in `udif/dmgwiz-lzma.dmg` of the corpus, for as many bytes.
         assert_eq!(packed[..14], *b"\xFD7zXZ\0\0\0\xFF\x12\xD9\x41\x03\xC0");
         assert_eq!(packed[15..20], [0x80, 4, 0x21, 1, 0x16]);
-        assert_eq!(packed[packed.len() - 12..], [0xA8, 0, 0x0A, 0xFC, 2, 0, 0, 0, 0, 0, b'Y', b'Z']);
+        assert_eq!(
+            packed[packed.len() - 12..],
+            [0xA8, 0, 0x0A, 0xFC, 2, 0, 0, 0, 0, 0, b'Y', b'Z']
+        );
         let mut back = [1; 512];
         decode(packed, &mut back).unwrap();
         assert_eq!(back, plain);
@@ -122,7 +129,13 @@ mod tests {
 
     #[test]
     fn windows_are_as_long_as_the_piece() {
-        for (len, window) in [(0, 4096), (512, 4096), (5000, 8192), (1 << 20, 1 << 20), (1 << 40, 8 << 20)] {
+        for (len, window) in [
+            (0, 4096),
+            (512, 4096),
+            (5000, 8192),
+            (1 << 20, 1 << 20),
+            (1 << 40, 8 << 20),
+        ] {
             assert_eq!(options(len).lzma_options.dict_size, window);
         }
         assert!(memory(1 << 20) < 24 << 20, "{}", memory(1 << 20));

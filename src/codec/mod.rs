@@ -92,13 +92,24 @@ impl Fault {
         Self { what, cause: None }
     }
 
-    fn caused(what: &'static str, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { what, cause: Some(cause.into()) }
+    fn caused(
+        what: &'static str,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self {
+            what,
+            cause: Some(cause.into()),
+        }
     }
 
     /// Told of a stream of `codec`.
     fn told(self, codec: &'static str, packed: &[u8], plain: &[u8]) -> Error {
-        let message = format!("{}; {} bytes were to come out of {}", self.what, plain.len(), packed.len());
+        let message = format!(
+            "{}; {} bytes were to come out of {}",
+            self.what,
+            plain.len(),
+            packed.len()
+        );
         let error = Error::corrupt(codec, 0, message);
         match self.cause {
             Some(cause) => error.caused_by(cause),
@@ -116,7 +127,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: [Codec; 5] = [Codec::Adc, Codec::Zlib, Codec::Bzip2, Codec::Lzfse, Codec::Lzma];
+    const ALL: [Codec; 5] = [
+        Codec::Adc,
+        Codec::Zlib,
+        Codec::Bzip2,
+        Codec::Lzfse,
+        Codec::Lzma,
+    ];
 
     proptest! {
         /// Nonsense is an error or some bytes, never a panic, and never more bytes than asked for.
@@ -133,7 +150,8 @@ mod tests {
         let part = prop_oneof![
             (any::<u8>(), 1usize..3000).prop_map(|(byte, len)| vec![byte; len]),
             prop::collection::vec(any::<u8>(), 1..600),
-            (prop::collection::vec(any::<u8>(), 1..40), 1usize..60).prop_map(|(word, times)| word.repeat(times)),
+            (prop::collection::vec(any::<u8>(), 1..40), 1usize..60)
+                .prop_map(|(word, times)| word.repeat(times)),
         ];
         prop::collection::vec(part, 1..12).prop_map(|parts| {
             let mut piece = parts.concat();
@@ -147,13 +165,21 @@ mod tests {
         let levels = [(Codec::Zlib, 1), (Codec::Zlib, 6), (Codec::Zlib, 9)];
         let others = [Codec::Adc, Codec::Bzip2, Codec::Lzfse, Codec::Lzma].map(|codec| (codec, 1));
         let level = |level| Level::new(level).unwrap();
-        levels.into_iter().chain(others).map(|(codec, n)| (codec, Encoder::new(codec, level(n)))).collect()
+        levels
+            .into_iter()
+            .chain(others)
+            .map(|(codec, n)| (codec, Encoder::new(codec, level(n))))
+            .collect()
     }
 
     #[test]
     fn what_is_encoded_decodes_to_the_same() {
         let mut encoders = encoders();
-        let config = ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() };
+        let config = ProptestConfig {
+            cases: 64,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        };
         let mut runner = proptest::test_runner::TestRunner::new(config);
         let check = |piece: Vec<u8>, encoders: &mut [(Codec, Encoder)]| {
             for (codec, encoder) in encoders {
@@ -185,23 +211,37 @@ mod tests {
 
     #[test]
     fn everything_shrinks_but_noise() {
-        let text: Vec<u8> =
-            (0..20_000u32).flat_map(|n| format!("line {n} of {}; ", n * 7919 % 97).into_bytes()).take(1 << 18).collect();
+        let text: Vec<u8> = (0..20_000u32)
+            .flat_map(|n| format!("line {n} of {}; ", n * 7919 % 97).into_bytes())
+            .take(1 << 18)
+            .collect();
         let mut state = 1u64;
         let mut noise = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 32) as u32
         };
         let noise: Vec<u8> = (0..1 << 16).flat_map(|_| noise().to_le_bytes()).collect();
         for (codec, mut encoder) in encoders() {
             let mut packed = Vec::new();
-            assert!(encoder.encode(&text, &mut packed).unwrap() && packed.len() < text.len() / 2, "{codec:?}: {}", packed.len());
+            assert!(
+                encoder.encode(&text, &mut packed).unwrap() && packed.len() < text.len() / 2,
+                "{codec:?}: {}",
+                packed.len()
+            );
             let mut back = vec![0; text.len()];
             codec.decode(&packed, &mut back).unwrap();
             assert!(back == text, "{codec:?}");
             packed.clear();
-            assert!(!encoder.encode(&noise, &mut packed).unwrap() && packed.is_empty(), "{codec:?}");
-            assert!(!encoder.encode(&[], &mut packed).unwrap(), "nothing cannot shrink");
+            assert!(
+                !encoder.encode(&noise, &mut packed).unwrap() && packed.is_empty(),
+                "{codec:?}"
+            );
+            assert!(
+                !encoder.encode(&[], &mut packed).unwrap(),
+                "nothing cannot shrink"
+            );
         }
     }
 
@@ -214,7 +254,11 @@ mod tests {
     #[test]
     fn empty_streams_are_short() {
         for codec in ALL {
-            assert!(codec.decode(&[], &mut [0; 512]).is_err(), "{}", codec.name());
+            assert!(
+                codec.decode(&[], &mut [0; 512]).is_err(),
+                "{}",
+                codec.name()
+            );
         }
     }
 }

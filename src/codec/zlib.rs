@@ -60,10 +60,11 @@ impl Encoder {
 
     /// Fills `room` from its beginning and returns how much; `None` if it is not enough.
     fn fill(&mut self, plain: &[u8], room: &mut [u8]) -> Result<Option<usize>, Fault> {
-        let libdeflater::CompressionError::InsufficientSpace = match self.0.zlib_compress(plain, room) {
-            Ok(len) => return Ok(Some(len)),
-            Err(error) => error,
-        };
+        let libdeflater::CompressionError::InsufficientSpace =
+            match self.0.zlib_compress(plain, room) {
+                Ok(len) => return Ok(Some(len)),
+                Err(error) => error,
+            };
         Ok(None)
     }
 }
@@ -74,7 +75,10 @@ pub(super) struct Encoder(flate2::Compress);
 #[cfg(not(feature = "libdeflate"))]
 impl Encoder {
     pub(super) fn new(level: Level) -> Self {
-        Self(flate2::Compress::new(flate2::Compression::new(level.get().into()), true))
+        Self(flate2::Compress::new(
+            flate2::Compression::new(level.get().into()),
+            true,
+        ))
     }
 
     fn fill(&mut self, plain: &[u8], room: &mut [u8]) -> Result<Option<usize>, Fault> {

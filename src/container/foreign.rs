@@ -20,7 +20,11 @@ pub struct Foreign {
 impl Foreign {
     /// Why such a file is not opened.
     pub fn refusal(&self) -> Error {
-        let why = if self.later { "which this version does not read yet" } else { "which holds no plain disk" };
+        let why = if self.later {
+            "which this version does not read yet"
+        } else {
+            "which holds no plain disk"
+        };
         Error::unsupported("image", format!("is {}, {why}", self.name))
     }
 }
@@ -36,7 +40,11 @@ use Place::{Head, Tail};
 
 /// Apple's own.
 const APPLE: [(Place, &[u8], &str); 3] = [
-    (Head(0), b"koly", "a disk image (UDIF) with its header in front"),
+    (
+        Head(0),
+        b"koly",
+        "a disk image (UDIF) with its header in front",
+    ),
     (Head(0), b"AEA1", "an Apple encrypted archive"),
     (Head(0), b"pbzx", "an Apple pbzx archive"),
 ];
@@ -47,7 +55,11 @@ const OTHERS: [(Place, &[u8], &str); 25] = [
     (Head(0), b"QED\0", "a QEMU disk (qed)"),
     (Head(0), b"KDMV", "a VMware disk (vmdk)"),
     (Head(0), b"COWD", "a VMware disk (vmdk)"),
-    (Head(0), b"# Disk DescriptorFile", "the description of a VMware disk (vmdk)"),
+    (
+        Head(0),
+        b"# Disk DescriptorFile",
+        "the description of a VMware disk (vmdk)",
+    ),
     (Head(0), b"conectix", "a Virtual PC disk (vhd)"),
     (Tail(512), b"conectix", "a Virtual PC disk (vhd)"),
     (Head(0), b"vhdxfile", "a Hyper-V disk (vhdx)"),
@@ -78,12 +90,23 @@ pub fn recognise(file: &dyn BlockDevice) -> Result<Option<Foreign>> {
     let stands = |(place, magic, _): &&(Place, &[u8], &'static str)| {
         let from = match place {
             Head(offset) => head.get(*offset..),
-            Tail(back) => tail.len().checked_sub(*back).and_then(|offset| tail.get(offset..)),
+            Tail(back) => tail
+                .len()
+                .checked_sub(*back)
+                .and_then(|offset| tail.get(offset..)),
         };
         from.is_some_and(|bytes| bytes.starts_with(magic))
     };
-    let ours = APPLE.iter().find(stands).map(|(_, _, name)| Foreign { name, later: true });
-    Ok(ours.or_else(|| OTHERS.iter().find(stands).map(|(_, _, name)| Foreign { name, later: false })))
+    let ours = APPLE
+        .iter()
+        .find(stands)
+        .map(|(_, _, name)| Foreign { name, later: true });
+    Ok(ours.or_else(|| {
+        OTHERS
+            .iter()
+            .find(stands)
+            .map(|(_, _, name)| Foreign { name, later: false })
+    }))
 }
 
 #[cfg(test)]

@@ -49,8 +49,11 @@ impl BandSizes {
         if below == size {
             return Ok(());
         }
-        let nearest =
-            if below == above { format!("the nearest is {below}") } else { format!("the nearest are {below} and {above}") };
+        let nearest = if below == above {
+            format!("the nearest is {below}")
+        } else {
+            format!("the nearest are {below} and {above}")
+        };
         let message = format!(
             "bands of {size} bytes are not possible: expected a multiple of {unit} from {least} to {most} bytes; {nearest}"
         );
@@ -60,7 +63,11 @@ impl BandSizes {
     /// The possible size that is nearest to `size`.
     pub(crate) fn nearest(self, size: u64) -> u64 {
         let (below, above) = self.around(size);
-        if size.saturating_sub(below) <= above.saturating_sub(size) { below } else { above }
+        if size.saturating_sub(below) <= above.saturating_sub(size) {
+            below
+        } else {
+            above
+        }
     }
 
     /// The nearest that are no larger and no smaller.
@@ -163,7 +170,10 @@ impl Format {
 
     /// Returns whether the disk in an image can be changed. What cannot be is made whole, of a disk that is there.
     pub const fn can_change(self) -> bool {
-        matches!(self, Self::Udrw | Self::Udto | Self::Udsb | Self::Udsp | Self::Asif)
+        matches!(
+            self,
+            Self::Udrw | Self::Udto | Self::Udsb | Self::Udsp | Self::Asif
+        )
     }
 
     /// Returns whether its disk is cut in bands, whose size can be chosen.
@@ -178,7 +188,10 @@ impl Format {
 
     /// Returns whether it is a kind of UDIF. They differ only in how chunks are compressed.
     pub const fn is_udif(self) -> bool {
-        matches!(self, Self::Udro | Self::Udco | Self::Udzo | Self::Udbz | Self::Ulfo | Self::Ulmo)
+        matches!(
+            self,
+            Self::Udro | Self::Udco | Self::Udzo | Self::Udbz | Self::Ulfo | Self::Ulmo
+        )
     }
 
     /// The format a new image at `path` gets by its extension, in any case. `None`: the extension tells nothing.
@@ -199,7 +212,12 @@ impl Format {
             None => true,
             Some(Self::Udrw | Self::Udto) if self.is_plain() => true,
             // `.dmg` stands for everything but what has a name of its own.
-            Some(Self::Udrw) => self.is_udif() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("dmg")),
+            Some(Self::Udrw) => {
+                self.is_udif()
+                    && path
+                        .extension()
+                        .is_some_and(|extension| extension.eq_ignore_ascii_case("dmg"))
+            }
             Some(named) => named == self,
         }
     }
@@ -216,21 +234,40 @@ impl FromStr for Format {
 
     /// hdiutil's code in any case.
     fn from_str(text: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|format| format.code().eq_ignore_ascii_case(text)).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|format| format.code().to_ascii_lowercase()).collect();
-            Error::new(Kind::Invalid, "format", format!("is none of {}", known.join(", "))).named(text)
-        })
+        Self::ALL
+            .into_iter()
+            .find(|format| format.code().eq_ignore_ascii_case(text))
+            .ok_or_else(|| {
+                let known: Vec<_> = Self::ALL
+                    .iter()
+                    .map(|format| format.code().to_ascii_lowercase())
+                    .collect();
+                Error::new(
+                    Kind::Invalid,
+                    "format",
+                    format!("is none of {}", known.join(", ")),
+                )
+                .named(text)
+            })
     }
 }
 
 /// Refuses what no disk can be long.
 pub(crate) fn check_len(layer: &'static str, len: u64) -> Result<()> {
     if len == 0 || !len.is_multiple_of(SECTOR) {
-        return Err(Error::new(Kind::Invalid, layer, format!("{len} bytes are not a whole number of {SECTOR}-byte sectors")));
+        return Err(Error::new(
+            Kind::Invalid,
+            layer,
+            format!("{len} bytes are not a whole number of {SECTOR}-byte sectors"),
+        ));
     }
     // hdiutil's bound, and that of file offsets.
     if len > i64::MAX as u64 {
-        return Err(Error::new(Kind::Limit, layer, format!("{len} bytes are more than 2^63 - {SECTOR}")));
+        return Err(Error::new(
+            Kind::Limit,
+            layer,
+            format!("{len} bytes are more than 2^63 - {SECTOR}"),
+        ));
     }
     Ok(())
 }
@@ -242,7 +279,14 @@ mod tests {
     #[test]
     fn codes_are_read_in_any_case() {
         for format in Format::ALL {
-            assert_eq!(format.code().to_ascii_lowercase().parse::<Format>().unwrap(), format);
+            assert_eq!(
+                format
+                    .code()
+                    .to_ascii_lowercase()
+                    .parse::<Format>()
+                    .unwrap(),
+                format
+            );
             assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
         }
         assert_eq!("vmdk".parse::<Format>().unwrap_err().kind(), Kind::Invalid);
@@ -262,9 +306,25 @@ mod tests {
     #[test]
     fn names_are_expected_or_not() {
         let fits = |format: Format, path: &str| format.fits_name(Path::new(path));
-        assert!(Format::ALL.into_iter().all(|format| fits(format, "x") && fits(format, "x.bin")));
-        assert!(fits(Format::Udzo, "x.DMG") && fits(Format::Udrw, "x.dmg") && fits(Format::Udrw, "x.cdr"));
-        assert!(fits(Format::Udsp, "x.sparseimage") && fits(Format::Asif, "x.asif") && fits(Format::Udsb, "x.sparsebundle"));
-        assert!(!fits(Format::Udzo, "x.iso") && !fits(Format::Udsp, "x.dmg") && !fits(Format::Asif, "x.sparseimage"));
+        assert!(
+            Format::ALL
+                .into_iter()
+                .all(|format| fits(format, "x") && fits(format, "x.bin"))
+        );
+        assert!(
+            fits(Format::Udzo, "x.DMG")
+                && fits(Format::Udrw, "x.dmg")
+                && fits(Format::Udrw, "x.cdr")
+        );
+        assert!(
+            fits(Format::Udsp, "x.sparseimage")
+                && fits(Format::Asif, "x.asif")
+                && fits(Format::Udsb, "x.sparsebundle")
+        );
+        assert!(
+            !fits(Format::Udzo, "x.iso")
+                && !fits(Format::Udsp, "x.dmg")
+                && !fits(Format::Asif, "x.sparseimage")
+        );
     }
 }

@@ -50,7 +50,11 @@ impl Raw {
 impl BlockDevice for Raw {
     fn info(&self) -> Info {
         let below = self.file.info();
-        Info { len: below.len - below.len % SECTOR, block: SECTOR as u32, ..below }
+        Info {
+            len: below.len - below.len % SECTOR,
+            block: SECTOR as u32,
+            ..below
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -108,22 +112,42 @@ mod tests {
         bytes.extend([9; 100]);
         let raw = Raw::new(Arc::new(Memory::from(bytes)));
         assert_eq!((raw.info().len, raw.trailing()), (1024, 100));
-        assert_eq!(raw.read_at(1000, &mut [0; 25]).unwrap_err().kind(), Kind::OutOfRange);
+        assert_eq!(
+            raw.read_at(1000, &mut [0; 25]).unwrap_err().kind(),
+            Kind::OutOfRange
+        );
         raw.set_len(1536, Leave::Zeros).unwrap();
-        assert_eq!(raw.read_vec(1024, 512).unwrap(), [0; 512], "leftovers are not shown by growth");
+        assert_eq!(
+            raw.read_vec(1024, 512).unwrap(),
+            [0; 512],
+            "leftovers are not shown by growth"
+        );
         assert_eq!(raw.trailing(), 0);
     }
 
     #[test]
     fn lengths_are_whole_sectors() {
         let store = MemoryStore::default();
-        for (len, kind) in [(0, Kind::Invalid), (513, Kind::Invalid), (1 << 63, Kind::Limit)] {
+        for (len, kind) in [
+            (0, Kind::Invalid),
+            (513, Kind::Invalid),
+            (1 << 63, Kind::Limit),
+        ] {
             assert_eq!(Raw::create(&store, "x", len).unwrap_err().kind(), kind);
-            assert!(store.stat("x").unwrap().is_none(), "a refused image leaves no file");
+            assert!(
+                store.stat("x").unwrap().is_none(),
+                "a refused image leaves no file"
+            );
         }
         let raw = Raw::create(&store, "x", 1024).unwrap();
-        assert_eq!(raw.set_len(1000, Leave::Zeros).unwrap_err().kind(), Kind::Invalid);
-        assert_eq!(Raw::create(&store, "x", 1024).unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(
+            raw.set_len(1000, Leave::Zeros).unwrap_err().kind(),
+            Kind::Invalid
+        );
+        assert_eq!(
+            Raw::create(&store, "x", 1024).unwrap_err().kind(),
+            Kind::Conflict
+        );
         assert_eq!(raw.info().len, 1024);
     }
 }

@@ -42,8 +42,12 @@ impl Cipher {
     /// By the `aes` crate.
     fn portable(key: &[u8]) -> Result<Self> {
         match key.len() {
-            16 => Ok(Self::Aes128(Box::new(Aes128::new_from_slice(key).map_err(|_| bad_key(key))?))),
-            32 => Ok(Self::Aes256(Box::new(Aes256::new_from_slice(key).map_err(|_| bad_key(key))?))),
+            16 => Ok(Self::Aes128(Box::new(
+                Aes128::new_from_slice(key).map_err(|_| bad_key(key))?,
+            ))),
+            32 => Ok(Self::Aes256(Box::new(
+                Aes256::new_from_slice(key).map_err(|_| bad_key(key))?,
+            ))),
             _ => Err(bad_key(key)),
         }
     }
@@ -70,7 +74,10 @@ impl Cipher {
 }
 
 fn bad_key(key: &[u8]) -> Error {
-    Error::unsupported("aes", format!("a key of {} bits; 128 and 256 are known", key.len() * 8))
+    Error::unsupported(
+        "aes",
+        format!("a key of {} bits; 128 and 256 are known", key.len() * 8),
+    )
 }
 
 /// Chains side by side: what the crate's narrow back ends overlap, and no more than the first-level cache holds at a stride of 4096.
@@ -104,7 +111,12 @@ fn encrypt_portable(
     }
 }
 
-fn decrypt_portable(aes: &impl BlockCipherDecrypt<BlockSize = Bytes16>, ivs: &[Cell], data: &mut [u8], block: usize) {
+fn decrypt_portable(
+    aes: &impl BlockCipherDecrypt<BlockSize = Bytes16>,
+    ivs: &[Cell],
+    data: &mut [u8],
+    block: usize,
+) {
     for (iv, chain) in ivs.iter().zip(data.chunks_exact_mut(block)) {
         let mut previous = *iv;
         for part in chain.chunks_mut(512) {
@@ -134,13 +146,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: [BackEnd; 4] = [BackEnd::Best, BackEnd::Narrow, BackEnd::AesNi, BackEnd::Portable];
+    const ALL: [BackEnd; 4] = [
+        BackEnd::Best,
+        BackEnd::Narrow,
+        BackEnd::AesNi,
+        BackEnd::Portable,
+    ];
 
     /// FIPS 197, appendix C: one block, so CBC with a vector of zeros.
     #[test]
     fn known_answers() {
         let plain: Cell = std::array::from_fn(|n| n as u8 * 0x11);
-        for (len, first) in [(16u8, [0x69, 0xC4, 0xE0, 0xD8]), (32, [0x8E, 0xA2, 0xB7, 0xCA])] {
+        for (len, first) in [
+            (16u8, [0x69, 0xC4, 0xE0, 0xD8]),
+            (32, [0x8E, 0xA2, 0xB7, 0xCA]),
+        ] {
             let key: Vec<u8> = (0..len).collect();
             for back_end in ALL {
                 let cipher = Cipher::new(&key, back_end).unwrap();
@@ -154,7 +174,10 @@ mod tests {
 
     #[test]
     fn refuses_other_key_lengths() {
-        assert!(ALL.iter().all(|&back_end| Cipher::new(&[0; 24], back_end).is_err()));
+        assert!(
+            ALL.iter()
+                .all(|&back_end| Cipher::new(&[0; 24], back_end).is_err())
+        );
     }
 
     proptest! {

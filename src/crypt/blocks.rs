@@ -61,7 +61,11 @@ impl Window<'_> {
 
 impl Blocks {
     pub(crate) fn new(sectors: Sectors, blank: Blank) -> Self {
-        Self { sectors, blank, parts: Units::default() }
+        Self {
+            sectors,
+            blank,
+            parts: Units::default(),
+        }
     }
 
     /// Bytes of a block.
@@ -84,8 +88,9 @@ impl Blocks {
             0..4096 => "convert it to an image with 4096-byte cipher blocks, which end at 16 TiB",
             _ => "no larger image can be encrypted",
         };
-        let message =
-            format!("{len} bytes are more than {most}, where the 32-bit numbers of {block}-byte cipher blocks end; {way}");
+        let message = format!(
+            "{len} bytes are more than {most}, where the 32-bit numbers of {block}-byte cipher blocks end; {way}"
+        );
         Err(Error::new(Kind::Limit, layer, message))
     }
 
@@ -99,7 +104,9 @@ impl Blocks {
         }
         if !whole.is_empty() {
             let start = |piece: usize| parts.second + (piece * PIECE) as u64;
-            spread::each_mut(whole, |piece, buf| self.read_whole(window, start(piece), buf))?;
+            spread::each_mut(whole, |piece, buf| {
+                self.read_whole(window, start(piece), buf)
+            })?;
         }
         if !tail.is_empty() {
             self.read_part(window, parts.last, 0, tail)?;
@@ -117,7 +124,9 @@ impl Blocks {
         }
         if !whole.is_empty() {
             let start = |piece: usize| parts.second + (piece * PIECE) as u64;
-            spread::each(whole, |piece, buf| self.write_whole(window, start(piece), buf))?;
+            spread::each(whole, |piece, buf| {
+                self.write_whole(window, start(piece), buf)
+            })?;
         }
         if !tail.is_empty() {
             self.write_part(window, parts.last, 0, tail)?;
@@ -147,7 +156,10 @@ impl Blocks {
         }
         let block = self.block() as usize;
         // Nearly always empty, and then it costs a look at the first bytes of each block.
-        let blank: Vec<usize> = (0..buf.len()).step_by(block).filter(|&at| is_zero(&buf[at..at + block])).collect();
+        let blank: Vec<usize> = (0..buf.len())
+            .step_by(block)
+            .filter(|&at| is_zero(&buf[at..at + block]))
+            .collect();
         self.sectors.decrypt(number, buf)?;
         for at in blank {
             buf[at..at + block].fill(0);
@@ -159,13 +171,20 @@ impl Blocks {
     fn write_whole(&self, window: Window<'_>, offset: u64, buf: &[u8]) -> Result<()> {
         SCRATCH.with_borrow_mut(|scratch| {
             let cipher = scratch.bytes(buf.len());
-            self.sectors.encrypt(window.number(offset, self.block()), buf, cipher)?;
+            self.sectors
+                .encrypt(window.number(offset, self.block()), buf, cipher)?;
             window.file.write_at(window.place(offset), cipher)
         })
     }
 
     /// Bytes `within` the block that begins with plain byte `offset`.
-    fn read_part(&self, window: Window<'_>, offset: u64, within: usize, part: &mut [u8]) -> Result<()> {
+    fn read_part(
+        &self,
+        window: Window<'_>,
+        offset: u64,
+        within: usize,
+        part: &mut [u8],
+    ) -> Result<()> {
         let mut block = [0; MOST_BLOCK];
         let block = &mut block[..self.block() as usize];
         let _neighbours = self.parts.shared(offset / self.block());
@@ -175,7 +194,13 @@ impl Blocks {
     }
 
     /// The same, read, patched and written as a whole.
-    fn write_part(&self, window: Window<'_>, offset: u64, within: usize, part: &[u8]) -> Result<()> {
+    fn write_part(
+        &self,
+        window: Window<'_>,
+        offset: u64,
+        within: usize,
+        part: &[u8],
+    ) -> Result<()> {
         let mut block = [0; MOST_BLOCK];
         let block = &mut block[..self.block() as usize];
         let _alone = self.parts.exclusive(offset / self.block());
@@ -187,7 +212,10 @@ impl Blocks {
 
 impl fmt::Debug for Blocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blocks").field("sectors", &self.sectors).field("blank", &self.blank).finish_non_exhaustive()
+        f.debug_struct("Blocks")
+            .field("sectors", &self.sectors)
+            .field("blank", &self.blank)
+            .finish_non_exhaustive()
     }
 }
 
@@ -224,9 +252,24 @@ impl Parts {
         let (within, block) = ((offset % block) as usize, block as usize);
         let first = offset - within as u64;
         // A request within one block is all head, however it lies.
-        let head = if within == 0 { 0 } else { length.min(block - within) };
+        let head = if within == 0 {
+            0
+        } else {
+            length.min(block - within)
+        };
         let whole = (length - head) / block * block;
-        let second = if head == 0 { first } else { first + block as u64 };
-        Self { first, within, head, second, whole, last: second + whole as u64 }
+        let second = if head == 0 {
+            first
+        } else {
+            first + block as u64
+        };
+        Self {
+            first,
+            within,
+            head,
+            second,
+            whole,
+            last: second + whole as u64,
+        }
     }
 }

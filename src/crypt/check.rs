@@ -6,7 +6,8 @@ use zerocopy::FromBytes;
 
 use super::entry::Content;
 use super::layout::{
-    DirectoryRaw, HEADER_SIZE, Header, HeaderRaw, MAGIC_V1, MAGIC_V2, PASSPHRASE, PUBLIC_KEY, TRAILER_SIZE, Trailer, TrailerRaw,
+    DirectoryRaw, HEADER_SIZE, Header, HeaderRaw, MAGIC_V1, MAGIC_V2, PASSPHRASE, PUBLIC_KEY,
+    TRAILER_SIZE, Trailer, TrailerRaw,
 };
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::problem::{Problems, Severity};
@@ -36,7 +37,8 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
     if len < HEADER_SIZE {
         return Err(cut("it"));
     }
-    let raw = HeaderRaw::read_from_bytes(&file.read_array::<{ HEADER_SIZE as usize }>(0)?).map_err(|_| cut("it"))?;
+    let raw = HeaderRaw::read_from_bytes(&file.read_array::<{ HEADER_SIZE as usize }>(0)?)
+        .map_err(|_| cut("it"))?;
     let header = Header::parse(&raw)?;
     let (mut places, mut keys, mut unknown) = (Vec::new(), 0, 0);
     for n in 0..header.entries {
@@ -60,7 +62,11 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
             // A kind or a way of wrapping that is not known does no harm to the others.
             Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Limit) => {
                 unknown += 1;
-                let severity = if matches!(kind, PASSPHRASE | PUBLIC_KEY) { Severity::Warning } else { Severity::Note };
+                let severity = if matches!(kind, PASSPHRASE | PUBLIC_KEY) {
+                    Severity::Warning
+                } else {
+                    Severity::Note
+                };
                 let named = format!("key entry {} is passed over: {}", n + 1, error.message());
                 problems.add(severity, Error::new(error.kind(), ENTRY, named).at(at));
             }
@@ -70,10 +76,15 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
     }
     overlaps(places, problems);
     if keys == 0 && unknown == 0 {
-        let none = format!("none of the {} key entries could open the image", header.entries);
+        let none = format!(
+            "none of the {} key entries could open the image",
+            header.entries
+        );
         problems.add(Severity::Damage, Error::corrupt(LAYER, 0x48, none));
     }
-    let end = header.data_offset.saturating_add(header.data_size.next_multiple_of(header.block.into()));
+    let end = header
+        .data_offset
+        .saturating_add(header.data_size.next_multiple_of(header.block.into()));
     check_end(&header_end(&header, end), len, problems);
     Ok(header.block)
 }
@@ -85,14 +96,22 @@ struct Needed {
 }
 
 fn header_end(header: &Header, end: u64) -> Needed {
-    Needed { end, why: format!("{} bytes of data from byte {}", header.data_size, header.data_offset) }
+    Needed {
+        end,
+        why: format!(
+            "{} bytes of data from byte {}",
+            header.data_size, header.data_offset
+        ),
+    }
 }
 
 /// Returns whether the file holds what its header tells, and little more.
 fn check_end(needed: &Needed, len: u64, problems: &mut Problems) {
     let Needed { end, why } = needed;
     if *end > len {
-        let cut = format!("the header tells of {why}, which end at {end}; the file ends here and was cut short");
+        let cut = format!(
+            "the header tells of {why}, which end at {end}; the file ends here and was cut short"
+        );
         problems.add(Severity::Damage, Error::corrupt(LAYER, len, cut));
     } else if len - end > PADDING {
         let unused = format!("{} bytes after the data belong to nothing", len - end);
@@ -104,7 +123,11 @@ fn check_end(needed: &Needed, len: u64, problems: &mut Problems) {
 fn place(file: &dyn BlockDevice, header: &Header, entry: &DirectoryRaw) -> Result<Range<u64>> {
     let place = entry.range(header)?;
     if place.end > file.info().len {
-        return Err(Error::corrupt(ENTRY, place.start, "the file ends within the entry"));
+        return Err(Error::corrupt(
+            ENTRY,
+            place.start,
+            "the file ends within the entry",
+        ));
     }
     Ok(place)
 }
@@ -112,7 +135,10 @@ fn place(file: &dyn BlockDevice, header: &Header, entry: &DirectoryRaw) -> Resul
 fn overlaps(mut places: Vec<Range<u64>>, problems: &mut Problems) {
     places.sort_unstable_by_key(|place| place.start);
     for pair in places.windows(2).filter(|pair| pair[0].end > pair[1].start) {
-        let both = format!("the key entries at {} and {} overlap", pair[0].start, pair[1].start);
+        let both = format!(
+            "the key entries at {} and {} overlap",
+            pair[0].start, pair[1].start
+        );
         problems.add(Severity::Damage, Error::corrupt(ENTRY, pair[1].start, both));
     }
 }
@@ -120,9 +146,17 @@ fn overlaps(mut places: Vec<Range<u64>>, problems: &mut Problems) {
 fn check_v1(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result<u32> {
     let at = len - TRAILER_SIZE;
     let raw = file.read_array::<{ TRAILER_SIZE as usize }>(at)?;
-    let raw = TrailerRaw::read_from_bytes(&raw).map_err(|_| Error::corrupt(LAYER, at, "the file ends within the trailer"))?;
+    let raw = TrailerRaw::read_from_bytes(&raw)
+        .map_err(|_| Error::corrupt(LAYER, at, "the file ends within the trailer"))?;
     let trailer = Trailer::parse(&raw, at)?;
     let end = trailer.data_size.next_multiple_of(trailer.block.into());
-    check_end(&Needed { end, why: format!("{} bytes of data", trailer.data_size) }, at, problems);
+    check_end(
+        &Needed {
+            end,
+            why: format!("{} bytes of data", trailer.data_size),
+        },
+        at,
+        problems,
+    );
     Ok(trailer.block)
 }

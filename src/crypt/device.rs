@@ -45,7 +45,15 @@ impl Device {
         }
         let len = header.data_size;
         let (len, stored_len) = (AtomicU64::new(len), Mutex::new(len));
-        Ok(Self { file, header, blocks, len, stored_len, broken: AtomicBool::new(false), in_flight: RwLock::default() })
+        Ok(Self {
+            file,
+            header,
+            blocks,
+            len,
+            stored_len,
+            broken: AtomicBool::new(false),
+            in_flight: RwLock::default(),
+        })
     }
 
     /// Makes `file`, which is empty, an encrypted one without data.
@@ -59,7 +67,10 @@ impl Device {
 
     /// What protects it.
     pub fn description(&self) -> Description {
-        Description { data_size: self.len(), ..self.header.describe() }
+        Description {
+            data_size: self.len(),
+            ..self.header.describe()
+        }
     }
 
     fn len(&self) -> u64 {
@@ -77,7 +88,10 @@ impl Device {
 
     /// Lets a request in, unless the length is being changed.
     fn enter(&self, offset: u64, length: u64) -> Result<RwLockReadGuard<'_, ()>> {
-        let guard = self.in_flight.read().unwrap_or_else(PoisonError::into_inner);
+        let guard = self
+            .in_flight
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         self.info().check(LAYER, offset, length)?;
         Ok(guard)
     }
@@ -85,14 +99,23 @@ impl Device {
     fn check_writable(&self) -> Result<()> {
         self.info().check_writable(LAYER)?;
         if self.broken.load(Ordering::Acquire) {
-            return Err(Error::new(Kind::Io, LAYER, "refuses changes after a failed flush; open it again"));
+            return Err(Error::new(
+                Kind::Io,
+                LAYER,
+                "refuses changes after a failed flush; open it again",
+            ));
         }
         Ok(())
     }
 
     /// The cipher text of all of it.
     fn window(&self) -> Window<'_> {
-        Window { file: &*self.file, at: self.header.data_offset, plain: 0, numbered_from: 0 }
+        Window {
+            file: &*self.file,
+            at: self.header.data_offset,
+            plain: 0,
+            numbered_from: 0,
+        }
     }
 
     fn grow(&self, from: u64, to: u64, leave: Leave) -> Result<()> {
@@ -104,7 +127,9 @@ impl Device {
         }
         // Old filler of the last block, and whatever the new blocks hold, is not zeros until written as such.
         match leave {
-            Leave::Zeros => self.blocks.write_zeros(self.window(), from..to.next_multiple_of(block)),
+            Leave::Zeros => self
+                .blocks
+                .write_zeros(self.window(), from..to.next_multiple_of(block)),
             Leave::Any => Ok(()),
         }
     }
@@ -112,16 +137,27 @@ impl Device {
     fn shrink(&self, to: u64) -> Result<()> {
         self.len.store(to, Ordering::Release);
         self.flush()?;
-        self.file.set_len(self.place(to.next_multiple_of(self.block())), Leave::Any)
+        self.file
+            .set_len(self.place(to.next_multiple_of(self.block())), Leave::Any)
     }
 }
 
 impl BlockDevice for Device {
     fn info(&self) -> Info {
         let inner = self.file.info();
-        let access = if self.header.writable() { inner.access } else { Access::ReadOnly };
+        let access = if self.header.writable() {
+            inner.access
+        } else {
+            Access::ReadOnly
+        };
         let block = self.block();
-        Info { len: self.len(), block: 512, write: block as u32, discard: inner.discard.max(block), access }
+        Info {
+            len: self.len(),
+            block: 512,
+            write: block as u32,
+            discard: inner.discard.max(block),
+            access,
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -142,15 +178,26 @@ impl BlockDevice for Device {
         match leave {
             Leave::Zeros => self.blocks.write_zeros(self.window(), range),
             Leave::Any => {
-                let (start, end) = (range.start.next_multiple_of(self.block()), range.end / self.block() * self.block());
-                if start < end { self.file.discard(self.place(start)..self.place(end), Leave::Any) } else { Ok(()) }
+                let (start, end) = (
+                    range.start.next_multiple_of(self.block()),
+                    range.end / self.block() * self.block(),
+                );
+                if start < end {
+                    self.file
+                        .discard(self.place(start)..self.place(end), Leave::Any)
+                } else {
+                    Ok(())
+                }
             }
         }
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
-        Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
+        Ok(Extent {
+            kind: ExtentKind::Data,
+            len: range.end - range.start,
+        })
     }
 
     /// Data first, then the length in the header that makes them count.
@@ -159,7 +206,10 @@ impl BlockDevice for Device {
             return Ok(());
         }
         self.check_writable()?;
-        let mut stored = self.stored_len.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = self
+            .stored_len
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let len = self.len();
         let flushed = self.file.flush().and_then(|()| {
             if *stored != len {
@@ -177,7 +227,10 @@ impl BlockDevice for Device {
 
     fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
         self.check_writable()?;
-        let _alone = self.in_flight.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self
+            .in_flight
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let old = self.len();
         if len < old {
             return self.shrink(len);

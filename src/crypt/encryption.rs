@@ -43,14 +43,27 @@ impl Encryption {
     /// Refuses what no image can be like.
     pub(crate) fn check(&self) -> Result<()> {
         if !matches!(self.key_bits, 128 | 256) {
-            return Err(Error::new(Kind::Invalid, LAYER, format!("AES of {} bits; 128 and 256 are known", self.key_bits)));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("AES of {} bits; 128 and 256 are known", self.key_bits),
+            ));
         }
-        if let Some(block) = self.cipher_block.filter(|block| !matches!(block, 512 | 4096)) {
-            return Err(Error::new(Kind::Invalid, LAYER, format!("cipher blocks of {block} bytes; 512 and 4096 are known")));
+        if let Some(block) = self
+            .cipher_block
+            .filter(|block| !matches!(block, 512 | 4096))
+        {
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("cipher blocks of {block} bytes; 512 and 4096 are known"),
+            ));
         }
         match self.iterations {
             Some(count) if !(LEAST_ITERATIONS..=MOST_ITERATIONS).contains(&count) => {
-                let message = format!("{count} iterations; from {LEAST_ITERATIONS} to {MOST_ITERATIONS} are safe and bearable");
+                let message = format!(
+                    "{count} iterations; from {LEAST_ITERATIONS} to {MOST_ITERATIONS} are safe and bearable"
+                );
                 Err(Error::new(Kind::Invalid, LAYER, message))
             }
             _ => Ok(()),
@@ -88,10 +101,22 @@ mod tests {
         assert_eq!(asked.block_for(2 << 40).unwrap(), 512);
         assert_eq!(asked.block_for((2 << 40) + 1).unwrap(), 4096);
         assert_eq!(asked.block_for(16 << 40).unwrap(), 4096);
-        assert_eq!(asked.block_for((16 << 40) + 1).unwrap_err().kind(), Kind::Limit);
-        let small = Encryption { cipher_block: Some(512), ..asked.clone() };
-        assert_eq!(small.block_for((2 << 40) + 1).unwrap_err().kind(), Kind::Limit);
-        let large = Encryption { cipher_block: Some(4096), ..asked };
+        assert_eq!(
+            asked.block_for((16 << 40) + 1).unwrap_err().kind(),
+            Kind::Limit
+        );
+        let small = Encryption {
+            cipher_block: Some(512),
+            ..asked.clone()
+        };
+        assert_eq!(
+            small.block_for((2 << 40) + 1).unwrap_err().kind(),
+            Kind::Limit
+        );
+        let large = Encryption {
+            cipher_block: Some(4096),
+            ..asked
+        };
         assert_eq!(large.block_for(512).unwrap(), 4096);
     }
 
@@ -99,14 +124,31 @@ mod tests {
     fn what_is_unsafe_or_unknown_is_refused() {
         let asked = Encryption::new(Secret::new(b"x".to_vec()));
         for bad in [
-            Encryption { key_bits: 192, ..asked.clone() },
-            Encryption { cipher_block: Some(1024), ..asked.clone() },
-            Encryption { iterations: Some(LEAST_ITERATIONS - 1), ..asked.clone() },
-            Encryption { iterations: Some(MOST_ITERATIONS + 1), ..asked.clone() },
+            Encryption {
+                key_bits: 192,
+                ..asked.clone()
+            },
+            Encryption {
+                cipher_block: Some(1024),
+                ..asked.clone()
+            },
+            Encryption {
+                iterations: Some(LEAST_ITERATIONS - 1),
+                ..asked.clone()
+            },
+            Encryption {
+                iterations: Some(MOST_ITERATIONS + 1),
+                ..asked.clone()
+            },
         ] {
             assert_eq!(bad.check().unwrap_err().kind(), Kind::Invalid, "{bad:?}");
         }
-        let protection = Encryption { key_bits: 128, ..asked }.protection(1 << 20).unwrap();
+        let protection = Encryption {
+            key_bits: 128,
+            ..asked
+        }
+        .protection(1 << 20)
+        .unwrap();
         assert!(protection.iterations >= LEAST_ITERATIONS && protection.key_bits == 128);
     }
 }

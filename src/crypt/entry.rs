@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, IntoBytes, transmute};
 
 use super::keys::{Derivation, KeyMaterial, KeyWrap, random};
 use super::layout::{
-    DIRECTORY_SIZE, DirectoryRaw, Header, PASSPHRASE, PASSPHRASE_FIELDS, PASSPHRASE_SIZE, PUBLIC_KEY, PUBLIC_KEY_SIZE,
-    Passphrase, PassphraseRaw, PublicKey, PublicKeyRaw,
+    DIRECTORY_SIZE, DirectoryRaw, Header, PASSPHRASE, PASSPHRASE_FIELDS, PASSPHRASE_SIZE,
+    PUBLIC_KEY, PUBLIC_KEY_SIZE, Passphrase, PassphraseRaw, PublicKey, PublicKeyRaw,
 };
 use super::public_key::Certificate;
 use super::secret::Secret;
@@ -94,25 +94,41 @@ impl Entry {
     /// understood must not keep another from opening the image.
     fn read(file: &dyn BlockDevice, header: &Header, directory: &DirectoryRaw) -> Result<Self> {
         let kind = directory.kind.get();
-        let found = directory.range(header).map(|range| (range.clone(), Content::read(file, kind, &range)));
+        let found = directory
+            .range(header)
+            .map(|range| (range.clone(), Content::read(file, kind, &range)));
         let (range, content) = match found {
             Ok((range, content)) => (range, content),
             Err(error) => (0..0, Err(error)),
         };
         let content = match content {
-            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Corrupt | Kind::Limit) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    Kind::Unsupported | Kind::Corrupt | Kind::Limit
+                ) =>
+            {
                 Content::Unknown(error.kind(), error.message().to_owned())
             }
             content => content?,
         };
-        Ok(Self { kind, range, content })
+        Ok(Self {
+            kind,
+            range,
+            content,
+        })
     }
 
     /// All of it, as stored. [`Kind::Corrupt`] where the directory leads to no place.
     pub(super) fn bytes(&self, file: &dyn BlockDevice) -> Result<Vec<u8>> {
         match &self.content {
-            Content::Unknown(_, why) if self.range.is_empty() => Err(Error::new(Kind::Corrupt, LAYER, why.clone())),
-            _ => file.read_vec(self.range.start, (self.range.end - self.range.start) as usize),
+            Content::Unknown(_, why) if self.range.is_empty() => {
+                Err(Error::new(Kind::Corrupt, LAYER, why.clone()))
+            }
+            _ => file.read_vec(
+                self.range.start,
+                (self.range.end - self.range.start) as usize,
+            ),
         }
     }
 
@@ -126,9 +142,19 @@ impl Entry {
 
     pub(super) fn describe(&self) -> WayIn {
         match &self.content {
-            Content::Passphrase(entry) => WayIn::Passphrase { iterations: entry.iterations, wrap: entry.wrap },
-            Content::PublicKey(entry) => WayIn::PublicKey { id: entry.hash.clone(), bits: entry.blob.len() as u32 * 8 },
-            Content::Unknown(error, why) => WayIn::Unknown { kind: self.kind, why: why.clone(), error: *error },
+            Content::Passphrase(entry) => WayIn::Passphrase {
+                iterations: entry.iterations,
+                wrap: entry.wrap,
+            },
+            Content::PublicKey(entry) => WayIn::PublicKey {
+                id: entry.hash.clone(),
+                bits: entry.blob.len() as u32 * 8,
+            },
+            Content::Unknown(error, why) => WayIn::Unknown {
+                kind: self.kind,
+                why: why.clone(),
+                error: *error,
+            },
         }
     }
 }
@@ -141,8 +167,9 @@ impl Content {
         // No more than counts, whatever lengths the directory tells of; an entry that stores no more of its last field than is
         // used is understood as well.
         let bytes = |most: u64| file.read_vec(at, (range.end - at).min(most) as usize);
-        let short =
-            |what: &str, found: usize, size: u64| Error::corrupt(LAYER, at, format!("{found} bytes where {what} has {size}"));
+        let short = |what: &str, found: usize, size: u64| {
+            Error::corrupt(LAYER, at, format!("{found} bytes where {what} has {size}"))
+        };
         match kind {
             PASSPHRASE => {
                 let mut bytes = bytes(PASSPHRASE_SIZE)?;
@@ -151,17 +178,23 @@ impl Content {
                     return Err(short("a passphrase", found, PASSPHRASE_SIZE));
                 }
                 bytes.resize(PASSPHRASE_SIZE as usize, 0);
-                let raw = PassphraseRaw::ref_from_bytes(&bytes).map_err(|_| short("a passphrase", found, PASSPHRASE_SIZE))?;
+                let raw = PassphraseRaw::ref_from_bytes(&bytes)
+                    .map_err(|_| short("a passphrase", found, PASSPHRASE_SIZE))?;
                 Passphrase::parse(raw, at).map(Self::Passphrase)
             }
             PUBLIC_KEY => {
                 let mut bytes = bytes(PUBLIC_KEY_SIZE)?;
                 let found = bytes.len();
                 bytes.resize(PUBLIC_KEY_SIZE as usize, 0);
-                let raw = PublicKeyRaw::ref_from_bytes(&bytes).map_err(|_| short("a public key", found, PUBLIC_KEY_SIZE))?;
+                let raw = PublicKeyRaw::ref_from_bytes(&bytes)
+                    .map_err(|_| short("a public key", found, PUBLIC_KEY_SIZE))?;
                 PublicKey::parse(raw, at).map(Self::PublicKey)
             }
-            other => Err(Error::unsupported(LAYER, format!("kind {other}; 1 (passphrase) and 2 (public key) are known")).at(at)),
+            other => Err(Error::unsupported(
+                LAYER,
+                format!("kind {other}; 1 (passphrase) and 2 (public key) are known"),
+            )
+            .at(at)),
         }
     }
 }
@@ -170,16 +203,29 @@ impl NewWay {
     /// The entry that lets this in: its kind and its bytes.
     pub(super) fn wrap(&self, keys: &KeyMaterial) -> Result<(u32, Vec<u8>)> {
         Ok(match self {
-            Self::Passphrase { passphrase, iterations, wrap } => {
+            Self::Passphrase {
+                passphrase,
+                iterations,
+                wrap,
+            } => {
                 let derivation = Derivation::random(*iterations)?;
                 // Of this length around AES, too, as macOS does it.
                 let mut iv = vec![0; 8];
                 random(&mut iv)?;
                 let blob = derivation.derive(passphrase, *wrap)?.wrap(&iv, keys);
-                let entry = Passphrase { iterations: *iterations, salt: derivation.salt, wrap: *wrap, iv, blob };
+                let entry = Passphrase {
+                    iterations: *iterations,
+                    salt: derivation.salt,
+                    wrap: *wrap,
+                    iv,
+                    blob,
+                };
                 (PASSPHRASE, entry.to_raw().as_bytes().to_vec())
             }
-            Self::Certificate(certificate) => (PUBLIC_KEY, certificate.wrap(keys)?.to_raw().as_bytes().to_vec()),
+            Self::Certificate(certificate) => (
+                PUBLIC_KEY,
+                certificate.wrap(keys)?.to_raw().as_bytes().to_vec(),
+            ),
         })
     }
 }
@@ -197,10 +243,21 @@ pub(super) fn packed(sizes: impl ExactSizeIterator<Item = u64>) -> Vec<Range<u64
 
 /// Refuses to change entries that share bytes: what is written for one would change the other.
 pub(super) fn check_overlaps<'a>(entries: impl Iterator<Item = &'a Entry>) -> Result<()> {
-    let mut ranges: Vec<_> = entries.map(|entry| &entry.range).filter(|range| !range.is_empty()).collect();
+    let mut ranges: Vec<_> = entries
+        .map(|entry| &entry.range)
+        .filter(|range| !range.is_empty())
+        .collect();
     ranges.sort_by_key(|range| range.start);
-    match ranges.iter().zip(ranges.iter().skip(1)).find(|(one, next)| one.end > next.start) {
-        Some((_, next)) => Err(Error::corrupt(LAYER, next.start, "the entry begins within another")),
+    match ranges
+        .iter()
+        .zip(ranges.iter().skip(1))
+        .find(|(one, next)| one.end > next.start)
+    {
+        Some((_, next)) => Err(Error::corrupt(
+            LAYER,
+            next.start,
+            "the entry begins within another",
+        )),
         None => Ok(()),
     }
 }

@@ -8,8 +8,9 @@ use super::entry::{Content, Entry, NewWay, WayIn, packed};
 use super::hmac::HmacKey;
 use super::keys::{Derivation, KeyMaterial, KeyWrap, MOST_ITERATIONS, random};
 use super::layout::{
-    DATA_OFFSET_512, DATA_OFFSET_4096, DIRECTORY_SIZE, DirectoryRaw, ENTRIES_AT, HEADER_SIZE, Header, HeaderRaw, MAGIC_V1,
-    MAGIC_V2, MOST_ENTRIES, PASSPHRASE_SIZE, Passphrase, TRAILER_SIZE, Trailer, TrailerRaw,
+    DATA_OFFSET_512, DATA_OFFSET_4096, DIRECTORY_SIZE, DirectoryRaw, ENTRIES_AT, HEADER_SIZE,
+    Header, HeaderRaw, MAGIC_V1, MAGIC_V2, MOST_ENTRIES, PASSPHRASE_SIZE, Passphrase, TRAILER_SIZE,
+    Trailer, TrailerRaw,
 };
 use super::public_key::{Certificate, PrivateKey};
 use super::secret::Secret;
@@ -40,20 +41,26 @@ pub struct Description {
 impl Description {
     /// Returns whether some passphrase opens it.
     pub fn has_passphrase(&self) -> bool {
-        self.ways_in.iter().any(|way| matches!(way, WayIn::Passphrase { .. }))
+        self.ways_in
+            .iter()
+            .any(|way| matches!(way, WayIn::Passphrase { .. }))
     }
 
     /// Returns how many ways in its header has room for.
     pub fn most_ways_in(&self) -> u64 {
         match self.version {
             1 => 1,
-            _ => (self.data_offset.saturating_sub(HEADER_SIZE) / (DIRECTORY_SIZE + PASSPHRASE_SIZE)).min(u64::from(MOST_ENTRIES)),
+            _ => (self.data_offset.saturating_sub(HEADER_SIZE)
+                / (DIRECTORY_SIZE + PASSPHRASE_SIZE))
+                .min(u64::from(MOST_ENTRIES)),
         }
     }
 
     /// Returns whether some private key opens it.
     pub fn has_public_key(&self) -> bool {
-        self.ways_in.iter().any(|way| matches!(way, WayIn::PublicKey { .. }))
+        self.ways_in
+            .iter()
+            .any(|way| matches!(way, WayIn::PublicKey { .. }))
     }
 
     /// The key entries that are not understood, by the numbers that `passwd list` shows, and why. `None`: all are.
@@ -61,7 +68,9 @@ impl Description {
         let named: Vec<_> = (1..)
             .zip(&self.ways_in)
             .filter_map(|(number, way): (usize, _)| match way {
-                WayIn::Unknown { why, .. } => Some(format!("key entry {number} is not understood ({why})")),
+                WayIn::Unknown { why, .. } => {
+                    Some(format!("key entry {number} is not understood ({why})"))
+                }
                 _ => None,
             })
             .collect();
@@ -70,10 +79,24 @@ impl Description {
 
     /// Why nothing that is known here opens the image: its keys were erased, or what opens it is not understood.
     pub(crate) fn closed(&self) -> Error {
-        let error = self.ways_in.iter().find_map(|way| if let WayIn::Unknown { error, .. } = way { Some(*error) } else { None });
+        let error = self.ways_in.iter().find_map(|way| {
+            if let WayIn::Unknown { error, .. } = way {
+                Some(*error)
+            } else {
+                None
+            }
+        });
         match (self.not_understood(), error) {
-            (Some(named), Some(kind)) => Error::new(kind, LAYER, format!("no key entry that is understood fits: {named}")),
-            _ => Error::corrupt(LAYER, ENTRIES_AT, "has no key entries: its keys were erased, and nothing opens it any more"),
+            (Some(named), Some(kind)) => Error::new(
+                kind,
+                LAYER,
+                format!("no key entry that is understood fits: {named}"),
+            ),
+            _ => Error::corrupt(
+                LAYER,
+                ENTRIES_AT,
+                "has no key entries: its keys were erased, and nothing opens it any more",
+            ),
         }
     }
 }
@@ -115,7 +138,9 @@ impl Locked {
         }
         if len >= TRAILER_SIZE && file.read_array::<8>(len - 8)? == MAGIC_V1 {
             let at = len - TRAILER_SIZE;
-            let raw = TrailerRaw::read_from_bytes(&file.read_array::<{ TRAILER_SIZE as usize }>(at)?).map_err(|_| short(at))?;
+            let raw =
+                TrailerRaw::read_from_bytes(&file.read_array::<{ TRAILER_SIZE as usize }>(at)?)
+                    .map_err(|_| short(at))?;
             let trailer = Trailer::parse(&raw, at)?;
             return Ok(Some(Self {
                 data_offset: 0,
@@ -128,7 +153,8 @@ impl Locked {
     }
 
     fn read_v2(file: &dyn BlockDevice) -> Result<Self> {
-        let raw = HeaderRaw::read_from_bytes(&file.read_array::<{ HEADER_SIZE as usize }>(0)?).map_err(|_| short(0))?;
+        let raw = HeaderRaw::read_from_bytes(&file.read_array::<{ HEADER_SIZE as usize }>(0)?)
+            .map_err(|_| short(0))?;
         let header = Header::parse(&raw)?;
         if file.info().len < header.data_offset {
             return Err(short(file.info().len));
@@ -143,31 +169,59 @@ impl Locked {
     }
 
     /// A new header: the image's keys wrapped in each of the ways asked for, and the bytes up to where the data begin.
-    pub fn make(keys: &KeyMaterial, options: &Protection, data_size: u64) -> Result<(Self, Zeroizing<Vec<u8>>)> {
+    pub fn make(
+        keys: &KeyMaterial,
+        options: &Protection,
+        data_size: u64,
+    ) -> Result<(Self, Zeroizing<Vec<u8>>)> {
         let data_offset = match options.block {
             512 => DATA_OFFSET_512,
             4096 => DATA_OFFSET_4096,
             other => {
-                return Err(Error::new(Kind::Invalid, LAYER, format!("cipher blocks of {other} bytes; 512 and 4096 are known")));
+                return Err(Error::new(
+                    Kind::Invalid,
+                    LAYER,
+                    format!("cipher blocks of {other} bytes; 512 and 4096 are known"),
+                ));
             }
         };
         let mut uuid = [0; 16];
         random(&mut uuid)?;
         let ways = options.ways();
         if ways.is_empty() {
-            return Err(Error::new(Kind::Invalid, LAYER, "neither a passphrase nor a certificate to open the image with"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "neither a passphrase nor a certificate to open the image with",
+            ));
         }
         let entries = ways.len() as u32;
-        let header = Header { key_bits: options.key_bits, uuid, block: options.block, data_size, data_offset, entries };
-        let wrapped = ways.iter().map(|way| way.wrap(keys)).collect::<Result<Vec<_>>>()?;
+        let header = Header {
+            key_bits: options.key_bits,
+            uuid,
+            block: options.block,
+            data_size,
+            data_offset,
+            entries,
+        };
+        let wrapped = ways
+            .iter()
+            .map(|way| way.wrap(keys))
+            .collect::<Result<Vec<_>>>()?;
         let places = packed(wrapped.iter().map(|(_, bytes)| bytes.len() as u64));
         let mut bytes = Zeroizing::new(header.to_raw().as_bytes().to_vec());
         for ((kind, _), place) in wrapped.iter().zip(&places) {
             bytes.extend_from_slice(DirectoryRaw::new(*kind, place).as_bytes());
         }
-        wrapped.iter().for_each(|(_, entry)| bytes.extend_from_slice(entry));
+        wrapped
+            .iter()
+            .for_each(|(_, entry)| bytes.extend_from_slice(entry));
         if bytes.len() as u64 > data_offset {
-            return Err(Error::new(Kind::Limit, LAYER, format!("{entries} ways in do not fit before the data")));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("{entries} ways in do not fit before the data"),
+            ));
         }
         bytes.resize(data_offset as usize, 0);
         let made = Self::read_v2(&Memory::read_only(bytes.to_vec()))?;
@@ -200,7 +254,10 @@ impl Locked {
                 let (tried, left) = within_iterations(entries);
                 let mut malformed = None;
                 for (number, entry) in tried {
-                    let derivation = Derivation { iterations: entry.iterations, salt: entry.salt.clone() };
+                    let derivation = Derivation {
+                        iterations: entry.iterations,
+                        salt: entry.salt.clone(),
+                    };
                     let key = derivation.derive(passphrase, entry.wrap)?;
                     match key.unwrap(&entry.iv, &entry.blob, header.key_bits) {
                         Ok(keys) => found = found.or(keys.map(|keys| (keys, number))),
@@ -223,9 +280,11 @@ impl Locked {
             let described = self.describe();
             match (described.has_passphrase(), described.not_understood()) {
                 (true, None) => Error::new(Kind::WrongKey, LAYER, "the passphrase is wrong"),
-                (true, Some(named)) => {
-                    Error::new(Kind::WrongKey, LAYER, format!("the passphrase is wrong, or belongs to another entry: {named}"))
-                }
+                (true, Some(named)) => Error::new(
+                    Kind::WrongKey,
+                    LAYER,
+                    format!("the passphrase is wrong, or belongs to another entry: {named}"),
+                ),
                 (false, _) => self.no_such_way("no passphrase opens it, only a private key"),
             }
         })
@@ -234,9 +293,17 @@ impl Locked {
     /// Keys have names: the entry of this one is tried first, then those whose names mean something else.
     fn unlock_by_private_key(&self, key: &PrivateKey) -> Result<(KeyMaterial, usize)> {
         let Version::Two { header, entries } = &self.version else {
-            return Err(Error::new(Kind::WrongKey, LAYER, "no private key opens it, only a passphrase"));
+            return Err(Error::new(
+                Kind::WrongKey,
+                LAYER,
+                "no private key opens it, only a passphrase",
+            ));
         };
-        let mut entries: Vec<_> = entries.iter().enumerate().filter_map(|(number, entry)| entry.public_key(number)).collect();
+        let mut entries: Vec<_> = entries
+            .iter()
+            .enumerate()
+            .filter_map(|(number, entry)| entry.public_key(number))
+            .collect();
         if entries.is_empty() {
             return Err(self.no_such_way("no private key opens it, only a passphrase"));
         }
@@ -246,7 +313,11 @@ impl Locked {
                 return Ok((keys, number));
             }
         }
-        Err(Error::new(Kind::WrongKey, LAYER, "the private key is that of no certificate that opens the image"))
+        Err(Error::new(
+            Kind::WrongKey,
+            LAYER,
+            "the private key is that of no certificate that opens the image",
+        ))
     }
 
     /// Why nothing of a kind of keys opens it; `message` where all entries are understood.
@@ -263,9 +334,22 @@ impl Locked {
         let (version, key_bits, uuid, ways_in) = match &self.version {
             Version::One(trailer) => {
                 let wrap = KeyWrap::TripleDes;
-                (1, trailer.key_bits, trailer.uuid, vec![WayIn::Passphrase { iterations: trailer.iterations, wrap }])
+                (
+                    1,
+                    trailer.key_bits,
+                    trailer.uuid,
+                    vec![WayIn::Passphrase {
+                        iterations: trailer.iterations,
+                        wrap,
+                    }],
+                )
             }
-            Version::Two { header, entries } => (2, header.key_bits, header.uuid, entries.iter().map(Entry::describe).collect()),
+            Version::Two { header, entries } => (
+                2,
+                header.key_bits,
+                header.uuid,
+                entries.iter().map(Entry::describe).collect(),
+            ),
         };
         let uuid = Uuid::from_bytes(uuid);
         Description {
@@ -319,7 +403,13 @@ impl Protection {
         let certificates = self.certificates.iter().cloned().map(NewWay::Certificate);
         let (iterations, wrap) = (self.iterations, self.key_wrap);
         let passphrase = self.passphrase.iter().cloned();
-        certificates.chain(passphrase.map(|passphrase| NewWay::Passphrase { passphrase, iterations, wrap })).collect()
+        certificates
+            .chain(passphrase.map(|passphrase| NewWay::Passphrase {
+                passphrase,
+                iterations,
+                wrap,
+            }))
+            .collect()
     }
 }
 
@@ -346,15 +436,33 @@ fn within_iterations(entries: &[Entry]) -> (Vec<(usize, &Passphrase)>, usize) {
 }
 
 fn unlock_v1(trailer: &Trailer, passphrase: &[u8]) -> Result<Option<KeyMaterial>> {
-    let key = Derivation { iterations: trailer.iterations, salt: trailer.salt.clone() }.derive(passphrase, KeyWrap::TripleDes)?;
+    let key = Derivation {
+        iterations: trailer.iterations,
+        salt: trailer.salt.clone(),
+    }
+    .derive(passphrase, KeyWrap::TripleDes)?;
     let [cipher, mac, integrity] = &trailer.blobs;
-    let (cipher, mac, integrity) = match (key.unwrap_v1(cipher), key.unwrap_v1(mac), key.unwrap_v1(integrity)) {
+    let (cipher, mac, integrity) = match (
+        key.unwrap_v1(cipher),
+        key.unwrap_v1(mac),
+        key.unwrap_v1(integrity),
+    ) {
         (Some(cipher), Some(mac), Some(integrity)) => (cipher, mac, integrity),
         (None, None, None) => return Ok(None),
-        _ => return Err(Error::new(Kind::Corrupt, LAYER, "the passphrase is right, but one of the wrapped keys is not")),
+        _ => {
+            return Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                "the passphrase is right, but one of the wrapped keys is not",
+            ));
+        }
     };
     if HmacKey::new(&integrity).mac(&trailer.covered) != trailer.mac {
-        return Err(Error::new(Kind::Corrupt, LAYER, "the passphrase is right, but the trailer's MAC is not"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            LAYER,
+            "the passphrase is right, but the trailer's MAC is not",
+        ));
     }
     KeyMaterial::from_parts(&cipher, &mac, trailer.key_bits).map(Some)
 }
@@ -379,10 +487,16 @@ mod tests {
             let locked = Locked::read(&Memory::read_only(bytes)).unwrap().unwrap();
             let before = DERIVED.get();
             let opened = locked.unlock(passphrase);
-            (opened.map(drop).map_err(|error| error.kind()), DERIVED.get() - before)
+            (
+                opened.map(drop).map_err(|error| error.kind()),
+                DERIVED.get() - before,
+            )
         };
-        let passphrase =
-            |word: &str| NewWay::Passphrase { passphrase: Secret::new(word.into()), iterations: 30, wrap: KeyWrap::TripleDes };
+        let passphrase = |word: &str| NewWay::Passphrase {
+            passphrase: Secret::new(word.into()),
+            iterations: 30,
+            wrap: KeyWrap::TripleDes,
+        };
         let one = Protection {
             key_bits: 128,
             block: 512,
@@ -397,10 +511,22 @@ mod tests {
 
         let file: Arc<dyn BlockDevice> = Arc::new(Memory::from(alone.to_vec()));
         let first = Key::Passphrase(Secret::new(b"first".to_vec()));
-        KeyRing::unlock(file.clone(), &first).unwrap().insert(&passphrase("second")).unwrap();
+        KeyRing::unlock(file.clone(), &first)
+            .unwrap()
+            .insert(&passphrase("second"))
+            .unwrap();
         let several = file.read_vec(0, alone.len()).unwrap();
-        for (word, opened) in [("first", Ok(())), ("second", Ok(())), ("wrong", Err(Kind::WrongKey)), ("", Err(Kind::WrongKey))] {
-            assert_eq!(derived(several.clone(), word.as_bytes()), (opened, 80), "{word}");
+        for (word, opened) in [
+            ("first", Ok(())),
+            ("second", Ok(())),
+            ("wrong", Err(Kind::WrongKey)),
+            ("", Err(Kind::WrongKey)),
+        ] {
+            assert_eq!(
+                derived(several.clone(), word.as_bytes()),
+                (opened, 80),
+                "{word}"
+            );
         }
     }
 }

@@ -12,7 +12,13 @@ use super::cpu::{NativeSha1, WideSha1};
 /// Bytes of a SHA-1 block.
 const BLOCK: usize = 64;
 /// SHA-1's state before any input.
-const START: [u32; 5] = [0x6745_2301, 0xEFCD_AB89, 0x98BA_DCFE, 0x1032_5476, 0xC3D2_E1F0];
+const START: [u32; 5] = [
+    0x6745_2301,
+    0xEFCD_AB89,
+    0x98BA_DCFE,
+    0x1032_5476,
+    0xC3D2_E1F0,
+];
 
 /// A key for HMAC-SHA1: the states after its inner and its outer pad.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
@@ -42,7 +48,11 @@ impl HmacKey {
             padded.zeroize();
             state
         };
-        let key = Self { inner: state(0x36), outer: state(0x5C), back_end };
+        let key = Self {
+            inner: state(0x36),
+            outer: state(0x5C),
+            back_end,
+        };
         block.zeroize();
         key
     }
@@ -86,12 +96,19 @@ impl HmacKey {
 
     #[cfg(target_arch = "x86_64")]
     fn native(&self) -> Option<NativeSha1> {
-        if self.back_end == BackEnd::Portable { None } else { NativeSha1::detect() }
+        if self.back_end == BackEnd::Portable {
+            None
+        } else {
+            NativeSha1::detect()
+        }
     }
 
     /// PBKDF2 with this key as the password: up to 40 bytes. Each 20 are a chain of their own, on a core of its own.
     pub(super) fn pbkdf2(&self, salt: &[u8], iterations: u32, out: &mut [u8]) {
-        assert!(out.len() <= 40, "two blocks of output are enough for every key we derive");
+        assert!(
+            out.len() <= 40,
+            "two blocks of output are enough for every key we derive"
+        );
         let block = |number: u32| {
             let mut mac = self.mac_words(&[salt, &number.to_be_bytes()].concat());
             let mut sum = mac;
@@ -157,9 +174,16 @@ mod tests {
     /// RFC 2202, cases 1, 2 and 6.
     #[test]
     fn known_macs() {
-        assert_eq!(hex(&HmacKey::new(&[0x0B; 20]).mac(b"Hi There")), "b617318655057264e28bc0b6fb378c8ef146be00");
-        assert_eq!(hex(&HmacKey::new(b"Jefe").mac(b"what do ya want for nothing?")), "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
-        let long = HmacKey::new(&[0xAA; 80]).mac(b"Test Using Larger Than Block-Size Key - Hash Key First");
+        assert_eq!(
+            hex(&HmacKey::new(&[0x0B; 20]).mac(b"Hi There")),
+            "b617318655057264e28bc0b6fb378c8ef146be00"
+        );
+        assert_eq!(
+            hex(&HmacKey::new(b"Jefe").mac(b"what do ya want for nothing?")),
+            "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"
+        );
+        let long = HmacKey::new(&[0xAA; 80])
+            .mac(b"Test Using Larger Than Block-Size Key - Hash Key First");
         assert_eq!(hex(&long), "aa4ae5e15272d00e95705637ce8a3b55ed402112");
     }
 
@@ -171,9 +195,20 @@ mod tests {
             HmacKey::new(password).pbkdf2(salt, iterations, &mut out);
             hex(&out)
         };
-        assert_eq!(derive(b"password", b"salt", 1, 20), "0c60c80f961f0e71f3a9b524af6012062fe037a6");
-        assert_eq!(derive(b"password", b"salt", 4096, 20), "4b007901b765489abead49d926f721d065a429c1");
-        let long = derive(b"passwordPASSWORDpassword", b"saltSALTsaltSALTsaltSALTsaltSALTsalt", 4096, 25);
+        assert_eq!(
+            derive(b"password", b"salt", 1, 20),
+            "0c60c80f961f0e71f3a9b524af6012062fe037a6"
+        );
+        assert_eq!(
+            derive(b"password", b"salt", 4096, 20),
+            "4b007901b765489abead49d926f721d065a429c1"
+        );
+        let long = derive(
+            b"passwordPASSWORDpassword",
+            b"saltSALTsaltSALTsaltSALTsaltSALTsalt",
+            4096,
+            25,
+        );
         assert_eq!(long, "3d2eec4fe41c849b80c8d83662c0e44a8b291a964cf2f07038");
     }
 

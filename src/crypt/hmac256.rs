@@ -7,7 +7,16 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// Bytes of a SHA-256 block.
 const BLOCK: usize = 64;
 /// SHA-256's state before any input.
-const START: [u32; 8] = [0x6A09_E667, 0xBB67_AE85, 0x3C6E_F372, 0xA54F_F53A, 0x510E_527F, 0x9B05_688C, 0x1F83_D9AB, 0x5BE0_CD19];
+const START: [u32; 8] = [
+    0x6A09_E667,
+    0xBB67_AE85,
+    0x3C6E_F372,
+    0xA54F_F53A,
+    0x510E_527F,
+    0x9B05_688C,
+    0x1F83_D9AB,
+    0x5BE0_CD19,
+];
 
 /// A key for HMAC-SHA-256: the states after its inner and its outer pad.
 #[derive(Zeroize, ZeroizeOnDrop)]
@@ -29,7 +38,10 @@ impl HmacKey {
             compress256(&mut state, std::slice::from_ref(&*padded));
             state
         };
-        Self { inner: state(0x36), outer: state(0x5C) }
+        Self {
+            inner: state(0x36),
+            outer: state(0x5C),
+        }
     }
 
     /// The MAC of a message of one hash's length, which is all but the first in PBKDF2.
@@ -56,7 +68,11 @@ pub fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
     }
     let hash = |pad: u8, message: &[u8]| -> [u8; 32] {
         let padded = Zeroizing::new(block.map(|byte| byte ^ pad));
-        Sha256::new().chain_update(padded.as_slice()).chain_update(message).finalize().into()
+        Sha256::new()
+            .chain_update(padded.as_slice())
+            .chain_update(message)
+            .finalize()
+            .into()
     };
     hash(0x5C, &hash(0x36, message))
 }
@@ -64,7 +80,10 @@ pub fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
 /// PBKDF2-HMAC-SHA-256: 32 bytes.
 pub fn pbkdf2_sha256(password: &[u8], salt: &[u8], iterations: u32) -> Zeroizing<[u8; 32]> {
     let key = HmacKey::new(password);
-    let first = Zeroizing::new(hmac_sha256(password, &[salt, &1_u32.to_be_bytes()].concat()));
+    let first = Zeroizing::new(hmac_sha256(
+        password,
+        &[salt, &1_u32.to_be_bytes()].concat(),
+    ));
     let mut mac = [0; 8];
     for (word, bytes) in mac.iter_mut().zip(first.as_chunks::<4>().0) {
         *word = u32::from_be_bytes(*bytes);
@@ -102,8 +121,16 @@ mod tests {
     #[test]
     fn known_macs() {
         let table: [(&[u8], &[u8], &str); 3] = [
-            (&[0x0B; 20], b"Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
-            (b"Jefe", b"what do ya want for nothing?", "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"),
+            (
+                &[0x0B; 20],
+                b"Hi There",
+                "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7",
+            ),
+            (
+                b"Jefe",
+                b"what do ya want for nothing?",
+                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+            ),
             (
                 &[0xAA; 131],
                 b"Test Using Larger Than Block-Size Key - Hash Key First",
@@ -119,8 +146,14 @@ mod tests {
     #[test]
     fn known_derived_keys() {
         let derived = pbkdf2_sha256(b"passwd", b"salt", 1);
-        assert_eq!(hex(&*derived), "55ac046e56e3089fec1691c22544b605f94185216dde0465e68b9d57c20dacbc");
+        assert_eq!(
+            hex(&*derived),
+            "55ac046e56e3089fec1691c22544b605f94185216dde0465e68b9d57c20dacbc"
+        );
         let derived = pbkdf2_sha256(b"Password", b"NaCl", 80_000);
-        assert_eq!(hex(&*derived), "4ddcd8f60b98be21830cee5ef22701f9641a4418d04c0414aeff08876b34ab56");
+        assert_eq!(
+            hex(&*derived),
+            "4ddcd8f60b98be21830cee5ef22701f9641a4418d04c0414aeff08876b34ab56"
+        );
     }
 }

@@ -31,7 +31,13 @@ impl KeyRing {
         let locked = read(&*file)?;
         let (keys, opened) = locked.open_with(key)?;
         let (header, entries) = locked.into_v2()?;
-        Ok(Self { file, header, entries, keys, opened })
+        Ok(Self {
+            file,
+            header,
+            entries,
+            keys,
+            opened,
+        })
     }
 
     /// The entry that opened it.
@@ -58,7 +64,11 @@ impl KeyRing {
         let new = new.wrap(&self.keys)?;
         let mut entries = self.stored(None)?;
         let before = |(kind, _): &(u32, Vec<u8>)| *kind == PUBLIC_KEY;
-        let place = if before(&new) { entries.iter().take_while(|entry| before(entry)).count() } else { entries.len() };
+        let place = if before(&new) {
+            entries.iter().take_while(|entry| before(entry)).count()
+        } else {
+            entries.len()
+        };
         entries.insert(place, new);
         self.write(&entries)?;
         Ok(place)
@@ -70,9 +80,15 @@ impl KeyRing {
     pub fn remove(self, entry: usize) -> Result<()> {
         self.check(entry)?;
         let refused = |message: &'static str| Err(Error::new(Kind::Invalid, LAYER, message));
-        let others = self.entries.iter().filter(|entry| !matches!(entry.content, Content::Unknown(..))).count();
+        let others = self
+            .entries
+            .iter()
+            .filter(|entry| !matches!(entry.content, Content::Unknown(..)))
+            .count();
         if others == 1 && !matches!(self.entries[entry].content, Content::Unknown(..)) {
-            return refused("this is the last way into the image, which nothing would open any more");
+            return refused(
+                "this is the last way into the image, which nothing would open any more",
+            );
         }
         if entry == self.opened {
             return refused(
@@ -87,16 +103,30 @@ impl KeyRing {
     fn check(&self, entry: usize) -> Result<()> {
         match self.entries.len() {
             count if entry < count => Ok(()),
-            count => Err(Error::new(Kind::NotFound, LAYER, format!("has {count} key entries, no number {}", entry + 1))),
+            count => Err(Error::new(
+                Kind::NotFound,
+                LAYER,
+                format!("has {count} key entries, no number {}", entry + 1),
+            )),
         }
     }
 
     /// All entries as they stand, those that are not understood among them, but for one that goes.
     fn stored(&self, but: Option<usize>) -> Result<Vec<(u32, Vec<u8>)>> {
         let stays = |number| but != Some(number);
-        check_overlaps(self.entries.iter().enumerate().filter(|(number, _)| stays(*number)).map(|(_, entry)| entry))?;
+        check_overlaps(
+            self.entries
+                .iter()
+                .enumerate()
+                .filter(|(number, _)| stays(*number))
+                .map(|(_, entry)| entry),
+        )?;
         let bytes = |(number, entry): (usize, &Entry)| {
-            let bytes = if stays(number) { entry.bytes(&*self.file)? } else { Vec::new() };
+            let bytes = if stays(number) {
+                entry.bytes(&*self.file)?
+            } else {
+                Vec::new()
+            };
             Ok((entry.kind, bytes))
         };
         self.entries.iter().enumerate().map(bytes).collect()
@@ -114,5 +144,6 @@ pub fn erase_keys(file: &dyn BlockDevice) -> Result<()> {
 }
 
 fn read(file: &dyn BlockDevice) -> Result<Locked> {
-    Locked::read(file)?.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "the image is not encrypted"))
+    Locked::read(file)?
+        .ok_or_else(|| Error::new(Kind::Invalid, LAYER, "the image is not encrypted"))
 }

@@ -43,7 +43,11 @@ impl KeyMaterial {
             return Err(Error::new(
                 Kind::Corrupt,
                 "key entry",
-                format!("{} bytes of keys where AES-{bits} has {}", bytes.len(), bits / 8 + 20),
+                format!(
+                    "{} bytes of keys where AES-{bits} has {}",
+                    bytes.len(),
+                    bits / 8 + 20
+                ),
             ));
         }
         Ok(Self(bytes.to_vec()))
@@ -60,7 +64,10 @@ impl KeyMaterial {
 
     /// What was unwrapped, `None` if the mark is not behind it.
     pub(super) fn from_marked(bytes: &[u8], bits: u32) -> Result<Option<Self>> {
-        bytes.strip_suffix(MARK).map(|keys| Self::from_bytes(keys, bits)).transpose()
+        bytes
+            .strip_suffix(MARK)
+            .map(|keys| Self::from_bytes(keys, bits))
+            .transpose()
     }
 
     /// The two keys of a version 1 trailer, unwrapped one by one.
@@ -102,7 +109,10 @@ impl Derivation {
         check_iterations("key entry", self.iterations)?;
         #[cfg(test)]
         DERIVED.with(|derived| derived.set(derived.get() + u64::from(self.iterations)));
-        let mut key = WrapKey { wrap, bytes: Zeroizing::new(vec![0; wrap.key_bits() as usize / 8]) };
+        let mut key = WrapKey {
+            wrap,
+            bytes: Zeroizing::new(vec![0; wrap.key_bits() as usize / 8]),
+        };
         HmacKey::new(passphrase).pbkdf2(&self.salt, self.iterations, &mut key.bytes);
         Ok(key)
     }
@@ -218,23 +228,30 @@ impl WrapKey {
         }
         let pad = usize::from(*data.last()?);
         let (plain, padding) = data.split_at_checked(data.len().checked_sub(pad)?)?;
-        ((1..=cell).contains(&pad) && padding.iter().all(|&byte| usize::from(byte) == pad)).then_some(plain)
+        ((1..=cell).contains(&pad) && padding.iter().all(|&byte| usize::from(byte) == pad))
+            .then_some(plain)
     }
 
     /// CBC in place, over whole blocks.
     fn decrypt_by<C: KeyInit + BlockCipherDecrypt>(&self, iv: &[u8], data: &mut [u8]) {
-        let Some((cipher, mut previous)) = self.cipher::<C>(iv) else { return };
+        let Some((cipher, mut previous)) = self.cipher::<C>(iv) else {
+            return;
+        };
         for cell in data.chunks_exact_mut(previous.len()) {
             let mut block = Array::<u8, C::BlockSize>::from_fn(|n| cell[n]);
             let kept = block.clone();
             cipher.decrypt_block(&mut block);
-            cell.iter_mut().enumerate().for_each(|(n, byte)| *byte = block[n] ^ previous[n]);
+            cell.iter_mut()
+                .enumerate()
+                .for_each(|(n, byte)| *byte = block[n] ^ previous[n]);
             previous = kept;
         }
     }
 
     fn encrypt_by<C: KeyInit + BlockCipherEncrypt>(&self, iv: &[u8], data: &mut [u8]) {
-        let Some((cipher, mut previous)) = self.cipher::<C>(iv) else { return };
+        let Some((cipher, mut previous)) = self.cipher::<C>(iv) else {
+            return;
+        };
         for cell in data.chunks_exact_mut(previous.len()) {
             let mut block = Array::<u8, C::BlockSize>::from_fn(|n| cell[n] ^ previous[n]);
             cipher.encrypt_block(&mut block);
@@ -244,9 +261,14 @@ impl WrapKey {
     }
 
     /// The cipher, and the vector filled up with zeros. The key is as long as the cipher's by construction.
-    fn cipher<C: KeyInit + BlockSizeUser>(&self, iv: &[u8]) -> Option<(C, Array<u8, C::BlockSize>)> {
+    fn cipher<C: KeyInit + BlockSizeUser>(
+        &self,
+        iv: &[u8],
+    ) -> Option<(C, Array<u8, C::BlockSize>)> {
         let vector = Array::from_fn(|n| iv.get(n).copied().unwrap_or_default());
-        C::new_from_slice(&self.bytes).ok().map(|cipher| (cipher, vector))
+        C::new_from_slice(&self.bytes)
+            .ok()
+            .map(|cipher| (cipher, vector))
     }
 }
 
@@ -261,8 +283,14 @@ pub fn calibrate() -> u32 {
 
 /// Fills `bytes` from the system's random source.
 pub(crate) fn random(bytes: &mut [u8]) -> Result<()> {
-    getrandom::fill(bytes)
-        .map_err(|error| Error::new(Kind::Io, "random source", "the system gives no random bytes").caused_by(error))
+    getrandom::fill(bytes).map_err(|error| {
+        Error::new(
+            Kind::Io,
+            "random source",
+            "the system gives no random bytes",
+        )
+        .caused_by(error)
+    })
 }
 
 #[cfg(test)]
@@ -270,7 +298,10 @@ mod tests {
     use super::*;
 
     fn hex(text: &str) -> Vec<u8> {
-        text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+        text.as_bytes()
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
     }
 
     struct Vector {
@@ -356,9 +387,12 @@ mod tests {
     fn real_blobs_unwrap_and_wrap_again() {
         for v in vectors() {
             let iv = hex(v.iv);
-            let key = Derivation { iterations: v.iterations, salt: hex(v.salt) }
-                .derive(v.passphrase.as_bytes(), KeyWrap::TripleDes)
-                .unwrap();
+            let key = Derivation {
+                iterations: v.iterations,
+                salt: hex(v.salt),
+            }
+            .derive(v.passphrase.as_bytes(), KeyWrap::TripleDes)
+            .unwrap();
             let bits = v.cipher.len() as u32 * 4;
             let keys = key.unwrap(&iv, &hex(v.blob), bits).unwrap().unwrap();
             assert_eq!((keys.cipher(), keys.mac()), (&*hex(v.cipher), &*hex(v.mac)));
@@ -369,7 +403,12 @@ mod tests {
     #[test]
     fn a_wrong_passphrase_does_not_unwrap() {
         let v = &vectors()[0];
-        let key = Derivation { iterations: v.iterations, salt: hex(v.salt) }.derive(b"wrong", KeyWrap::TripleDes).unwrap();
+        let key = Derivation {
+            iterations: v.iterations,
+            salt: hex(v.salt),
+        }
+        .derive(b"wrong", KeyWrap::TripleDes)
+        .unwrap();
         assert!(key.unwrap(&hex(v.iv), &hex(v.blob), 128).unwrap().is_none());
     }
 
@@ -377,8 +416,16 @@ mod tests {
     #[test]
     fn version_1_blobs_unwrap() {
         let salt = hex("9c82b419bdac1b3e6b71f8a6b99a7501f34b6950");
-        let key = Derivation { iterations: 1000, salt }.derive(b"vilefault", KeyWrap::TripleDes).unwrap();
-        assert_eq!(*key.bytes, hex("8207377bf2b232c8c548a2741746d1eea1992694f117d240"));
+        let key = Derivation {
+            iterations: 1000,
+            salt,
+        }
+        .derive(b"vilefault", KeyWrap::TripleDes)
+        .unwrap();
+        assert_eq!(
+            *key.bytes,
+            hex("8207377bf2b232c8c548a2741746d1eea1992694f117d240")
+        );
         for (blob, plain) in [
             (
                 "5da479e292e0acf67a9fa3e24d0a767cae2f645ff63836665068637188f4b80295de79aabdbc2536",
@@ -396,11 +443,14 @@ mod tests {
             assert_eq!(*key.unwrap_v1(&hex(blob)).unwrap(), hex(plain));
         }
         assert!(
-            Derivation { iterations: 1000, salt: vec![0; 20] }
-                .derive(b"vilefault", KeyWrap::TripleDes)
-                .unwrap()
-                .unwrap_v1(&[7; 40])
-                .is_none()
+            Derivation {
+                iterations: 1000,
+                salt: vec![0; 20]
+            }
+            .derive(b"vilefault", KeyWrap::TripleDes)
+            .unwrap()
+            .unwrap_v1(&[7; 40])
+            .is_none()
         );
     }
 
@@ -408,7 +458,12 @@ mod tests {
     #[test]
     fn version_1_blobs_of_long_keys_unwrap() {
         let salt = hex("f615ec6c463799eccc6a2dfbedf12c6bdc422a2a");
-        let key = Derivation { iterations: 1000, salt }.derive(b"vilefault", KeyWrap::TripleDes).unwrap();
+        let key = Derivation {
+            iterations: 1000,
+            salt,
+        }
+        .derive(b"vilefault", KeyWrap::TripleDes)
+        .unwrap();
         for (blob, plain) in [
             (
                 "a595f4a81a490e7aa6378034661da57a424f922c971d3db3f856f8d54b0784bcc5d7182905c4237153c5d250b8aee1d26410b1dca7b1cb73",
@@ -427,8 +482,16 @@ mod tests {
     #[test]
     fn synthetic_keys_are_wrapped_as_specified() {
         let counting = |from: u8, len: u8| (from..from + len).collect::<Vec<u8>>();
-        let key = Derivation { iterations: 1000, salt: counting(0, 20) }.derive(b"test", KeyWrap::TripleDes).unwrap();
-        assert_eq!(*key.bytes, hex("c57ffb3dd06a0127baa53f9bd5aa9b2c17fbb9a6f756ba45"));
+        let key = Derivation {
+            iterations: 1000,
+            salt: counting(0, 20),
+        }
+        .derive(b"test", KeyWrap::TripleDes)
+        .unwrap();
+        assert_eq!(
+            *key.bytes,
+            hex("c57ffb3dd06a0127baa53f9bd5aa9b2c17fbb9a6f756ba45")
+        );
         let keys = KeyMaterial::from_parts(&counting(0x40, 16), &counting(0x50, 20), 128).unwrap();
         let blob = "608d2e77bd020741a0373a0a8dd139193f95f17e27a05dca0b68d8c84888c84ff5ab76b571f87e7a8acac9329620314a";
         assert_eq!(key.wrap(&[1, 2, 3, 4, 5, 6, 7, 8], &keys), hex(blob));
@@ -437,7 +500,13 @@ mod tests {
     #[test]
     fn absurd_iteration_counts_are_refused() {
         for iterations in [0, 1 << 31] {
-            let refused = Derivation { iterations, salt: vec![0; 20] }.derive(b"x", KeyWrap::TripleDes).err().unwrap();
+            let refused = Derivation {
+                iterations,
+                salt: vec![0; 20],
+            }
+            .derive(b"x", KeyWrap::TripleDes)
+            .err()
+            .unwrap();
             assert_eq!(refused.kind(), Kind::Limit);
         }
     }

@@ -10,8 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::{Error, Result};
 
 pub(super) use entry::{
-    DIRECTORY_SIZE, DirectoryRaw, PASSPHRASE, PASSPHRASE_FIELDS, PASSPHRASE_SIZE, PUBLIC_KEY, PUBLIC_KEY_SIZE, Passphrase,
-    PassphraseRaw, PublicKey, PublicKeyRaw,
+    DIRECTORY_SIZE, DirectoryRaw, PASSPHRASE, PASSPHRASE_FIELDS, PASSPHRASE_SIZE, PUBLIC_KEY,
+    PUBLIC_KEY_SIZE, Passphrase, PassphraseRaw, PublicKey, PublicKeyRaw,
 };
 pub(super) use trailer::{TRAILER_SIZE, Trailer, TrailerRaw};
 
@@ -80,12 +80,20 @@ impl Header {
             return Err(Error::corrupt(HEADER, 0, "encrcdsa expected"));
         }
         if raw.version.get() != 2 {
-            return Err(Error::unsupported(HEADER, format!("version {}; 2 is known", raw.version)).at(8));
+            return Err(
+                Error::unsupported(HEADER, format!("version {}; 2 is known", raw.version)).at(8),
+            );
         }
         known(HEADER, "vector length", 0x0C, raw.iv_length, 16)?;
         known(HEADER, "cipher mode", 0x10, raw.mode, CBC)?;
         known(HEADER, "cipher", 0x14, raw.algorithm, AES)?;
-        known(HEADER, "vector algorithm", 0x1C, raw.iv_algorithm, HMAC_SHA1)?;
+        known(
+            HEADER,
+            "vector algorithm",
+            0x1C,
+            raw.iv_algorithm,
+            HMAC_SHA1,
+        )?;
         known(HEADER, "vector key bits", 0x20, raw.iv_key_bits, 160)?;
         let header = Self {
             key_bits: one_of(HEADER, "key bits", 0x18, raw.key_bits, [128, 256])?,
@@ -96,10 +104,14 @@ impl Header {
             entries: raw.entries.get(),
         };
         if header.data_offset > LARGEST_HEADER {
-            let message = format!("data that begin at {}; within {LARGEST_HEADER} bytes are known", header.data_offset);
+            let message = format!(
+                "data that begin at {}; within {LARGEST_HEADER} bytes are known",
+                header.data_offset
+            );
             return Err(Error::corrupt(HEADER, 0x40, message));
         }
-        if header.entries > MOST_ENTRIES || Self::directory_at(header.entries) > header.data_offset {
+        if header.entries > MOST_ENTRIES || Self::directory_at(header.entries) > header.data_offset
+        {
             let message = format!(
                 "{} key entries before the data at {}; no header has room for more than {MOST_ENTRIES}",
                 header.entries, header.data_offset
@@ -112,7 +124,11 @@ impl Header {
             .and_then(|size| size.checked_add(header.data_offset))
             .is_none()
         {
-            return Err(Error::corrupt(HEADER, DATA_SIZE_AT, format!("{} bytes of data reach past any file", header.data_size)));
+            return Err(Error::corrupt(
+                HEADER,
+                DATA_SIZE_AT,
+                format!("{} bytes of data reach past any file", header.data_size),
+            ));
         }
         Ok(header)
     }
@@ -145,19 +161,33 @@ fn known(layer: &'static str, what: &str, at: u64, found: U32, known: u32) -> Re
     one_of(layer, what, at, found, [known]).map(drop)
 }
 
-fn one_of<const N: usize>(layer: &'static str, what: &str, at: u64, found: U32, known: [u32; N]) -> Result<u32> {
+fn one_of<const N: usize>(
+    layer: &'static str,
+    what: &str,
+    at: u64,
+    found: U32,
+    known: [u32; N],
+) -> Result<u32> {
     if known.contains(&found.get()) {
         return Ok(found.get());
     }
     let known = known.map(|value| format!("{value:#x}")).join(" or ");
-    Err(Error::unsupported(layer, format!("{what} {:#x}; {known} is known", found.get())).at(at))
+    Err(Error::unsupported(
+        layer,
+        format!("{what} {:#x}; {known} is known", found.get()),
+    )
+    .at(at))
 }
 
 /// The used part of a field of fixed size.
 fn prefix(layer: &'static str, what: &str, at: u64, field: &[u8], length: U32) -> Result<Vec<u8>> {
     match field.get(..length.get() as usize) {
         Some(used) => Ok(used.to_vec()),
-        None => Err(Error::corrupt(layer, at, format!("{what} of {length} bytes in a field of {}", field.len()))),
+        None => Err(Error::corrupt(
+            layer,
+            at,
+            format!("{what} of {length} bytes in a field of {}", field.len()),
+        )),
     }
 }
 
@@ -175,7 +205,10 @@ mod tests {
 
     fn real() -> Vec<u8> {
         let digits: Vec<u8> = REAL.bytes().filter(u8::is_ascii_hexdigit).collect();
-        digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+        digits
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
     }
 
     #[test]
@@ -183,7 +216,15 @@ mod tests {
         let bytes = real();
         let (raw, rest) = HeaderRaw::ref_from_prefix(&bytes).unwrap();
         let header = Header::parse(raw).unwrap();
-        assert_eq!((header.key_bits, header.block, header.data_size, header.data_offset), (128, 4096, 65536, DATA_OFFSET_4096));
+        assert_eq!(
+            (
+                header.key_bits,
+                header.block,
+                header.data_size,
+                header.data_offset
+            ),
+            (128, 4096, 65536, DATA_OFFSET_4096)
+        );
         assert_eq!(header.to_raw().as_bytes(), raw.as_bytes());
         let entry = DirectoryRaw::ref_from_bytes(rest).unwrap();
         assert_eq!(entry.range(&header).unwrap(), 0x60..0x60 + PASSPHRASE_SIZE);
@@ -191,7 +232,12 @@ mod tests {
 
     #[test]
     fn unknown_numbers_are_refused_by_name() {
-        for (at, name) in [(0x14, "cipher"), (0x18, "key bits"), (0x1C, "vector algorithm"), (0x34, "block size")] {
+        for (at, name) in [
+            (0x14, "cipher"),
+            (0x18, "key bits"),
+            (0x1C, "vector algorithm"),
+            (0x34, "block size"),
+        ] {
             let mut bytes = real();
             bytes[at] ^= 0x40;
             let error = Header::parse(HeaderRaw::ref_from_prefix(&bytes).unwrap().0).unwrap_err();

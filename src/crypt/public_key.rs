@@ -33,20 +33,31 @@ impl Certificate {
     /// Reads a certificate, PEM or DER.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         const LAYER: &str = "certificate";
-        let parsed = if is_pem(bytes) { X509::from_pem(bytes) } else { X509::from_der(bytes) };
+        let parsed = if is_pem(bytes) {
+            X509::from_pem(bytes)
+        } else {
+            X509::from_der(bytes)
+        };
         let parsed = parsed.map_err(|error| {
-            Error::new(Kind::Invalid, LAYER, "is no X.509 certificate, PEM or DER").caused_by(error.to_string())
+            Error::new(Kind::Invalid, LAYER, "is no X.509 certificate, PEM or DER")
+                .caused_by(error.to_string())
         })?;
         let info = parsed.tbs_certificate().subject_public_key_info();
         if info.algorithm.oid.to_string() != RSA_ENCRYPTION {
-            let message = format!("has a key of the kind {}; images take RSA keys only", info.algorithm.oid);
+            let message = format!(
+                "has a key of the kind {}; images take RSA keys only",
+                info.algorithm.oid
+            );
             return Err(Error::unsupported(LAYER, message));
         }
         let malformed = || Error::new(Kind::Invalid, LAYER, "its RSA key is malformed");
         let bits = info.subject_public_key.as_bytes().ok_or_else(malformed)?;
         let key = RsaPublicKey::from_pkcs1_der(bits).map_err(|_| malformed())?;
         check_size(LAYER, &key)?;
-        Ok(Self { id: Sha1::digest(bits).into(), key: Box::new(key) })
+        Ok(Self {
+            id: Sha1::digest(bits).into(),
+            key: Box::new(key),
+        })
     }
 
     /// SHA-1 of the public key, which is what most certificates call their subject key identifier.
@@ -58,15 +69,21 @@ impl Certificate {
     pub(super) fn wrap(&self, keys: &KeyMaterial) -> Result<PublicKey> {
         // The random source below panics where it fails; here it is asked in a way that does not.
         random(&mut [0; 1])?;
-        let blob = self.key.encrypt(&mut UnwrapErr(SysRng), Pkcs1v15Encrypt, &keys.marked());
-        let blob = blob.map_err(|error| Error::new(Kind::Invalid, "certificate", "its key wraps nothing").caused_by(error))?;
+        let blob = self
+            .key
+            .encrypt(&mut UnwrapErr(SysRng), Pkcs1v15Encrypt, &keys.marked());
+        let blob = blob.map_err(|error| {
+            Error::new(Kind::Invalid, "certificate", "its key wraps nothing").caused_by(error)
+        })?;
         Ok(PublicKey::new(self.id, blob))
     }
 }
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Certificate").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Certificate")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -85,18 +102,29 @@ impl PrivateKey {
         let text = std::str::from_utf8(pem).map_err(|_| invalid("is no PEM file"))?;
         let begins = |label: &str| text.contains(&format!("-----BEGIN {label}-----"));
         let key = if begins("RSA PRIVATE KEY") && !text.contains("ENCRYPTED") {
-            RsaPrivateKey::from_pkcs1_pem(text.trim()).map_err(|_| invalid("its RSA PRIVATE KEY is malformed"))?
+            RsaPrivateKey::from_pkcs1_pem(text.trim())
+                .map_err(|_| invalid("its RSA PRIVATE KEY is malformed"))?
         } else if begins("PRIVATE KEY") {
-            RsaPrivateKey::from_pkcs8_pem(text.trim()).map_err(|_| invalid("its PRIVATE KEY is malformed, or no RSA key"))?
+            RsaPrivateKey::from_pkcs8_pem(text.trim())
+                .map_err(|_| invalid("its PRIVATE KEY is malformed, or no RSA key"))?
         } else if text.contains("ENCRYPTED") {
-            return Err(invalid("is locked by a passphrase of its own; `openssl pkey` writes it without"));
+            return Err(invalid(
+                "is locked by a passphrase of its own; `openssl pkey` writes it without",
+            ));
         } else {
-            return Err(invalid("is no PEM file with a PRIVATE KEY or RSA PRIVATE KEY"));
+            return Err(invalid(
+                "is no PEM file with a PRIVATE KEY or RSA PRIVATE KEY",
+            ));
         };
         let public = key.to_public_key();
         check_size(LAYER, &public)?;
-        let bits = public.to_pkcs1_der().map_err(|_| invalid("its public half is malformed"))?;
-        Ok(Self { id: Sha1::digest(bits.as_bytes()).into(), key: Box::new(key) })
+        let bits = public
+            .to_pkcs1_der()
+            .map_err(|_| invalid("its public half is malformed"))?;
+        Ok(Self {
+            id: Sha1::digest(bits.as_bytes()).into(),
+            key: Box::new(key),
+        })
     }
 
     /// SHA-1 of its public key, as [`Certificate::id`].
@@ -109,7 +137,9 @@ impl PrivateKey {
         if entry.blob.len() != self.key.size() {
             return Ok(None);
         }
-        let Ok(plain) = self.key.decrypt(Pkcs1v15Encrypt, &entry.blob) else { return Ok(None) };
+        let Ok(plain) = self.key.decrypt(Pkcs1v15Encrypt, &entry.blob) else {
+            return Ok(None);
+        };
         KeyMaterial::from_marked(&Zeroizing::new(plain), bits)
     }
 }
@@ -129,5 +159,13 @@ fn check_size(layer: &'static str, key: &RsaPublicKey) -> Result<()> {
     if KEY_BITS.contains(&bits) {
         return Ok(());
     }
-    Err(Error::new(Kind::Limit, layer, format!("an RSA key of {bits} bits; {} to {} are used", KEY_BITS.start(), KEY_BITS.end())))
+    Err(Error::new(
+        Kind::Limit,
+        layer,
+        format!(
+            "an RSA key of {bits} bits; {} to {} are used",
+            KEY_BITS.start(),
+            KEY_BITS.end()
+        ),
+    ))
 }

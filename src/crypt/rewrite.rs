@@ -21,10 +21,16 @@ const SECTOR: u64 = 512;
 const MOST_WRITTEN: u64 = (SECTOR - HEADER_SIZE) / DIRECTORY_SIZE;
 
 /// Puts `new` (kind and bytes of each entry) in place of `old`. Durable when it returns, and nothing of `old` is left.
-pub(super) fn rewrite(file: &dyn BlockDevice, header: &Header, old: &[Entry], new: &[(u32, Vec<u8>)]) -> Result<()> {
+pub(super) fn rewrite(
+    file: &dyn BlockDevice,
+    header: &Header,
+    old: &[Entry],
+    new: &[(u32, Vec<u8>)],
+) -> Result<()> {
     for count in [old.len(), new.len()] {
         if count as u64 > MOST_WRITTEN {
-            let message = format!("{count} key entries; up to {MOST_WRITTEN} can be changed safely");
+            let message =
+                format!("{count} key entries; up to {MOST_WRITTEN} can be changed safely");
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
     }
@@ -32,7 +38,10 @@ pub(super) fn rewrite(file: &dyn BlockDevice, header: &Header, old: &[Entry], ne
     let aside = aside(header, old, &places)?;
     put(file, new, &aside)?;
     put(file, new, &places)?;
-    wipe(file, places.last().map_or(HEADER_SIZE, |last| last.end)..header.data_offset)
+    wipe(
+        file,
+        places.last().map_or(HEADER_SIZE, |last| last.end)..header.data_offset,
+    )
 }
 
 /// Removes all entries. Durable when it returns.
@@ -74,11 +83,17 @@ fn aside(header: &Header, old: &[Entry], places: &[Range<u64>]) -> Result<Vec<Ra
         return Err(Error::new(
             Kind::Limit,
             LAYER,
-            format!("no room before the data at {} for the new key entries", header.data_offset),
+            format!(
+                "no room before the data at {} for the new key entries",
+                header.data_offset
+            ),
         ));
     }
     let shift = start.saturating_sub(places.first().map_or(start, |first| first.start));
-    Ok(places.iter().map(|place| place.start + shift..place.end + shift).collect())
+    Ok(places
+        .iter()
+        .map(|place| place.start + shift..place.end + shift)
+        .collect())
 }
 
 /// Zeros over whatever is left in the range, durably.

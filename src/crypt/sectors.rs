@@ -28,7 +28,11 @@ impl Sectors {
     /// The same, by other means than the fastest.
     pub fn with(keys: &KeyMaterial, block: u32, back_end: BackEnd) -> Result<Self> {
         let cipher = Cipher::new(keys.cipher(), back_end)?;
-        Ok(Self { cipher, vectors: HmacKey::with(keys.mac(), back_end), block: block as usize })
+        Ok(Self {
+            cipher,
+            vectors: HmacKey::with(keys.mac(), back_end),
+            block: block as usize,
+        })
     }
 
     /// Bytes of a block.
@@ -39,9 +43,16 @@ impl Sectors {
     /// Encrypts the blocks from number `first` on. Both sides are of the same whole number of blocks, or it panics.
     /// [`Kind::Limit`] past block 2^32 - 1.
     pub fn encrypt(&self, first: u64, plain: &[u8], cipher: &mut [u8]) -> Result<()> {
-        assert_eq!(plain.len(), cipher.len(), "as much cipher text as plain text");
+        assert_eq!(
+            plain.len(),
+            cipher.len(),
+            "as much cipher text as plain text"
+        );
         let mut number = self.check(first, plain.len())?;
-        for (plain, cipher) in plain.chunks(BATCH * self.block).zip(cipher.chunks_mut(BATCH * self.block)) {
+        for (plain, cipher) in plain
+            .chunks(BATCH * self.block)
+            .zip(cipher.chunks_mut(BATCH * self.block))
+        {
             let mut vectors = [Cell::default(); BATCH];
             let vectors = &mut vectors[..plain.len() / self.block];
             self.vectors.vectors(number, vectors);
@@ -74,7 +85,10 @@ impl Sectors {
             return Err(Error::new(
                 Kind::Limit,
                 "cipher",
-                format!("blocks of {} bytes are numbered up to {end} bytes", self.block),
+                format!(
+                    "blocks of {} bytes are numbered up to {end} bytes",
+                    self.block
+                ),
             ));
         }
         Ok(first as u32)
@@ -83,7 +97,9 @@ impl Sectors {
 
 impl fmt::Debug for Sectors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sectors").field("block", &self.block).finish_non_exhaustive()
+        f.debug_struct("Sectors")
+            .field("block", &self.block)
+            .finish_non_exhaustive()
     }
 }
 
@@ -91,7 +107,12 @@ impl fmt::Debug for Sectors {
 mod tests {
     use super::*;
 
-    const ALL: [BackEnd; 4] = [BackEnd::Best, BackEnd::Narrow, BackEnd::AesNi, BackEnd::Portable];
+    const ALL: [BackEnd; 4] = [
+        BackEnd::Best,
+        BackEnd::Narrow,
+        BackEnd::AesNi,
+        BackEnd::Portable,
+    ];
 
     fn hex<const N: usize>(text: &str) -> [u8; N] {
         std::array::from_fn(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap())
@@ -100,13 +121,18 @@ mod tests {
     /// docs/formats/encrypted.md §8, V7.
     #[test]
     fn synthetic_vector() {
-        let keys =
-            KeyMaterial::new(&std::array::from_fn::<u8, 16, _>(|n| 0x40 + n as u8), &std::array::from_fn(|n| 0x50 + n as u8));
+        let keys = KeyMaterial::new(
+            &std::array::from_fn::<u8, 16, _>(|n| 0x40 + n as u8),
+            &std::array::from_fn(|n| 0x50 + n as u8),
+        );
         for back_end in ALL {
             let sectors = Sectors::with(&keys, 512, back_end).unwrap();
             let mut cipher = [0; 512];
             sectors.encrypt(1, &[0; 512], &mut cipher).unwrap();
-            assert_eq!(cipher[..32], hex::<32>("2813d4fa5690ff9a5dd935f54ab96c71ecbeb6b039842bdcc8e275c4eabfd0fe"));
+            assert_eq!(
+                cipher[..32],
+                hex::<32>("2813d4fa5690ff9a5dd935f54ab96c71ecbeb6b039842bdcc8e275c4eabfd0fe")
+            );
             sectors.decrypt(1, &mut cipher).unwrap();
             assert_eq!(cipher, [0; 512]);
         }
@@ -116,19 +142,41 @@ mod tests {
     #[test]
     fn documented_blocks() {
         let bytes = |text: &str| -> Vec<u8> {
-            text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+            text.as_bytes()
+                .chunks(2)
+                .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+                .collect()
         };
-        let v1 = ("3b85af67326135b305941bfd6fcbec49", "daad98e33c0edc021f8e773b4d27665108bfbc62", 4096);
+        let v1 = (
+            "3b85af67326135b305941bfd6fcbec49",
+            "daad98e33c0edc021f8e773b4d27665108bfbc62",
+            4096,
+        );
         let v2 = (
             "c87306ecc3c676336500c6b13e70b1cc5b75292f5c5270b5f14d3de124dcee0f",
             "d2c19bf05962da080e545caa6c6efdf7f24c2a1f",
             4096,
         );
-        let v3 =
-            ("3d117d02ebcb46478e97d52832f610d13a98a3ed0483978ecbc6aabaefe040ac", "a77726997eaeeda9865f2de7e74a272521ebe1a2", 512);
-        let v4 = ("24279aee911f64494b36ff690168112a", "43526c3d5ad84d644878e512efcf459d08a061f9", 512);
-        let v5 = ("b0744bed3d9d7fd54dfbe8b33e6762d9", "03051e518a3a8895a9d896acfc285e13df89b3e3", 4096);
-        let v7 = ("404142434445464748494a4b4c4d4e4f", "505152535455565758595a5b5c5d5e5f60616263", 512);
+        let v3 = (
+            "3d117d02ebcb46478e97d52832f610d13a98a3ed0483978ecbc6aabaefe040ac",
+            "a77726997eaeeda9865f2de7e74a272521ebe1a2",
+            512,
+        );
+        let v4 = (
+            "24279aee911f64494b36ff690168112a",
+            "43526c3d5ad84d644878e512efcf459d08a061f9",
+            512,
+        );
+        let v5 = (
+            "b0744bed3d9d7fd54dfbe8b33e6762d9",
+            "03051e518a3a8895a9d896acfc285e13df89b3e3",
+            4096,
+        );
+        let v7 = (
+            "404142434445464748494a4b4c4d4e4f",
+            "505152535455565758595a5b5c5d5e5f60616263",
+            512,
+        );
         let zeros = "0000000000000000000000000000000000000000000000000000000000000000";
         // Keys, number, vector, how the cipher text and the plain text begin.
         for ((key, mac, block), number, vector, cipher, plain) in [
@@ -139,7 +187,13 @@ mod tests {
                 "eae5edf08d7e1ea8fcd0099aec567c1f0c49af04da6fc0dbaf750962551946c3",
                 zeros,
             ),
-            (v1, 1, "8a0a7e9442d4e7d7e8b8f6e8fe976444", "83989d04f35ea11f696dd319d57f6861", &zeros[..32]),
+            (
+                v1,
+                1,
+                "8a0a7e9442d4e7d7e8b8f6e8fe976444",
+                "83989d04f35ea11f696dd319d57f6861",
+                &zeros[..32],
+            ),
             (v1, 15, "eb7d0ae97cfae9e521e79930f372e863", "", ""),
             (
                 v2,
@@ -191,7 +245,9 @@ mod tests {
                 sectors.decrypt(u64::from(number), &mut data).unwrap();
                 assert_eq!(data[..plain.len()], plain, "block {number} of {key}");
                 let (again, mut made) = (data, vec![0; block as usize]);
-                sectors.encrypt(u64::from(number), &again, &mut made).unwrap();
+                sectors
+                    .encrypt(u64::from(number), &again, &mut made)
+                    .unwrap();
                 assert_eq!(made[..cipher.len()], cipher, "block {number} of {key}");
             }
         }
@@ -199,12 +255,20 @@ mod tests {
 
     #[test]
     fn many_blocks_at_once_are_the_same_as_one_by_one() {
-        for (block, back_end) in [512, 4096].into_iter().flat_map(|block| ALL.map(|back_end| (block, back_end))) {
-            let sectors = Sectors::with(&KeyMaterial::new(&[7; 32], &[9; 20]), block, back_end).unwrap();
+        for (block, back_end) in [512, 4096]
+            .into_iter()
+            .flat_map(|block| ALL.map(|back_end| (block, back_end)))
+        {
+            let sectors =
+                Sectors::with(&KeyMaterial::new(&[7; 32], &[9; 20]), block, back_end).unwrap();
             let plain: Vec<u8> = (0..45 * block).map(|n| (n / 3) as u8).collect();
             let (mut at_once, mut one_by_one) = (vec![0; plain.len()], vec![0; plain.len()]);
             sectors.encrypt(1000, &plain, &mut at_once).unwrap();
-            for (n, (plain, cipher)) in plain.chunks(block as usize).zip(one_by_one.chunks_mut(block as usize)).enumerate() {
+            for (n, (plain, cipher)) in plain
+                .chunks(block as usize)
+                .zip(one_by_one.chunks_mut(block as usize))
+                .enumerate()
+            {
                 sectors.encrypt(1000 + n as u64, plain, cipher).unwrap();
             }
             assert!(at_once == one_by_one);
@@ -218,7 +282,17 @@ mod tests {
         let sectors = Sectors::new(&KeyMaterial::new(&[7; 16], &[9; 20]), 512).unwrap();
         let mut data = [0; 1024];
         assert!(sectors.decrypt(u64::from(u32::MAX) - 1, &mut data).is_ok());
-        assert_eq!(sectors.decrypt(u64::from(u32::MAX), &mut data).unwrap_err().kind(), Kind::Limit);
-        assert!(sectors.decrypt(u64::from(u32::MAX), &mut data[..512]).is_ok());
+        assert_eq!(
+            sectors
+                .decrypt(u64::from(u32::MAX), &mut data)
+                .unwrap_err()
+                .kind(),
+            Kind::Limit
+        );
+        assert!(
+            sectors
+                .decrypt(u64::from(u32::MAX), &mut data[..512])
+                .is_ok()
+        );
     }
 }

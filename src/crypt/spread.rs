@@ -12,13 +12,20 @@ pub(crate) const PIECE: usize = 256 << 10;
 const SPREAD: usize = 2 * PIECE;
 
 /// The cores, for pieces of large requests alone. Who works here waits for nobody that waits for a piece.
-static POOL: LazyLock<Option<ThreadPool>> =
-    LazyLock::new(|| ThreadPoolBuilder::new().thread_name(|n| format!("crypt {n}")).build().ok());
+static POOL: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
+    ThreadPoolBuilder::new()
+        .thread_name(|n| format!("crypt {n}"))
+        .build()
+        .ok()
+});
 /// Large requests under way.
 static LARGE: AtomicUsize = AtomicUsize::new(0);
 
 /// Gives each [`PIECE`] of `data`, with its number, to `work`: on all cores if there is much of it.
-pub(crate) fn each<E: Send>(data: &[u8], work: impl Fn(usize, &[u8]) -> Result<(), E> + Sync) -> Result<(), E> {
+pub(crate) fn each<E: Send>(
+    data: &[u8],
+    work: impl Fn(usize, &[u8]) -> Result<(), E> + Sync,
+) -> Result<(), E> {
     let work = |(number, piece): (usize, &[u8])| work(number, piece);
     match Large::begin(data.len()).pool {
         Some(pool) => pool.install(|| data.par_chunks(PIECE).enumerate().try_for_each(work)),
@@ -27,7 +34,10 @@ pub(crate) fn each<E: Send>(data: &[u8], work: impl Fn(usize, &[u8]) -> Result<(
 }
 
 /// The same with pieces that are changed.
-pub(crate) fn each_mut<E: Send>(data: &mut [u8], work: impl Fn(usize, &mut [u8]) -> Result<(), E> + Sync) -> Result<(), E> {
+pub(crate) fn each_mut<E: Send>(
+    data: &mut [u8],
+    work: impl Fn(usize, &mut [u8]) -> Result<(), E> + Sync,
+) -> Result<(), E> {
     let work = |(number, piece): (usize, &mut [u8])| work(number, piece);
     match Large::begin(data.len()).pool {
         Some(pool) => pool.install(|| data.par_chunks_mut(PIECE).enumerate().try_for_each(work)),
@@ -45,11 +55,19 @@ struct Large {
 impl Large {
     fn begin(length: usize) -> Self {
         if length < SPREAD || rayon::current_thread_index().is_some() {
-            return Self { counted: false, pool: None };
+            return Self {
+                counted: false,
+                pool: None,
+            };
         }
         let under_way = LARGE.fetch_add(1, Ordering::Relaxed) + 1;
-        let pool = POOL.as_ref().filter(|pool| 2 * under_way <= pool.current_num_threads());
-        Self { counted: true, pool }
+        let pool = POOL
+            .as_ref()
+            .filter(|pool| 2 * under_way <= pool.current_num_threads());
+        Self {
+            counted: true,
+            pool,
+        }
     }
 }
 

@@ -14,7 +14,8 @@ pub fn wrap_key(outer: &[u8], key: &[u8]) -> Option<Vec<u8>> {
     if parts.len() < 2 || !rest.is_empty() {
         return None;
     }
-    let mut parts: Zeroizing<Vec<u64>> = Zeroizing::new(parts.iter().map(|part| u64::from_be_bytes(*part)).collect());
+    let mut parts: Zeroizing<Vec<u64>> =
+        Zeroizing::new(parts.iter().map(|part| u64::from_be_bytes(*part)).collect());
     let mut check = INTEGRITY;
     let mut step = 0;
     for _ in 0..6 {
@@ -24,16 +25,24 @@ pub fn wrap_key(outer: &[u8], key: &[u8]) -> Option<Vec<u8>> {
             (check, *part) = (high ^ step, low);
         }
     }
-    Some(std::iter::once(&check).chain(parts.iter()).flat_map(|part| part.to_be_bytes()).collect())
+    Some(
+        std::iter::once(&check)
+            .chain(parts.iter())
+            .flat_map(|part| part.to_be_bytes())
+            .collect(),
+    )
 }
 
 /// The key in `wrapped`, if `outer`, of 16 or 32 bytes, is the key that it was wrapped with.
 pub fn unwrap_key(outer: &[u8], wrapped: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let aes = Aes::new(outer)?;
     let (parts, rest) = wrapped.as_chunks::<8>();
-    let (check, parts) = parts.split_first().filter(|(_, parts)| parts.len() >= 2 && rest.is_empty())?;
+    let (check, parts) = parts
+        .split_first()
+        .filter(|(_, parts)| parts.len() >= 2 && rest.is_empty())?;
     let mut check = u64::from_be_bytes(*check);
-    let mut parts: Zeroizing<Vec<u64>> = Zeroizing::new(parts.iter().map(|part| u64::from_be_bytes(*part)).collect());
+    let mut parts: Zeroizing<Vec<u64>> =
+        Zeroizing::new(parts.iter().map(|part| u64::from_be_bytes(*part)).collect());
     let mut step = 6 * parts.len() as u64;
     for _ in 0..6 {
         for part in parts.iter_mut().rev() {
@@ -41,7 +50,8 @@ pub fn unwrap_key(outer: &[u8], wrapped: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
             step -= 1;
         }
     }
-    (check == INTEGRITY).then(|| Zeroizing::new(parts.iter().flat_map(|part| part.to_be_bytes()).collect()))
+    (check == INTEGRITY)
+        .then(|| Zeroizing::new(parts.iter().flat_map(|part| part.to_be_bytes()).collect()))
 }
 
 enum Aes {
@@ -78,7 +88,9 @@ impl Aes {
 }
 
 fn join(high: u64, low: u64) -> Block {
-    (u128::from(high) << 64 | u128::from(low)).to_be_bytes().into()
+    (u128::from(high) << 64 | u128::from(low))
+        .to_be_bytes()
+        .into()
 }
 
 fn split(block: Block) -> (u64, u64) {
@@ -100,10 +112,16 @@ mod tests {
     fn known_wrappings() {
         let key: Vec<u8> = (0..16_u8).map(|n| n * 0x11).collect();
         let wrapped = wrap_key(&bytes(0..16), &key).unwrap();
-        assert_eq!(wrapped[..8], [0x1F, 0xA6, 0x8B, 0x0A, 0x81, 0x12, 0xB4, 0x47]);
+        assert_eq!(
+            wrapped[..8],
+            [0x1F, 0xA6, 0x8B, 0x0A, 0x81, 0x12, 0xB4, 0x47]
+        );
         let long = [key.clone(), bytes(0..16)].concat();
         let wrapped = wrap_key(&bytes(0..32), &long).unwrap();
-        assert_eq!(wrapped[..8], [0x28, 0xC9, 0xF4, 0x04, 0xC4, 0xB8, 0x10, 0xF4]);
+        assert_eq!(
+            wrapped[..8],
+            [0x28, 0xC9, 0xF4, 0x04, 0xC4, 0xB8, 0x10, 0xF4]
+        );
         assert_eq!(*unwrap_key(&bytes(0..32), &wrapped).unwrap(), long);
     }
 

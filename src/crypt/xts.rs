@@ -44,8 +44,13 @@ impl Xts {
 
     /// By the `aes` crate.
     fn portable(key: &[u8; 32]) -> Self {
-        let half = |at: usize| Aes128::new(&std::array::from_fn::<u8, CELL, _>(|byte| key[at + byte]).into());
-        Self(Means::Portable(Box::new(Portable { data: half(0), tweak: half(CELL) })))
+        let half = |at: usize| {
+            Aes128::new(&std::array::from_fn::<u8, CELL, _>(|byte| key[at + byte]).into())
+        };
+        Self(Means::Portable(Box::new(Portable {
+            data: half(0),
+            tweak: half(CELL),
+        })))
     }
 
     /// Decrypts units in place, the first of number `first`. What is left after the last whole unit stays as it is.
@@ -53,7 +58,9 @@ impl Xts {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
             Means::Native(native) => native.decrypt(first, data),
-            Means::Portable(key) => key.each_unit(first, data, |cells| key.data.decrypt_blocks(cells)),
+            Means::Portable(key) => {
+                key.each_unit(first, data, |cells| key.data.decrypt_blocks(cells))
+            }
         }
     }
 
@@ -62,7 +69,9 @@ impl Xts {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
             Means::Native(native) => native.encrypt(first, data),
-            Means::Portable(key) => key.each_unit(first, data, |cells| key.data.encrypt_blocks(cells)),
+            Means::Portable(key) => {
+                key.each_unit(first, data, |cells| key.data.encrypt_blocks(cells))
+            }
         }
     }
 }
@@ -126,14 +135,22 @@ mod tests {
     #[test]
     fn the_standards_vector() {
         let hex = |text: &str| -> Vec<u8> {
-            (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+            (0..text.len())
+                .step_by(2)
+                .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+                .collect()
         };
-        let key = hex("2718281828459045235360287471352631415926535897932384626433832795").try_into().unwrap();
+        let key = hex("2718281828459045235360287471352631415926535897932384626433832795")
+            .try_into()
+            .unwrap();
         let plain: Vec<u8> = (0..512_u32).map(|at| at as u8).collect();
         let mut data = plain.clone();
         for xts in [Xts::new(&key), Xts::portable(&key)] {
             xts.encrypt(0, &mut data);
-            assert_eq!(data[..32], hex("27a7479befa1d476489f308cd4cfa6e2a96e4bbe3208ff25287dd3819616e89c"));
+            assert_eq!(
+                data[..32],
+                hex("27a7479befa1d476489f308cd4cfa6e2a96e4bbe3208ff25287dd3819616e89c")
+            );
             assert_eq!(data[496..], hex("0a282df920147beabe421ee5319d0568"));
             xts.decrypt(0, &mut data);
             assert_eq!(data, plain);

@@ -25,8 +25,11 @@ pub(super) fn decode(method: Method, packed: &[u8], plain: &mut [u8]) -> Result<
     };
     if is_stored(method, first) {
         if rest.len() != plain.len() {
-            let message =
-                format!("a stored chunk holds {} bytes, {} expected by the size in the attribute", rest.len(), plain.len());
+            let message = format!(
+                "a stored chunk holds {} bytes, {} expected by the size in the attribute",
+                rest.len(),
+                plain.len()
+            );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
         plain.copy_from_slice(rest);

@@ -35,7 +35,13 @@ struct Recent {
 
 impl Contents {
     pub(super) fn new(fork: PackedFork, table: Table, method: Method, len: u64) -> Self {
-        Self { fork, table, method, len, recent: Mutex::default() }
+        Self {
+            fork,
+            table,
+            method,
+            len,
+            recent: Mutex::default(),
+        }
     }
 
     fn recent(&self) -> std::sync::MutexGuard<'_, Recent> {
@@ -52,10 +58,16 @@ impl Contents {
     fn decode(&self, chunks: Range<u64>, plain: &mut [u8]) -> Result<()> {
         let places = self.table.places(&self.fork, chunks.clone())?;
         let single = places.len() <= 1;
-        let mut work = places.into_iter().zip(plain.chunks_mut(CHUNK as usize)).zip(chunks);
+        let mut work = places
+            .into_iter()
+            .zip(plain.chunks_mut(CHUNK as usize))
+            .zip(chunks);
         let one = |((place, plain), number): ((Range<u64>, &mut [u8]), u64)| {
             self.decode_one(&place, plain).map_err(|error| {
-                let message = format!("chunk {number} of the contents cannot be decoded from {} bytes", place.end - place.start);
+                let message = format!(
+                    "chunk {number} of the contents cannot be decoded from {} bytes",
+                    place.end - place.start
+                );
                 Error::corrupt(LAYER, place.start, message).caused_by(error)
             })
         };
@@ -63,26 +75,43 @@ impl Contents {
             return work.try_for_each(one);
         }
         // One at a time: a core that has nothing left takes the next one, and none is left with several.
-        work.collect::<Vec<_>>().into_par_iter().with_max_len(1).try_for_each(one)
+        work.collect::<Vec<_>>()
+            .into_par_iter()
+            .with_max_len(1)
+            .try_for_each(one)
     }
 
     fn decode_one(&self, place: &Range<u64>, plain: &mut [u8]) -> Result<()> {
-        self.fork.with(place.clone(), |packed| chunk::decode(self.method, packed, plain))
+        self.fork.with(place.clone(), |packed| {
+            chunk::decode(self.method, packed, plain)
+        })
     }
 
     /// Makes `chunk` and, for who reads on, those behind it recent.
     fn load(&self, chunk: u64, reads_on: bool) -> Result<Recent> {
-        let end = if reads_on { self.table.chunks.min(chunk + AHEAD) } else { chunk + 1 };
+        let end = if reads_on {
+            self.table.chunks.min(chunk + AHEAD)
+        } else {
+            chunk + 1
+        };
         let bytes = self.bytes(&(chunk..end));
         let mut plain = vec![0; (bytes.end - bytes.start) as usize];
         self.decode(chunk..end, &mut plain)?;
-        Ok(Recent { chunks: chunk..end, plain: Arc::new(plain), stopped: None })
+        Ok(Recent {
+            chunks: chunk..end,
+            plain: Arc::new(plain),
+            stopped: None,
+        })
     }
 }
 
 impl BlockDevice for Contents {
     fn info(&self) -> Info {
-        Info { len: self.len, access: Access::ReadOnly, ..self.fork.info() }
+        Info {
+            len: self.len,
+            access: Access::ReadOnly,
+            ..self.fork.info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -96,7 +125,11 @@ impl BlockDevice for Contents {
         while at < end {
             let chunk = at / CHUNK;
             // Whole chunks go where they are wanted if they are more than are worth keeping, or nothing comes behind them.
-            let whole = if end == self.len { self.table.chunks } else { end / CHUNK };
+            let whole = if end == self.len {
+                self.table.chunks
+            } else {
+                end / CHUNK
+            };
             let is_kept = recent.chunks.contains(&chunk);
             let is_rest = end == self.len && !is_kept;
             if at.is_multiple_of(CHUNK) && (is_rest || whole >= chunk + AHEAD) {
@@ -112,16 +145,24 @@ impl BlockDevice for Contents {
             let bytes = self.bytes(&recent.chunks);
             let stop = end.min(bytes.end);
             let (now, later) = rest.split_at_mut((stop - at) as usize);
-            now.copy_from_slice(&recent.plain[(at - bytes.start) as usize..(stop - bytes.start) as usize]);
+            now.copy_from_slice(
+                &recent.plain[(at - bytes.start) as usize..(stop - bytes.start) as usize],
+            );
             (at, rest) = (stop, later);
         }
-        *self.recent() = Recent { stopped: Some(end), ..recent };
+        *self.recent() = Recent {
+            stopped: Some(end),
+            ..recent
+        };
         Ok(())
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
-        Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
+        Ok(Extent {
+            kind: ExtentKind::Data,
+            len: range.end - range.start,
+        })
     }
 
     read_only!(LAYER);

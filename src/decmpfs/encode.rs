@@ -15,7 +15,10 @@ pub(super) fn chunk(packing: Packing, plain: &[u8]) -> Result<Vec<u8>> {
     }
     LAST.with_borrow_mut(|last| match last {
         Some((made_for, encoder)) if *made_for == packing => encoder.encode(plain),
-        _ => last.insert((packing, ChunkEncoder::new(packing))).1.encode(plain),
+        _ => last
+            .insert((packing, ChunkEncoder::new(packing)))
+            .1
+            .encode(plain),
     })
 }
 

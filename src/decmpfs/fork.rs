@@ -20,12 +20,22 @@ pub(super) enum PackedFork {
 impl PackedFork {
     pub(super) fn new(fork: Arc<dyn BlockDevice>) -> Result<Self> {
         let len = fork.info().len;
-        if len <= SMALL { Ok(Self::Memory(fork.read_vec(0, len as usize)?)) } else { Ok(Self::Device(fork)) }
+        if len <= SMALL {
+            Ok(Self::Memory(fork.read_vec(0, len as usize)?))
+        } else {
+            Ok(Self::Device(fork))
+        }
     }
 
     pub(super) fn info(&self) -> Info {
         match self {
-            Self::Memory(bytes) => Info { len: bytes.len() as u64, block: 512, write: 1, discard: 1, access: Access::ReadOnly },
+            Self::Memory(bytes) => Info {
+                len: bytes.len() as u64,
+                block: 512,
+                write: 1,
+                discard: 1,
+                access: Access::ReadOnly,
+            },
             Self::Device(fork) => fork.info(),
         }
     }
@@ -40,7 +50,11 @@ impl PackedFork {
     }
 
     /// Hands the bytes at `place`, which is within the fork, to `each`.
-    pub(super) fn with<R>(&self, place: Range<u64>, each: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+    pub(super) fn with<R>(
+        &self,
+        place: Range<u64>,
+        each: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<R> {
         thread_local! {
             static PACKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
@@ -51,7 +65,9 @@ impl PackedFork {
         // Taken rather than borrowed: the device below may hold a compressed file, too.
         let mut packed = PACKED.take();
         packed.resize((place.end - place.start) as usize, 0);
-        let result = fork.read_at(place.start, &mut packed).and_then(|()| each(&packed));
+        let result = fork
+            .read_at(place.start, &mut packed)
+            .and_then(|()| each(&packed));
         PACKED.set(packed);
         result
     }

@@ -1,9 +1,13 @@
 //! What stands on disk: the head of the attribute (§2) and of the two kinds of resource fork (§4).
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian, little_endian};
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian, little_endian,
+};
 
 /// The head of the attribute; contents follow where the type says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct HeaderRaw {
     /*00*/ pub(crate) magic: [u8; 4], // MAGIC
@@ -31,7 +35,9 @@ pub(crate) fn size(header: &HeaderRaw) -> u64 {
 }
 
 /// The head of a classic resource fork, in which zlib chunks are (§4.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ResourceForkRaw {
     /*00*/ pub(crate) data: big_endian::U32, // where the resources begin: RESOURCES
@@ -45,7 +51,9 @@ const _: () = assert!(size_of::<ResourceForkRaw>() == 16);
 pub(crate) const RESOURCES: u32 = 0x100;
 
 /// What the resource begins with; an [`EntryRaw`] for each chunk follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ResourceRaw {
     /*00*/ pub(crate) len: big_endian::U32, // of the rest of the resource
@@ -54,7 +62,9 @@ pub(crate) struct ResourceRaw {
 const _: () = assert!(size_of::<ResourceRaw>() == 8);
 
 /// Where a chunk is, counted from [`ResourceRaw::chunks`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct EntryRaw {
     /*00*/ pub(crate) offset: little_endian::U32,
@@ -63,7 +73,9 @@ pub(crate) struct EntryRaw {
 const _: () = assert!(size_of::<EntryRaw>() == 8);
 
 /// The map of a classic resource fork with one resource and no names (§4.1), at its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct MapRaw {
     /*00*/ pub(crate) head: [u8; 16], // a copy of the fork's head, or zero
@@ -74,11 +86,13 @@ pub(crate) struct MapRaw {
     /*26*/ pub(crate) names_at: big_endian::U16, // the same
     /*28*/ pub(crate) last_type: big_endian::U16, // one less than there are types
     /*30*/ pub(crate) kind: [u8; 4],
-    /*34*/ pub(crate) last_resource: big_endian::U16, // one less than there are of this type
+    /*34*/
+    pub(crate) last_resource: big_endian::U16, // one less than there are of this type
     /*36*/ pub(crate) references_at: big_endian::U16, // from the list of types
     /*38*/ pub(crate) id: big_endian::U16,
     /*40*/ pub(crate) name_at: big_endian::U16, // 0xFFFF: none
-    /*42*/ pub(crate) data_at: big_endian::U32, // attributes in the high byte; from the first resource
+    /*42*/
+    pub(crate) data_at: big_endian::U32, // attributes in the high byte; from the first resource
     /*46*/ pub(crate) handle: big_endian::U32,
 }
 const _: () = assert!(size_of::<MapRaw>() == 50);

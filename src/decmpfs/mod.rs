@@ -93,8 +93,10 @@ impl Compression {
     /// What `value`, an attribute of name [`ATTRIBUTE`], says; `None` where macOS takes the file for a plain one.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (header, _) = HeaderRaw::ref_from_prefix(value).ok()?;
-        (header.magic == MAGIC && value.len() <= MAX_ATTRIBUTE)
-            .then(|| Self { number: header.compression_type.get(), size: layout::size(header) })
+        (header.magic == MAGIC && value.len() <= MAX_ATTRIBUTE).then(|| Self {
+            number: header.compression_type.get(),
+            size: layout::size(header),
+        })
     }
 
     /// How the chunks are packed and where they are; `None` for a type that nobody has described.
@@ -120,9 +122,12 @@ impl Compression {
 /// The contents of a file whose attribute is `value`, as a read-only device. `fork` opens its resource fork.
 ///
 /// Contents in the attribute are decoded here; of those in a fork only the head of the table is looked at.
-pub fn contents(value: &[u8], fork: impl FnOnce() -> Result<Arc<dyn BlockDevice>>) -> Result<Arc<dyn BlockDevice>> {
-    let compression =
-        Compression::parse(value).ok_or_else(|| Error::corrupt(LAYER, 0, "an attribute that begins with `fpmc` expected"))?;
+pub fn contents(
+    value: &[u8],
+    fork: impl FnOnce() -> Result<Arc<dyn BlockDevice>>,
+) -> Result<Arc<dyn BlockDevice>> {
+    let compression = Compression::parse(value)
+        .ok_or_else(|| Error::corrupt(LAYER, 0, "an attribute that begins with `fpmc` expected"))?;
     let size = compression.size;
     match compression.method() {
         Some((method, Place::Attribute)) => {
@@ -136,12 +141,14 @@ pub fn contents(value: &[u8], fork: impl FnOnce() -> Result<Arc<dyn BlockDevice>
             Ok(Arc::new(Contents::new(fork, table, method, size)))
         }
         Some((_, Place::Server)) => {
-            let message =
-                "the contents are not on this disk but on a server (iCloud or the like), from where a Mac would fetch them";
+            let message = "the contents are not on this disk but on a server (iCloud or the like), from where a Mac would fetch them";
             Err(Error::unsupported(LAYER, message))
         }
         None => {
-            let message = format!("contents are compressed in a way that is not known (type {})", compression.number);
+            let message = format!(
+                "contents are compressed in a way that is not known (type {})",
+                compression.number
+            );
             Err(Error::unsupported(LAYER, message))
         }
     }
@@ -151,7 +158,8 @@ pub fn contents(value: &[u8], fork: impl FnOnce() -> Result<Arc<dyn BlockDevice>
 fn inline(compression: Compression, method: Method, packed: &[u8]) -> Result<Vec<u8>> {
     let Compression { number, size } = compression;
     if size > MAX_INLINE {
-        let message = format!("{size} bytes cannot be packed in an attribute; up to {MAX_INLINE} expected");
+        let message =
+            format!("{size} bytes cannot be packed in an attribute; up to {MAX_INLINE} expected");
         return Err(Error::new(Kind::Corrupt, LAYER, message));
     }
     let len = size as usize;
@@ -159,7 +167,10 @@ fn inline(compression: Compression, method: Method, packed: &[u8]) -> Result<Vec
         return match packed.len() == len {
             true => Ok(packed.to_vec()),
             false => {
-                let message = format!("the attribute holds {} bytes, {len} expected by its size field", packed.len());
+                let message = format!(
+                    "the attribute holds {} bytes, {len} expected by its size field",
+                    packed.len()
+                );
                 Err(Error::new(Kind::Corrupt, LAYER, message))
             }
         };

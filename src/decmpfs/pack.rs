@@ -5,7 +5,9 @@ use std::fmt;
 use rayon::prelude::*;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::layout::{EntryRaw, HeaderRaw, MAGIC, MAX_ATTRIBUTE, MapRaw, RESOURCES, ResourceForkRaw, ResourceRaw};
+use super::layout::{
+    EntryRaw, HeaderRaw, MAGIC, MAX_ATTRIBUTE, MapRaw, RESOURCES, ResourceForkRaw, ResourceRaw,
+};
 use super::{CHUNK, Compression, LAYER, Method, Place, encode};
 use crate::codec::Level;
 use crate::progress::Progress;
@@ -29,9 +31,10 @@ impl Packing {
     pub fn new(method: Method, level: Level) -> Result<Self> {
         match method {
             Method::Zlib | Method::Lzvn | Method::Lzfse => Ok(Self { method, level }),
-            Method::Stored | Method::Lzbitmap => {
-                Err(Error::unsupported(LAYER, format!("{method} is read, and not written; zlib, LZVN and LZFSE are")))
-            }
+            Method::Stored | Method::Lzbitmap => Err(Error::unsupported(
+                LAYER,
+                format!("{method} is read, and not written; zlib, LZVN and LZFSE are"),
+            )),
         }
     }
 
@@ -48,7 +51,11 @@ impl Packing {
     /// The attribute that goes with contents of `len` bytes.
     fn attribute(self, place: Place, len: u64, payload: &[u8]) -> Vec<u8> {
         let compression_type = self.number(place).into();
-        let header = HeaderRaw { magic: MAGIC, compression_type, uncompressed_size: len.into() };
+        let header = HeaderRaw {
+            magic: MAGIC,
+            compression_type,
+            uncompressed_size: len.into(),
+        };
         [header.as_bytes(), payload].concat()
     }
 }
@@ -88,7 +95,9 @@ pub struct Plain<'a> {
 
 impl fmt::Debug for Plain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plain").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Plain")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }
 
@@ -105,7 +114,11 @@ pub fn pack(
 ) -> Result<Option<Packed>> {
     let Plain { len, read } = plain;
     if !(1..=MAX_LEN).contains(&len) {
-        return Err(Error::new(Kind::Limit, LAYER, format!("{len} bytes cannot be packed; 1 to {MAX_LEN} expected")));
+        return Err(Error::new(
+            Kind::Limit,
+            LAYER,
+            format!("{len} bytes cannot be packed; 1 to {MAX_LEN} expected"),
+        ));
     }
     let count = len.div_ceil(CHUNK) as usize;
     let mut table = Table::new(packing.method, count);
@@ -126,7 +139,11 @@ pub fn pack(
             if !ready.is_empty() {
                 write(at, &ready.concat())?;
             }
-            if next < len { read_from(next, &mut following) } else { Ok(()) }
+            if next < len {
+                read_from(next, &mut following)
+            } else {
+                Ok(())
+            }
         };
         let packed = match count {
             1 => encode_all(&bytes, packing)?,
@@ -140,12 +157,17 @@ pub fn pack(
         if let ([only], 1) = (packed.as_slice(), count)
             && size_of::<HeaderRaw>() + only.len() <= bounds.attribute.min(MAX_ATTRIBUTE)
         {
-            return Ok(Some(Packed { attribute: packing.attribute(Place::Attribute, len, only), fork_len: 0 }));
+            return Ok(Some(Packed {
+                attribute: packing.attribute(Place::Attribute, len, only),
+                fork_len: 0,
+            }));
         }
         at += len_of(&ready);
         packed.iter().for_each(|chunk| table.add(chunk.len()));
         ready = packed;
-        let Ok(end) = u32::try_from(at + len_of(&ready) + table.tail_len()) else { return Ok(None) };
+        let Ok(end) = u32::try_from(at + len_of(&ready) + table.tail_len()) else {
+            return Ok(None);
+        };
         if u64::from(end) > bounds.fork {
             return Ok(None);
         }
@@ -163,7 +185,10 @@ pub fn pack(
     }
     write(0, &table.head(at))?;
     let fork_len = at + tail.len() as u64;
-    Ok(Some(Packed { attribute: packing.attribute(Place::Fork, len, &[]), fork_len }))
+    Ok(Some(Packed {
+        attribute: packing.attribute(Place::Fork, len, &[]),
+        fork_len,
+    }))
 }
 
 fn len_of(chunks: &[Vec<u8>]) -> u64 {
@@ -173,7 +198,11 @@ fn len_of(chunks: &[Vec<u8>]) -> u64 {
 /// The chunks of `bytes` packed, in their order.
 fn encode_all(bytes: &[u8], packing: Packing) -> Result<Vec<Vec<u8>>> {
     // One at a time: a core that has nothing left takes the next one, and none is left with several.
-    bytes.par_chunks(CHUNK as usize).with_max_len(1).map(|chunk| encode::chunk(packing, chunk)).collect()
+    bytes
+        .par_chunks(CHUNK as usize)
+        .with_max_len(1)
+        .map(|chunk| encode::chunk(packing, chunk))
+        .collect()
 }
 
 /// The table of a resource fork as it grows.
@@ -185,21 +214,33 @@ struct Table {
 
 impl Table {
     fn new(method: Method, count: usize) -> Self {
-        Self { classic: method == Method::Zlib, count, lens: Vec::with_capacity(count) }
+        Self {
+            classic: method == Method::Zlib,
+            count,
+            lens: Vec::with_capacity(count),
+        }
     }
 
     /// Bytes before the chunks.
     fn len(&self) -> u64 {
         let count = self.count as u64;
         match self.classic {
-            true => u64::from(RESOURCES) + size_of::<ResourceRaw>() as u64 + count * size_of::<EntryRaw>() as u64,
+            true => {
+                u64::from(RESOURCES)
+                    + size_of::<ResourceRaw>() as u64
+                    + count * size_of::<EntryRaw>() as u64
+            }
             false => (count + 1) * 4,
         }
     }
 
     /// Bytes behind the chunks.
     fn tail_len(&self) -> u64 {
-        if self.classic { size_of::<MapRaw>() as u64 } else { 0 }
+        if self.classic {
+            size_of::<MapRaw>() as u64
+        } else {
+            0
+        }
     }
 
     fn add(&mut self, len: usize) {
@@ -215,7 +256,12 @@ impl Table {
             at - len
         };
         if !self.classic {
-            let starts = self.lens.iter().map(&mut next).chain([end]).collect::<Vec<_>>();
+            let starts = self
+                .lens
+                .iter()
+                .map(&mut next)
+                .chain([end])
+                .collect::<Vec<_>>();
             return starts.into_iter().flat_map(u32::to_le_bytes).collect();
         }
         let fork = ResourceForkRaw {
@@ -226,12 +272,21 @@ impl Table {
         };
         let mut head = fork.as_bytes().to_vec();
         head.resize(RESOURCES as usize, 0);
-        let resource = ResourceRaw { len: (end - RESOURCES - 4).into(), chunks: (self.count as u32).into() };
+        let resource = ResourceRaw {
+            len: (end - RESOURCES - 4).into(),
+            chunks: (self.count as u32).into(),
+        };
         head.extend(resource.as_bytes());
         for len in &self.lens {
             // Counted from the number of chunks.
             let offset = next(len) - RESOURCES - 4;
-            head.extend(EntryRaw { offset: offset.into(), len: (*len).into() }.as_bytes());
+            head.extend(
+                EntryRaw {
+                    offset: offset.into(),
+                    len: (*len).into(),
+                }
+                .as_bytes(),
+            );
         }
         head
     }

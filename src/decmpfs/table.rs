@@ -35,7 +35,11 @@ impl Table {
     pub(super) fn open(fork: &PackedFork, method: Method, size: u64) -> Result<Self> {
         let (len, chunks) = (fork.info().len, size.div_ceil(CHUNK));
         if chunks == 0 && len == 0 {
-            return Ok(Self { form: Form::Offsets, fork: len, chunks });
+            return Ok(Self {
+                form: Form::Offsets,
+                fork: len,
+                chunks,
+            });
         }
         let mut first = [0; 4];
         read(fork, 0, &mut first)?;
@@ -52,11 +56,23 @@ impl Table {
                 let at = u64::from(head.data.get());
                 let mut resource = ResourceRaw::new_zeroed();
                 read(fork, at, resource.as_mut_bytes())?;
-                (Form::Resource { base: at + 4 }, resource.chunks.get().into(), at + 4)
+                (
+                    Form::Resource { base: at + 4 },
+                    resource.chunks.get().into(),
+                    at + 4,
+                )
             }
-            false => (Form::Offsets, u64::from(u32::from_le_bytes(first) / 4).saturating_sub(1), 0),
+            false => (
+                Form::Offsets,
+                u64::from(u32::from_le_bytes(first) / 4).saturating_sub(1),
+                0,
+            ),
         };
-        let table = Self { form, fork: len, chunks };
+        let table = Self {
+            form,
+            fork: len,
+            chunks,
+        };
         // Tables of Apple's have room for further chunks, which is zero. A further chunk that holds something is contents that the size
         // would cut off without a word.
         if counted < chunks || counted > chunks && table.has_chunk(fork, chunks)? {
@@ -72,7 +88,11 @@ impl Table {
     fn has_chunk(&self, fork: &PackedFork, chunk: u64) -> Result<bool> {
         Ok(match self.form {
             Form::Resource { base } => {
-                let entry = self.bytes(fork, base + 4 + chunk * size_of::<EntryRaw>() as u64, size_of::<EntryRaw>())?;
+                let entry = self.bytes(
+                    fork,
+                    base + 4 + chunk * size_of::<EntryRaw>() as u64,
+                    size_of::<EntryRaw>(),
+                )?;
                 EntryRaw::read_from_bytes(&entry).is_ok_and(|entry| entry.len.get() != 0)
             }
             Form::Offsets => {
@@ -89,7 +109,9 @@ impl Table {
             Form::Resource { base } => {
                 let at = base + 4 + chunks.start * size_of::<EntryRaw>() as u64;
                 let bytes = self.bytes(fork, at, count * size_of::<EntryRaw>())?;
-                let entries = bytes.chunks_exact(size_of::<EntryRaw>()).filter_map(|entry| EntryRaw::read_from_bytes(entry).ok());
+                let entries = bytes
+                    .chunks_exact(size_of::<EntryRaw>())
+                    .filter_map(|entry| EntryRaw::read_from_bytes(entry).ok());
                 let place = |entry: EntryRaw| {
                     let start = base + u64::from(entry.offset.get());
                     start..start + u64::from(entry.len.get())
@@ -99,7 +121,9 @@ impl Table {
             Form::Offsets => {
                 let at = chunks.start * 4;
                 let bytes = self.bytes(fork, at, (count + 1) * 4)?;
-                let offsets = bytes.chunks_exact(4).filter_map(|offset| U32::read_from_bytes(offset).ok());
+                let offsets = bytes
+                    .chunks_exact(4)
+                    .filter_map(|offset| U32::read_from_bytes(offset).ok());
                 let offsets: Vec<u64> = offsets.map(|offset| offset.get().into()).collect();
                 self.check(chunks, at, offsets.windows(2).map(|pair| pair[0]..pair[1]))
             }
@@ -116,9 +140,17 @@ impl Table {
         }
     }
 
-    fn check(&self, chunks: Range<u64>, at: u64, places: impl Iterator<Item = Range<u64>>) -> Result<Vec<Range<u64>>> {
+    fn check(
+        &self,
+        chunks: Range<u64>,
+        at: u64,
+        places: impl Iterator<Item = Range<u64>>,
+    ) -> Result<Vec<Range<u64>>> {
         let check = |(chunk, place): (u64, Range<u64>)| {
-            if place.start < place.end && place.end <= self.fork && place.end - place.start <= MAX_PACKED {
+            if place.start < place.end
+                && place.end <= self.fork
+                && place.end - place.start <= MAX_PACKED
+            {
                 return Ok(place);
             }
             let message = format!(
@@ -140,5 +172,9 @@ fn read(fork: &PackedFork, at: u64, buf: &mut [u8]) -> Result<()> {
 }
 
 fn short(fork: u64, at: u64, wanted: usize) -> Error {
-    Error::corrupt(LAYER, at, format!("{wanted} bytes of the table expected, the resource fork ends at byte {fork}"))
+    Error::corrupt(
+        LAYER,
+        at,
+        format!("{wanted} bytes of the table expected, the resource fork ends at byte {fork}"),
+    )
 }

@@ -10,8 +10,13 @@ use crate::codec::{Codec, Encoder, Level};
 use crate::device::BlockDeviceExt;
 
 fn attribute(number: u32, size: u64, payload: &[u8]) -> Vec<u8> {
-    let mut value =
-        HeaderRaw { magic: MAGIC, compression_type: number.into(), uncompressed_size: size.into() }.as_bytes().to_vec();
+    let mut value = HeaderRaw {
+        magic: MAGIC,
+        compression_type: number.into(),
+        uncompressed_size: size.into(),
+    }
+    .as_bytes()
+    .to_vec();
     value.extend_from_slice(payload);
     value
 }
@@ -21,7 +26,9 @@ fn no_fork() -> Result<Arc<dyn BlockDevice>> {
 }
 
 fn of_fork(number: u32, size: usize, fork: &[u8]) -> Result<Arc<dyn BlockDevice>> {
-    contents(&attribute(number, size as u64, &[]), || Ok(Arc::new(Memory::read_only(fork))))
+    contents(&attribute(number, size as u64, &[]), || {
+        Ok(Arc::new(Memory::read_only(fork)))
+    })
 }
 
 fn read(device: &dyn BlockDevice) -> Vec<u8> {
@@ -30,7 +37,10 @@ fn read(device: &dyn BlockDevice) -> Vec<u8> {
 
 /// Text that shrinks, with lines that differ.
 fn text(len: usize) -> Vec<u8> {
-    (0_u32..).flat_map(|n| format!("{n} of {}; ", n.wrapping_mul(7919) % 9973).into_bytes()).take(len).collect()
+    (0_u32..)
+        .flat_map(|n| format!("{n} of {}; ", n.wrapping_mul(7919) % 9973).into_bytes())
+        .take(len)
+        .collect()
 }
 
 /// Chunks of `plain`, each packed by `codec`; every third is stored behind `marker`.
@@ -110,8 +120,16 @@ fn contents_in_the_fork() {
         let plain = text(len);
         let zlib = chunks(Codec::Zlib, 0xFF, &plain);
         let lzfse = chunks(Codec::Lzfse, 0xFF, &plain);
-        let stored: Vec<_> = plain.chunks(CHUNK as usize).map(|chunk| [&[0xCC], chunk].concat()).collect();
-        for (number, fork) in [(4, classic(&zlib)), (12, offsets(&lzfse)), (10, offsets(&stored)), (10, classic(&stored))] {
+        let stored: Vec<_> = plain
+            .chunks(CHUNK as usize)
+            .map(|chunk| [&[0xCC], chunk].concat())
+            .collect();
+        for (number, fork) in [
+            (4, classic(&zlib)),
+            (12, offsets(&lzfse)),
+            (10, offsets(&stored)),
+            (10, classic(&stored)),
+        ] {
             let device = of_fork(number, len, &fork).unwrap();
             assert_eq!(device.info().len, len as u64);
             assert!(read(&*device) == plain, "type {number}, {len} bytes");
@@ -124,11 +142,16 @@ fn on_any_place_in_any_order() {
     let plain = text(1_500_000);
     let device = of_fork(4, plain.len(), &classic(&chunks(Codec::Zlib, 0xFF, &plain))).unwrap();
     let check = |range: Range<usize>| {
-        assert!(device.read_vec(range.start as u64, range.len()).unwrap() == plain[range.clone()], "{range:?}");
+        assert!(
+            device.read_vec(range.start as u64, range.len()).unwrap() == plain[range.clone()],
+            "{range:?}"
+        );
     };
     // On from where it stopped, in pieces of all sizes; then here and there.
     for piece in [1_000, 4_096, 65_536, 100_000, 900_000] {
-        (0..plain.len()).step_by(piece).for_each(|at| check(at..(at + piece).min(plain.len())));
+        (0..plain.len())
+            .step_by(piece)
+            .for_each(|at| check(at..(at + piece).min(plain.len())));
     }
     (0..300_usize).for_each(|n| {
         let at = n * 104_729 % plain.len();
@@ -140,7 +163,9 @@ fn on_any_place_in_any_order() {
 #[test]
 fn what_cannot_be() {
     let told = |error: Error| format!("{error:?}");
-    let inline = |number, size, payload: &[u8]| told(contents(&attribute(number, size, payload), no_fork).unwrap_err());
+    let inline = |number, size, payload: &[u8]| {
+        told(contents(&attribute(number, size, payload), no_fork).unwrap_err())
+    };
     assert!(inline(1, 5, b"four").contains("4 bytes, 5 expected"));
     assert!(inline(3, 5, b"\xFFfour").contains("4 bytes, 5 expected"));
     assert!(inline(3, 5, b"").contains("empty"));
@@ -157,10 +182,17 @@ fn what_cannot_be() {
     outside[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     let device = open(200_000, &outside).unwrap();
     assert!(told(device.read_vec(0, 1).unwrap_err()).contains("chunk 0 is said to be"));
-    assert_eq!(device.read_vec(140_000, 100).unwrap(), plain[140_000..140_100], "the others are read");
+    assert_eq!(
+        device.read_vec(140_000, 100).unwrap(),
+        plain[140_000..140_100],
+        "the others are read"
+    );
     let mut damaged = fork;
     damaged[40] ^= 0x55;
-    assert!(told(open(200_000, &damaged).unwrap().read_vec(0, 1).unwrap_err()).contains("chunk 0 of the contents"));
+    assert!(
+        told(open(200_000, &damaged).unwrap().read_vec(0, 1).unwrap_err())
+            .contains("chunk 0 of the contents")
+    );
 }
 
 /// A size that disagrees with the payload, in either direction, is told by the time that all bytes are read.
@@ -199,7 +231,11 @@ fn sizes_that_disagree_with_the_payload() {
         assert_eq!(read(&*open(900).unwrap()), plain, "type {number}");
         for size in [0, 1, 899, 901, 4 << 20] {
             let error = open(size).expect_err(&format!("type {number}, {size} bytes"));
-            assert_eq!(error.kind(), Kind::Corrupt, "type {number}, {size} bytes: {error}");
+            assert_eq!(
+                error.kind(),
+                Kind::Corrupt,
+                "type {number}, {size} bytes: {error}"
+            );
         }
     }
 
@@ -217,11 +253,18 @@ fn sizes_that_disagree_with_the_payload() {
         (14, offsets(&each(&behind(0xFF)))),
     ];
     for (number, fork) in forks {
-        let all = |size: usize| of_fork(number, size, &fork).and_then(|device| device.read_vec(0, size));
+        let all =
+            |size: usize| of_fork(number, size, &fork).and_then(|device| device.read_vec(0, size));
         assert!(all(200_000).unwrap() == plain, "type {number}");
-        for size in [0, 1, 65_536, 131_072, 196_608, 199_999, 200_001, 262_144, 262_145] {
+        for size in [
+            0, 1, 65_536, 131_072, 196_608, 199_999, 200_001, 262_144, 262_145,
+        ] {
             let error = all(size).expect_err(&format!("type {number}, {size} bytes"));
-            assert_eq!(error.kind(), Kind::Corrupt, "type {number}, {size} bytes: {error}");
+            assert_eq!(
+                error.kind(),
+                Kind::Corrupt,
+                "type {number}, {size} bytes: {error}"
+            );
         }
     }
 }
@@ -229,11 +272,19 @@ fn sizes_that_disagree_with_the_payload() {
 #[test]
 fn what_is_a_plain_file() {
     let value = attribute(3, 5, b"\xFFabcde");
-    assert_eq!(Compression::parse(&value), Some(Compression { number: 3, size: 5 }));
+    assert_eq!(
+        Compression::parse(&value),
+        Some(Compression { number: 3, size: 5 })
+    );
     assert_eq!(Compression::parse(&value[..15]), None);
     assert_eq!(Compression::parse(b"cmpf............"), None);
     assert_eq!(Compression::parse(&attribute(3, 5, &[0; 3787])), None);
-    assert_eq!(Compression::parse(&attribute(layout::DATALESS_PACKAGE, 3 << 40 | 7, &[])).unwrap().size, 7);
+    assert_eq!(
+        Compression::parse(&attribute(layout::DATALESS_PACKAGE, 3 << 40 | 7, &[]))
+            .unwrap()
+            .size,
+        7
+    );
 }
 
 proptest! {

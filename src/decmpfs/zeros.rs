@@ -14,7 +14,13 @@ pub(super) struct Zeros {
 
 impl BlockDevice for Zeros {
     fn info(&self) -> Info {
-        Info { len: self.len, block: 512, write: 1, discard: 1, access: Access::ReadOnly }
+        Info {
+            len: self.len,
+            block: 512,
+            write: 1,
+            discard: 1,
+            access: Access::ReadOnly,
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -25,7 +31,10 @@ impl BlockDevice for Zeros {
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
-        Ok(Extent { kind: ExtentKind::Zero, len: range.end - range.start })
+        Ok(Extent {
+            kind: ExtentKind::Zero,
+            len: range.end - range.start,
+        })
     }
 
     read_only!(LAYER);

@@ -25,7 +25,11 @@ pub trait BlockDeviceExt: BlockDevice {
 
     /// The runs of `range` one after another.
     fn extents(&self, range: Range<u64>) -> Extents<'_, Self> {
-        Extents { device: self, range, failed: false }
+        Extents {
+            device: self,
+            range,
+            failed: false,
+        }
     }
 
     /// A fixed window on this device.
@@ -62,7 +66,12 @@ impl<D: BlockDevice + ?Sized> Iterator for Extents<'_, D> {
             }
             Ok(Extent { len, .. }) => {
                 self.failed = true;
-                Some(Err(Error::new(Kind::Corrupt, "device", format!("an extent of {len} bytes is not in its range")).at(start)))
+                Some(Err(Error::new(
+                    Kind::Corrupt,
+                    "device",
+                    format!("an extent of {len} bytes is not in its range"),
+                )
+                .at(start)))
             }
             Err(error) => {
                 self.failed = true;

@@ -23,12 +23,18 @@ impl Memory {
 
     /// The same bytes, read-only.
     pub fn read_only(bytes: impl Into<Vec<u8>>) -> Self {
-        Self { access: Access::ReadOnly, ..Self::from(bytes.into()) }
+        Self {
+            access: Access::ReadOnly,
+            ..Self::from(bytes.into())
+        }
     }
 
     /// Another device of the same bytes.
     pub(crate) fn view(&self, access: Access) -> Self {
-        Self { bytes: self.bytes.clone(), access }
+        Self {
+            bytes: self.bytes.clone(),
+            access,
+        }
     }
 
     /// A copy of all bytes.
@@ -51,13 +57,18 @@ impl Memory {
 
 impl From<Vec<u8>> for Memory {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes: Arc::new(RwLock::new(bytes)), access: Access::ReadWrite }
+        Self {
+            bytes: Arc::new(RwLock::new(bytes)),
+            access: Access::ReadWrite,
+        }
     }
 }
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("info", &self.info()).finish_non_exhaustive()
+        f.debug_struct("Memory")
+            .field("info", &self.info())
+            .finish_non_exhaustive()
     }
 }
 
@@ -91,7 +102,10 @@ impl BlockDevice for Memory {
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
-        Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
+        Ok(Extent {
+            kind: ExtentKind::Data,
+            len: range.end - range.start,
+        })
     }
 
     fn flush(&self) -> Result<()> {
@@ -99,12 +113,23 @@ impl BlockDevice for Memory {
     }
 
     fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
-        let len =
-            usize::try_from(len).map_err(|_| Error::new(Kind::Limit, LAYER, format!("{len} bytes do not fit in memory")))?;
+        let len = usize::try_from(len).map_err(|_| {
+            Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("{len} bytes do not fit in memory"),
+            )
+        })?;
         self.check_writable()?;
         let mut bytes = self.bytes_mut();
         let more = len.saturating_sub(bytes.len());
-        bytes.try_reserve(more).map_err(|_| Error::new(Kind::Limit, LAYER, format!("{len} bytes do not fit in memory")))?;
+        bytes.try_reserve(more).map_err(|_| {
+            Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("{len} bytes do not fit in memory"),
+            )
+        })?;
         bytes.resize(len, 0);
         Ok(())
     }
@@ -116,7 +141,13 @@ impl BlockDevice for Memory {
 }
 
 fn info(bytes: &[u8], access: Access) -> Info {
-    Info { len: bytes.len() as u64, block: 512, write: 1, discard: 1, access }
+    Info {
+        len: bytes.len() as u64,
+        block: 512,
+        write: 1,
+        discard: 1,
+        access,
+    }
 }
 
 /// The range as indices. Checked under the lock that the bytes are used under: another thread may cut them.

@@ -89,9 +89,13 @@ impl Info {
     /// Refuses a range that ends before it begins or reaches past the end.
     pub fn check_range(&self, layer: &'static str, range: &Range<u64>) -> Result<()> {
         if range.start > range.end {
-            return Err(Error::new(crate::Kind::Invalid, layer, "range ends before it begins").at(range.start));
+            return Err(
+                Error::new(crate::Kind::Invalid, layer, "range ends before it begins")
+                    .at(range.start),
+            );
         }
-        self.check(layer, range.start, range.end - range.start).map(drop)
+        self.check(layer, range.start, range.end - range.start)
+            .map(drop)
     }
 
     /// Refuses a change of something read-only.
@@ -161,7 +165,12 @@ impl<T: Send> Hold for T {}
 impl Lent {
     /// `len` bytes at `offset` of `file`.
     pub fn new(file: Arc<File>, offset: u64, len: u64) -> Self {
-        Self { file, offset, len, hold: Vec::new() }
+        Self {
+            file,
+            offset,
+            len,
+            hold: Vec::new(),
+        }
     }
 
     /// Keeps `guard` until the loan ends.

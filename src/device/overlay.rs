@@ -34,7 +34,11 @@ impl Overlay {
     /// No changes yet; at most `bytes` of them are kept, more is [`Kind::Limit`].
     pub(crate) fn new(below: Arc<dyn BlockDevice>, bytes: u64) -> Self {
         let most = usize::try_from(bytes / CHUNK).unwrap_or(usize::MAX);
-        Self { below, chunks: RwLock::default(), most }
+        Self {
+            below,
+            chunks: RwLock::default(),
+            most,
+        }
     }
 
     fn chunks(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Chunk>> {
@@ -58,11 +62,21 @@ impl Overlay {
                 Chunk::Bytes(bytes) => run.extend_from_slice(&bytes[..]),
             }
         }
-        if run.is_empty() { Ok(()) } else { target.write_at(start, &run) }
+        if run.is_empty() {
+            Ok(())
+        } else {
+            target.write_at(start, &run)
+        }
     }
 
     /// Changes `length` bytes of the chunk that `offset` lies in; `bytes` of `None` are zeros.
-    fn change(&self, chunks: &mut BTreeMap<u64, Chunk>, offset: u64, length: usize, bytes: Option<&[u8]>) -> Result<()> {
+    fn change(
+        &self,
+        chunks: &mut BTreeMap<u64, Chunk>,
+        offset: u64,
+        length: usize,
+        bytes: Option<&[u8]>,
+    ) -> Result<()> {
         let (number, within) = (offset / CHUNK, (offset % CHUNK) as usize);
         if chunks.len() >= self.most && !chunks.contains_key(&number) {
             let bound = self.most as u64 * CHUNK;
@@ -83,7 +97,10 @@ impl Overlay {
                 let mut whole = Box::new([0; CHUNK_LEN]);
                 if length < CHUNK_LEN {
                     let end = ((number + 1) * CHUNK).min(self.below.info().len);
-                    self.below.read_at(number * CHUNK, &mut whole[..(end - number * CHUNK) as usize])?;
+                    self.below.read_at(
+                        number * CHUNK,
+                        &mut whole[..(end - number * CHUNK) as usize],
+                    )?;
                 }
                 whole
             }
@@ -102,7 +119,12 @@ impl Overlay {
         while at < range.end {
             let end = range.end.min((at / CHUNK + 1) * CHUNK);
             let (from, to) = ((at - range.start) as usize, (end - range.start) as usize);
-            self.change(&mut chunks, at, to - from, bytes.map(|bytes| &bytes[from..to]))?;
+            self.change(
+                &mut chunks,
+                at,
+                to - from,
+                bytes.map(|bytes| &bytes[from..to]),
+            )?;
             at = end;
         }
         Ok(())
@@ -111,7 +133,10 @@ impl Overlay {
 
 impl BlockDevice for Overlay {
     fn info(&self) -> Info {
-        Info { access: Access::ReadWrite, ..self.below.info() }
+        Info {
+            access: Access::ReadWrite,
+            ..self.below.info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -123,7 +148,9 @@ impl BlockDevice for Overlay {
             let place = &mut buf[(from - offset) as usize..(to - offset) as usize];
             match chunk {
                 Chunk::Zero => place.fill(0),
-                Chunk::Bytes(bytes) => place.copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize]),
+                Chunk::Bytes(bytes) => {
+                    place.copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize])
+                }
             }
         }
         Ok(())
@@ -147,9 +174,10 @@ impl BlockDevice for Overlay {
         let chunks = self.chunks();
         let mut changed = chunks.range(range.start / CHUNK..range.end.div_ceil(CHUNK));
         match changed.next() {
-            Some((&number, _)) if number * CHUNK <= range.start => {
-                Ok(Extent { kind: ExtentKind::Data, len: ((number + 1) * CHUNK).min(range.end) - range.start })
-            }
+            Some((&number, _)) if number * CHUNK <= range.start => Ok(Extent {
+                kind: ExtentKind::Data,
+                len: ((number + 1) * CHUNK).min(range.end) - range.start,
+            }),
             Some((&number, _)) => self.below.extent_at(range.start..number * CHUNK),
             None => self.below.extent_at(range),
         }
@@ -160,7 +188,10 @@ impl BlockDevice for Overlay {
     }
 
     fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(Error::unsupported(LAYER, "a window on changes keeps its length"))
+        Err(Error::unsupported(
+            LAYER,
+            "a window on changes keeps its length",
+        ))
     }
 
     fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
@@ -189,7 +220,10 @@ mod tests {
         assert_eq!(overlay.read_vec(513, 1700).unwrap(), expected[513..2213]);
         assert_eq!(below.to_vec(), vec![7; 3000]);
         overlay.apply(0..1024, &*below).unwrap();
-        assert_eq!((&below.to_vec()[..1024], below.to_vec()[1024]), (&expected[..1024], 7));
+        assert_eq!(
+            (&below.to_vec()[..1024], below.to_vec()[1024]),
+            (&expected[..1024], 7)
+        );
         overlay.apply(0..2560, &*below).unwrap();
         assert_eq!(below.to_vec()[..2560], expected[..2560]);
         assert!(overlay.write_at(2999, &[0; 2]).is_err());
@@ -199,7 +233,10 @@ mod tests {
     fn changes_beyond_the_bound_are_refused() {
         let overlay = Overlay::new(Arc::new(Memory::zeros(1 << 20)), 1024);
         overlay.write_at(100, &[1; 512]).unwrap();
-        assert_eq!(overlay.write_at(9000, &[1]).unwrap_err().kind(), Kind::Limit);
+        assert_eq!(
+            overlay.write_at(9000, &[1]).unwrap_err().kind(),
+            Kind::Limit
+        );
         overlay.write_at(0, &[2; 1024]).unwrap();
     }
 }

@@ -8,7 +8,11 @@ macro_rules! read_only {
             Err($crate::Error::read_only($layer))
         }
 
-        fn discard(&self, _range: ::std::ops::Range<u64>, _leave: $crate::device::Leave) -> $crate::Result<()> {
+        fn discard(
+            &self,
+            _range: ::std::ops::Range<u64>,
+            _leave: $crate::device::Leave,
+        ) -> $crate::Result<()> {
             Err($crate::Error::read_only($layer))
         }
 

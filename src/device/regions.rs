@@ -28,7 +28,11 @@ pub(crate) fn is_zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<boo
     let (mut at, mut buf) = (range.start, Vec::new());
     while at < end {
         let extent = device.extent_at(at..end)?;
-        let len = if extent.kind == ExtentKind::Data { extent.len.min(PIECE) } else { extent.len };
+        let len = if extent.kind == ExtentKind::Data {
+            extent.len.min(PIECE)
+        } else {
+            extent.len
+        };
         if extent.kind == ExtentKind::Data {
             buf.resize(len as usize, 0);
             device.read_at(at, &mut buf)?;
@@ -97,7 +101,11 @@ pub(crate) fn copy_all(source: &dyn BlockDevice, target: &dyn BlockDevice) -> Re
     let (mut at, mut buf) = (0, Vec::new());
     while at < len {
         let extent = source.extent_at(at..len)?;
-        let piece = if extent.kind == ExtentKind::Data { extent.len.min(PIECE) } else { extent.len };
+        let piece = if extent.kind == ExtentKind::Data {
+            extent.len.min(PIECE)
+        } else {
+            extent.len
+        };
         if extent.kind == ExtentKind::Data {
             buf.resize(piece as usize, 0);
             source.read_at(at, &mut buf)?;
@@ -130,7 +138,10 @@ mod tests {
     fn a_blank_region_is_zero() {
         let device = striped();
         assert!(is_zero(&device, 0..1000).unwrap() && !is_zero(&device, 0..1001).unwrap());
-        assert!(is_zero(&device, 301_000..9 << 20).unwrap(), "what is not there is zero");
+        assert!(
+            is_zero(&device, 301_000..9 << 20).unwrap(),
+            "what is not there is zero"
+        );
         blank(&device, 1000..200_000).unwrap();
         assert!(is_zero(&device, 0..200_000).unwrap() && !is_zero(&device, 0..200_001).unwrap());
     }
@@ -142,7 +153,10 @@ mod tests {
         copy(&device, 0, 1 << 20, 400_000).unwrap();
         assert!(are_equal(&device, 0, 1 << 20, 400_000).unwrap());
         assert_eq!(device.read_vec((1 << 20) + 999, 3).unwrap(), [0, 7, 7]);
-        assert!(are_equal(&device, 400_000, (2 << 20) - 1000, 5000).unwrap(), "past the end there are zeros");
+        assert!(
+            are_equal(&device, 400_000, (2 << 20) - 1000, 5000).unwrap(),
+            "past the end there are zeros"
+        );
         assert!(!are_equal(&device, 1000, (2 << 20) - 1000, 5000).unwrap());
     }
 }

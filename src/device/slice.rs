@@ -20,7 +20,11 @@ impl Slice {
     /// A window on `inner`; `range` must lie within it.
     pub fn new(inner: Arc<dyn BlockDevice>, range: Range<u64>) -> Result<Self> {
         inner.info().check_range(LAYER, &range)?;
-        Ok(Self { inner, start: range.start, len: range.end - range.start })
+        Ok(Self {
+            inner,
+            start: range.start,
+            len: range.end - range.start,
+        })
     }
 
     /// Where the window begins in the device below.
@@ -41,15 +45,20 @@ impl Slice {
 
 impl BlockDevice for Slice {
     fn info(&self) -> Info {
-        Info { len: self.len, ..self.inner.info() }
+        Info {
+            len: self.len,
+            ..self.inner.info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_at(self.place(offset, buf.len() as u64)?, buf)
+        self.inner
+            .read_at(self.place(offset, buf.len() as u64)?, buf)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.inner.write_at(self.place(offset, buf.len() as u64)?, buf)
+        self.inner
+            .write_at(self.place(offset, buf.len() as u64)?, buf)
     }
 
     fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
@@ -65,7 +74,11 @@ impl BlockDevice for Slice {
     }
 
     fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, LAYER, "a window on a device has a fixed length"))
+        Err(Error::new(
+            Kind::Unsupported,
+            LAYER,
+            "a window on a device has a fixed length",
+        ))
     }
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {

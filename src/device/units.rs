@@ -49,7 +49,9 @@ enum Hold {
 
 impl Default for Units {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Shard::default()) }
+        Self {
+            shards: std::array::from_fn(|_| Shard::default()),
+        }
     }
 }
 
@@ -57,25 +59,41 @@ impl Units {
     /// Waits until nobody holds `unit` exclusively, then holds it along with others.
     pub(crate) fn shared(&self, unit: u64) -> Held<&Self> {
         self.acquire(unit, Hold::Shared);
-        Held { units: self, unit, hold: Hold::Shared }
+        Held {
+            units: self,
+            unit,
+            hold: Hold::Shared,
+        }
     }
 
     /// As [`shared`](Self::shared), for as long as a loan may live.
     pub(crate) fn lent(self: &Arc<Self>, unit: u64) -> Held<Arc<Self>> {
         self.acquire(unit, Hold::Lent);
-        Held { units: self.clone(), unit, hold: Hold::Lent }
+        Held {
+            units: self.clone(),
+            unit,
+            hold: Hold::Lent,
+        }
     }
 
     /// Waits until nobody holds `unit`, then holds it alone.
     pub(crate) fn exclusive(&self, unit: u64) -> Held<&Self> {
         self.acquire(unit, Hold::Exclusive);
-        Held { units: self, unit, hold: Hold::Exclusive }
+        Held {
+            units: self,
+            unit,
+            hold: Hold::Exclusive,
+        }
     }
 
     /// As [`exclusive`](Self::exclusive), but gives up if the unit is lent: a loan may last, and be the caller's own.
     pub(crate) fn exclusive_unless_lent(&self, unit: u64) -> Option<Held<&Self>> {
         let held = self.acquire(unit, Hold::ExclusiveUnlessLent);
-        held.then_some(Held { units: self, unit, hold: Hold::Exclusive })
+        held.then_some(Held {
+            units: self,
+            unit,
+            hold: Hold::Exclusive,
+        })
     }
 
     fn shard(&self, unit: u64) -> &Shard {
@@ -110,14 +128,19 @@ impl Units {
                     return admitted;
                 }
             }
-            in_use = shard.released.wait(in_use).unwrap_or_else(PoisonError::into_inner);
+            in_use = shard
+                .released
+                .wait(in_use)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn release(&self, unit: u64, hold: Hold) {
         let shard = self.shard(unit);
         let mut in_use = shard.in_use();
-        let Some(index) = in_use.iter().position(|one| one.unit == unit) else { return };
+        let Some(index) = in_use.iter().position(|one| one.unit == unit) else {
+            return;
+        };
         let one = &mut in_use[index];
         match hold {
             Hold::Exclusive | Hold::ExclusiveUnlessLent => one.exclusive = false,
@@ -140,7 +163,14 @@ impl Shard {
 
 impl InUse {
     fn by_one(unit: u64, hold: Hold) -> Self {
-        let mut one = Self { unit, shared: 0, lent: 0, exclusive: false, waiting: VecDeque::new(), next_turn: 0 };
+        let mut one = Self {
+            unit,
+            shared: 0,
+            lent: 0,
+            exclusive: false,
+            waiting: VecDeque::new(),
+            next_turn: 0,
+        };
         one.admit(hold);
         one
     }
@@ -196,7 +226,8 @@ mod tests {
         let neighbour = units.exclusive(7 + SHARDS as u64);
         drop(second);
         thread::scope(|scope| {
-            let alone = scope.spawn(|| drop(units.exclusive_unless_lent(7).expect("it is not lent")));
+            let alone =
+                scope.spawn(|| drop(units.exclusive_unless_lent(7).expect("it is not lent")));
             thread::sleep(Duration::from_millis(5));
             assert!(!alone.is_finished(), "somebody reads it");
             drop(first);
@@ -223,7 +254,11 @@ mod tests {
                 scope.spawn(|| {
                     while changes.load(Ordering::SeqCst) < 100 {
                         let _held = units.exclusive(1);
-                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are changing it");
+                        assert_eq!(
+                            inside.fetch_add(1, Ordering::SeqCst),
+                            0,
+                            "two are changing it"
+                        );
                         changes.fetch_add(1, Ordering::SeqCst);
                         inside.fetch_sub(1, Ordering::SeqCst);
                     }

@@ -5,7 +5,9 @@ static ZEROS: [u8; 4096] = [0; 4096];
 /// Returns whether all of `bytes` are zero. Stops within 4096 bytes of the first that is not.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     // Slices of bytes are compared by the C library's memcmp, the fastest loop at hand.
-    bytes.chunks(ZEROS.len()).all(|chunk| *chunk == ZEROS[..chunk.len()])
+    bytes
+        .chunks(ZEROS.len())
+        .all(|chunk| *chunk == ZEROS[..chunk.len()])
 }
 
 #[cfg(test)]

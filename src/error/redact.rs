@@ -26,7 +26,9 @@ pub struct Secrets {
 
 impl std::fmt::Debug for Secrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Secrets").field("parts", &self.parts.len()).finish_non_exhaustive()
+        f.debug_struct("Secrets")
+            .field("parts", &self.parts.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -43,13 +45,17 @@ impl Secrets {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("://") {
             let has_scheme = before.ends_with(|c: char| c.is_ascii_alphanumeric());
-            let url = after.split(|c: char| c.is_whitespace() || ENDS.contains(&c)).next().unwrap_or_default();
+            let url = after
+                .split(|c: char| c.is_whitespace() || ENDS.contains(&c))
+                .next()
+                .unwrap_or_default();
             if has_scheme {
                 self.add_url(url);
             }
             rest = after;
         }
-        self.parts.sort_by_key(|(secret, _)| std::cmp::Reverse(secret.len()));
+        self.parts
+            .sort_by_key(|(secret, _)| std::cmp::Reverse(secret.len()));
         self.parts.dedup();
     }
 
@@ -59,7 +65,9 @@ impl Secrets {
         if let Some((user, _)) = authority.rsplit_once('@') {
             self.parts.push((format!("{user}@"), format!("{MASK}@")));
         }
-        let Some((_, query)) = url.split_once('?') else { return };
+        let Some((_, query)) = url.split_once('?') else {
+            return;
+        };
         // After a colon come a volume and a path.
         let query = query.split(['#', ':']).next().unwrap_or_default();
         for part in query.split('&').filter(|part| !part.is_empty()) {
@@ -78,7 +86,11 @@ impl Secrets {
 
     /// `text` without them.
     pub fn mask(&self, text: &str) -> String {
-        self.parts.iter().fold(text.to_owned(), |text, (secret, shown)| text.replace(secret, shown))
+        self.parts
+            .iter()
+            .fold(text.to_owned(), |text, (secret, shown)| {
+                text.replace(secret, shown)
+            })
     }
 }
 
@@ -96,21 +108,35 @@ mod tests {
                 "https://h/d.dmg?X-Amz-Signature=***&X-Amz-Date=***:Docs:/a",
             ),
             ("https://h/get?abc", "https://h/get?***"),
-            ("cannot get 'https://u:p@h:8080/x' and http://t@h", "cannot get 'https://***@h:8080/x' and http://***@h"),
+            (
+                "cannot get 'https://u:p@h:8080/x' and http://t@h",
+                "cannot get 'https://***@h:8080/x' and http://***@h",
+            ),
         ] {
             assert_eq!(redacted(text), shown);
         }
-        for plain in
-            ["s3://bucket/Docs.sparsebundle@monday:/a", "disk.dmg:Docs@old:/a?b=c", "https://h:80/x", "a@b", "://u@h", ""]
-        {
-            assert!(matches!(redacted(plain), Cow::Borrowed(same) if same == plain), "{plain}");
+        for plain in [
+            "s3://bucket/Docs.sparsebundle@monday:/a",
+            "disk.dmg:Docs@old:/a?b=c",
+            "https://h:80/x",
+            "a@b",
+            "://u@h",
+            "",
+        ] {
+            assert!(
+                matches!(redacted(plain), Cow::Borrowed(same) if same == plain),
+                "{plain}"
+            );
         }
     }
 
     #[test]
     fn what_is_secret_stays_so_in_other_texts() {
         let secrets = Secrets::of("https://h/d.dmg?sig=abc");
-        assert_eq!(secrets.mask("{\"image\": \"https://h/d.dmg?sig=abc\"}"), "{\"image\": \"https://h/d.dmg?sig=***\"}");
+        assert_eq!(
+            secrets.mask("{\"image\": \"https://h/d.dmg?sig=abc\"}"),
+            "{\"image\": \"https://h/d.dmg?sig=***\"}"
+        );
         assert_eq!(secrets.mask("abc"), "abc");
         assert_eq!(format!("{secrets:?}"), "Secrets { parts: 1, .. }");
     }

@@ -25,9 +25,14 @@ pub(super) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
 pub(super) fn clear_bits(bytes: &mut [u8], range: Range<usize>) {
     let flipped = |bytes: &mut [u8]| bytes.iter_mut().for_each(|byte| *byte = !*byte);
     let touched = range.start / 8..range.end.div_ceil(8).max(range.start / 8);
-    let Some(part) = bytes.get_mut(touched.clone()) else { return };
+    let Some(part) = bytes.get_mut(touched.clone()) else {
+        return;
+    };
     flipped(part);
-    set_bits(part, range.start - touched.start * 8..range.end - touched.start * 8);
+    set_bits(
+        part,
+        range.start - touched.start * 8..range.end - touched.start * 8,
+    );
     flipped(part);
 }
 
@@ -49,8 +54,15 @@ pub(super) fn run_at(bytes: &[u8], at: usize, end: usize) -> (bool, usize) {
 
 /// Returns how many of the first `end` bits are not set.
 pub(super) fn count_clear(bytes: &[u8], end: usize) -> usize {
-    let whole: usize = bytes[..end / 8].iter().map(|byte| byte.count_zeros() as usize).sum();
-    let rest = if end.is_multiple_of(8) { 0 } else { (!bytes[end / 8] & ((1 << (end % 8)) - 1)).count_ones() as usize };
+    let whole: usize = bytes[..end / 8]
+        .iter()
+        .map(|byte| byte.count_zeros() as usize)
+        .sum();
+    let rest = if end.is_multiple_of(8) {
+        0
+    } else {
+        (!bytes[end / 8] & ((1 << (end % 8)) - 1)).count_ones() as usize
+    };
     whole + rest
 }
 
@@ -63,9 +75,14 @@ mod tests {
         let bytes = [0b0000_0001, 0xFF, 0b1000_0011, 0, 0b0101_0000];
         let bit = |at: usize| bytes[at / 8] & 1 << (at % 8) != 0;
         for end in 1..=40 {
-            assert_eq!(count_clear(&bytes, end), (0..end).filter(|&at| !bit(at)).count());
+            assert_eq!(
+                count_clear(&bytes, end),
+                (0..end).filter(|&at| !bit(at)).count()
+            );
             for at in 0..end {
-                let until = (at..end).find(|&other| bit(other) != bit(at)).unwrap_or(end);
+                let until = (at..end)
+                    .find(|&other| bit(other) != bit(at))
+                    .unwrap_or(end);
                 assert_eq!(run_at(&bytes, at, end), (bit(at), until), "{at} of {end}");
             }
         }

@@ -59,7 +59,13 @@ pub trait FileSystemMut: FileSystem {
     fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()>;
 
     /// Sets an extended attribute to all of `value`. One of that name is replaced only if `existing` says so.
-    fn set_xattr(&self, node: NodeId, name: &str, value: &dyn BlockDevice, existing: Existing) -> Result<()>;
+    fn set_xattr(
+        &self,
+        node: NodeId,
+        name: &str,
+        value: &dyn BlockDevice,
+        existing: Existing,
+    ) -> Result<()>;
 
     /// Removes an extended attribute; [`Kind::NotFound`](crate::Kind::NotFound) if there is none of that name.
     fn remove_xattr(&self, node: NodeId, name: &str) -> Result<()>;
@@ -134,8 +140,19 @@ pub enum NewKind {
 impl NewNode {
     /// An object of this kind, owned by root, readable by all.
     pub fn new(kind: NewKind) -> Self {
-        let mode = if matches!(kind, NewKind::Folder | NewKind::Symlink(_)) { 0o755 } else { 0o644 };
-        Self { kind, mode, uid: 0, gid: 0, flags: 0, created: None }
+        let mode = if matches!(kind, NewKind::Folder | NewKind::Symlink(_)) {
+            0o755
+        } else {
+            0o644
+        };
+        Self {
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            flags: 0,
+            created: None,
+        }
     }
 }
 
@@ -173,7 +190,13 @@ impl<'a> Nameless<'a> {
     /// Makes one.
     pub fn new(fs: &'a dyn FileSystemMut, new: &NewNode) -> Result<(Self, NodeId)> {
         let node = fs.make_nameless(new)?;
-        Ok((Self { fs, node: Some(node) }, node))
+        Ok((
+            Self {
+                fs,
+                node: Some(node),
+            },
+            node,
+        ))
     }
 
     /// Gives it its name.

@@ -20,24 +20,41 @@ const BATCH: usize = 64;
 
 /// Decodes every compressed file of a volume that is found at `place`, and adds those with problems. An error is one of the volume
 /// itself, or the watcher's wish to stop.
-pub(crate) fn check(fs: &dyn FileSystem, place: &str, problems: &mut Problems, progress: &dyn Progress) -> Result<()> {
+pub(crate) fn check(
+    fs: &dyn FileSystem,
+    place: &str,
+    problems: &mut Problems,
+    progress: &dyn Progress,
+) -> Result<()> {
     progress.stage("decode", 0);
     let (mut seen, mut batch) = (HashSet::from([fs.root()]), Vec::new());
     let mut ahead = vec![(String::new(), fs.root())];
     let mut decode = |batch: &mut Vec<(String, Attributes)>| -> Result<()> {
-        let judged: Vec<_> = batch.par_iter().map(|(_, file)| judge(fs, file, progress)).collect();
+        let judged: Vec<_> = batch
+            .par_iter()
+            .map(|(_, file)| judge(fs, file, progress))
+            .collect();
         for ((path, _), judged) in batch.drain(..).zip(judged) {
             match judged {
                 Ok(None) => {}
-                Ok(Some(note)) => {
-                    problems.add(Severity::Note, Error::new(Kind::Unsupported, LAYER, note).named(path).in_file(place))
-                }
+                Ok(Some(note)) => problems.add(
+                    Severity::Note,
+                    Error::new(Kind::Unsupported, LAYER, note)
+                        .named(path)
+                        .in_file(place),
+                ),
                 Err(error) if error.kind() == Kind::Cancelled => return Err(error),
                 Err(error) => {
                     let message = format!("its contents do not decode: {error}");
-                    let found = Error::new(error.kind(), LAYER, message).named(path).in_file(place);
+                    let found = Error::new(error.kind(), LAYER, message)
+                        .named(path)
+                        .in_file(place);
                     // What no one has described may be sound; all else is lost.
-                    let severity = if error.kind() == Kind::Unsupported { Severity::Warning } else { Severity::Damage };
+                    let severity = if error.kind() == Kind::Unsupported {
+                        Severity::Warning
+                    } else {
+                        Severity::Damage
+                    };
                     problems.add(severity, found);
                 }
             }
@@ -51,7 +68,10 @@ pub(crate) fn check(fs: &dyn FileSystem, place: &str, problems: &mut Problems, p
             match found.kind {
                 // A folder within itself is damage that others tell; nothing is walked twice.
                 FileKind::Folder if seen.insert(found.id) => ahead.push((path, found.id)),
-                FileKind::File if found.flags & UF_COMPRESSED != 0 && (found.links < 2 || seen.insert(found.id)) => {
+                FileKind::File
+                    if found.flags & UF_COMPRESSED != 0
+                        && (found.links < 2 || seen.insert(found.id)) =>
+                {
                     batch.push((path, found));
                     if batch.len() >= BATCH {
                         decode(&mut batch)?;
@@ -66,7 +86,11 @@ pub(crate) fn check(fs: &dyn FileSystem, place: &str, problems: &mut Problems, p
 }
 
 /// What is to be said of a file that is not damaged.
-fn judge(fs: &dyn FileSystem, file: &Attributes, progress: &dyn Progress) -> Result<Option<String>> {
+fn judge(
+    fs: &dyn FileSystem,
+    file: &Attributes,
+    progress: &dyn Progress,
+) -> Result<Option<String>> {
     let Some(value) = attribute(fs, file.id)? else {
         return Ok(Some("has the flag of a compressed file and nothing that says how; it is read as a plain one".to_owned()));
     };
@@ -76,10 +100,15 @@ fn judge(fs: &dyn FileSystem, file: &Attributes, progress: &dyn Progress) -> Res
     };
     match compression.method() {
         Some((_, Place::Server)) => {
-            return Ok(Some("its contents are on a server and not on this disk (a dataless file)".to_owned()));
+            return Ok(Some(
+                "its contents are on a server and not on this disk (a dataless file)".to_owned(),
+            ));
         }
         Some((_, Place::Nowhere)) => {
-            let message = format!("is of type {}: no contents are stored, and it reads as zeros", compression.number);
+            let message = format!(
+                "is of type {}: no contents are stored, and it reads as zeros",
+                compression.number
+            );
             return Ok(Some(message));
         }
         _ => {}
@@ -98,7 +127,12 @@ fn judge(fs: &dyn FileSystem, file: &Attributes, progress: &dyn Progress) -> Res
 
 /// What says how a file is compressed.
 fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<u8>>> {
-    let Some(value) = fs.xattr(node, decmpfs::ATTRIBUTE)? else { return Ok(None) };
-    let len = value.info().len.min(decmpfs::layout::MAX_ATTRIBUTE as u64 + 1);
+    let Some(value) = fs.xattr(node, decmpfs::ATTRIBUTE)? else {
+        return Ok(None);
+    };
+    let len = value
+        .info()
+        .len
+        .min(decmpfs::layout::MAX_ATTRIBUTE as u64 + 1);
     value.read_vec(0, len as usize).map(Some)
 }

@@ -55,13 +55,19 @@ pub trait FreeMapExt: FreeMap {
 
 impl<M: FreeMap> FreeMapExt for M {
     fn free_runs(&self, range: Range<u64>) -> FreeRuns<'_> {
-        FreeRuns { map: self, rest: range }
+        FreeRuns {
+            map: self,
+            rest: range,
+        }
     }
 }
 
 impl FreeMapExt for dyn FreeMap {
     fn free_runs(&self, range: Range<u64>) -> FreeRuns<'_> {
-        FreeRuns { map: self, rest: range }
+        FreeRuns {
+            map: self,
+            rest: range,
+        }
     }
 }
 
@@ -114,8 +120,16 @@ mod tests {
 
         fn free_from(&self, at: u64) -> Result<Option<Range<u64>>> {
             let ten = at / 10 * 10;
-            let run = if (at / 10).is_multiple_of(2) { at..ten + 10 } else { ten + 10..ten + 20 };
-            if run.start >= 60 { Err(Error::new(Kind::Corrupt, "test", "unreadable")) } else { Ok(Some(run)) }
+            let run = if (at / 10).is_multiple_of(2) {
+                at..ten + 10
+            } else {
+                ten + 10..ten + 20
+            };
+            if run.start >= 60 {
+                Err(Error::new(Kind::Corrupt, "test", "unreadable"))
+            } else {
+                Ok(Some(run))
+            }
         }
     }
 

@@ -64,8 +64,12 @@ mod tests {
         let key = recovery_key().unwrap();
         let groups: Vec<_> = str::from_utf8(&key).unwrap().split('-').collect();
         assert_eq!(groups.len(), 6);
-        let signs =
-            |group: &&str| group.len() == 4 && group.bytes().all(|sign| sign.is_ascii_uppercase() || sign.is_ascii_digit());
+        let signs = |group: &&str| {
+            group.len() == 4
+                && group
+                    .bytes()
+                    .all(|sign| sign.is_ascii_uppercase() || sign.is_ascii_digit())
+        };
         assert!(groups.iter().all(signs), "{groups:?}");
         assert_ne!(*key, *recovery_key().unwrap());
     }

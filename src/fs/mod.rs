@@ -23,7 +23,9 @@ use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
 pub use build::plan::{Built, VolumePlan};
-pub use change::{Change, Existing, FileSystemMut, FileSystemMutExt, Nameless, NewKind, NewNode, Stored};
+pub use change::{
+    Change, Existing, FileSystemMut, FileSystemMutExt, Nameless, NewKind, NewNode, Stored,
+};
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
 pub use locked::{LockedVolume, VolumeEncryption, VolumeKey, recovery_key};
 pub use resize::{ResizeVolume, SizeLimits};
@@ -48,7 +50,11 @@ pub trait FileSystem: fmt::Debug + Send + Sync {
 
     /// Calls `each` for every entry of folder `dir` in the volume's order, hard links followed, the volume's private
     /// folders left out, until it says [`ControlFlow::Break`].
-    fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()>;
+    fn list(
+        &self,
+        dir: NodeId,
+        each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>,
+    ) -> Result<()>;
 
     /// The contents of a file's fork as a read-only device.
     fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>>;
@@ -204,9 +210,16 @@ pub trait FileSystemExt: FileSystem {
         let mut at = self.attributes(self.root())?;
         for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
             if at.kind != FileKind::Folder {
-                return Err(Error::new(Kind::NotFound, "path", "a part before the last is not a folder").named(path));
+                return Err(Error::new(
+                    Kind::NotFound,
+                    "path",
+                    "a part before the last is not a folder",
+                )
+                .named(path));
             }
-            at = self.lookup(at.id, part)?.ok_or_else(|| Error::not_found("path", path))?;
+            at = self
+                .lookup(at.id, part)?
+                .ok_or_else(|| Error::not_found("path", path))?;
         }
         Ok(at)
     }

@@ -10,25 +10,44 @@ pub(super) fn tree(files: usize, more_names: &[&str]) -> Tree {
     let mut add = |parent: u32, name: &str, kind: SourceKind, mode: u16| {
         let node = tree.nodes.len() as u32;
         let root = tree.nodes[0].clone();
-        tree.nodes.push(SourceNode { parent, name: name.into(), kind, mode, ..root });
+        tree.nodes.push(SourceNode {
+            parent,
+            name: name.into(),
+            kind,
+            mode,
+            ..root
+        });
         node
     };
     let file = |len: usize| SourceKind::File(Stream::Bytes(vec![0x41; len].into()));
     let folder = add(0, "folder", SourceKind::Folder, 0o755);
     let inner = add(folder, "inner", SourceKind::Folder, 0o755);
     for number in 0..files {
-        add(if number % 2 == 0 { folder } else { inner }, &format!("file {number}"), file(5000), 0o644);
+        add(
+            if number % 2 == 0 { folder } else { inner },
+            &format!("file {number}"),
+            file(5000),
+            0o644,
+        );
     }
     let linked = add(0, "first name", file(9000), 0o600);
     add(folder, "second name", SourceKind::HardLink(linked), 0o600);
     for name in more_names {
         add(inner, name, SourceKind::HardLink(linked), 0o600);
     }
-    add(0, "symlink", SourceKind::Symlink("folder/inner".into()), 0o755);
+    add(
+        0,
+        "symlink",
+        SourceKind::Symlink("folder/inner".into()),
+        0o755,
+    );
     let with_attributes = add(0, "with attributes", file(100), 0o644);
     let xattrs = &mut tree.nodes[with_attributes as usize].xattrs;
     xattrs.push(("small".into(), Stream::Bytes(vec![1; 20].into())));
     xattrs.push(("large".into(), Stream::Bytes(vec![2; 20_000].into())));
-    xattrs.push(("com.apple.system.Security".into(), Stream::Bytes(vec![3; 44].into())));
+    xattrs.push((
+        "com.apple.system.Security".into(),
+        Stream::Bytes(vec![3; 44].into()),
+    ));
     tree
 }

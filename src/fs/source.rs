@@ -24,7 +24,10 @@ impl Tree {
     /// A root folder with nothing in it, made at `moment`, for a volume that is only formatted.
     pub fn empty(moment: Timestamp) -> Self {
         let root = SourceNode::made(0, "", SourceKind::Folder, 0o755, moment);
-        Self { nodes: vec![root], contents: Box::new(InHand) }
+        Self {
+            nodes: vec![root],
+            contents: Box::new(InHand),
+        }
     }
 
     /// The path of a node within the tree, for people.
@@ -47,7 +50,11 @@ pub struct InHand;
 
 impl Contents for InHand {
     fn open(&self, _stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
-        Err(Error::new(Kind::Invalid, "source", "only streams in hand expected"))
+        Err(Error::new(
+            Kind::Invalid,
+            "source",
+            "only streams in hand expected",
+        ))
     }
 }
 

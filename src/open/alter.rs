@@ -14,7 +14,10 @@ const LAYER: &str = "volume";
 impl Volume {
     /// Opens it to make it longer or shorter, on `device` if that is longer than its partition.
     /// [`Kind::Unsupported`](crate::Kind::Unsupported) if its format is not resized.
-    pub(crate) fn open_resizable(&self, device: Arc<dyn BlockDevice>) -> Result<Box<dyn ResizeVolume>> {
+    pub(crate) fn open_resizable(
+        &self,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<Box<dyn ResizeVolume>> {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
                 if hfsplus::probe(&*device)? == Some(hfsplus::Probed::Wrapped) {
@@ -27,7 +30,10 @@ impl Volume {
                 let container = Container::open(device, self.checkpoint)?.with_writer(&self.writer);
                 Ok(Box::new(ContainerMut::open(&Arc::new(container))?))
             }
-            other => Err(Error::unsupported(LAYER, format!("{other} is not resized yet")).named(self.place())),
+            other => Err(
+                Error::unsupported(LAYER, format!("{other} is not resized yet"))
+                    .named(self.place()),
+            ),
         }
     }
 
@@ -44,8 +50,14 @@ impl Volume {
 
     fn open_hfs_plus(&self) -> Result<HfsPlusMut> {
         match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => HfsPlusMut::open(self.device().clone(), self.write_options()),
-            other => Err(Error::unsupported(LAYER, format!("{other} has no journal to be given or taken")).named(self.place())),
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+                HfsPlusMut::open(self.device().clone(), self.write_options())
+            }
+            other => Err(Error::unsupported(
+                LAYER,
+                format!("{other} has no journal to be given or taken"),
+            )
+            .named(self.place())),
         }
     }
 }
@@ -67,7 +79,11 @@ mod tests {
         for number in 0..6000 {
             let root = tree.nodes[0].clone();
             let name = format!("a file with a name that is not all that short {number}");
-            tree.nodes.push(SourceNode { name: name.into(), kind: SourceKind::Symlink("nowhere".into()), ..root });
+            tree.nodes.push(SourceNode {
+                name: name.into(),
+                kind: SourceKind::Symlink("nowhere".into()),
+                ..root
+            });
         }
         let options = Options {
             name: "Many".into(),
@@ -79,28 +95,53 @@ mod tests {
             identifier: 1,
         };
         let device = Memory::zeros(64 << 20);
-        Plan::new(tree, options).unwrap().build(&device, &Silent).unwrap();
+        Plan::new(tree, options)
+            .unwrap()
+            .build(&device, &Silent)
+            .unwrap();
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("many.img");
         std::fs::write(&path, device.to_vec()).unwrap();
 
         let mut all = 0;
         for cache in [64 << 20, 256 << 10, 0] {
-            let image = open(&path, &OpenOptions { access: Access::ReadWrite, cache, ..OpenOptions::default() }).unwrap();
+            let image = open(
+                &path,
+                &OpenOptions {
+                    access: Access::ReadWrite,
+                    cache,
+                    ..OpenOptions::default()
+                },
+            )
+            .unwrap();
             let volume = &image.volumes()[0];
             let read = HfsPlus::open_with(volume.device().clone(), volume.cache).unwrap();
-            assert_eq!(read.entries(read.root()).unwrap().len(), 6000 + usize::from(all > 0));
+            assert_eq!(
+                read.entries(read.root()).unwrap().len(),
+                6000 + usize::from(all > 0)
+            );
             let changed = volume.open_hfs_plus().unwrap();
-            assert_eq!(changed.entries(changed.root()).unwrap().len(), 6000 + usize::from(all > 0));
+            assert_eq!(
+                changed.entries(changed.root()).unwrap().len(),
+                6000 + usize::from(all > 0)
+            );
             if all == 0 {
-                changed.create(changed.root(), "one more", &NewNode::new(NewKind::File)).unwrap();
+                changed
+                    .create(changed.root(), "one more", &NewNode::new(NewKind::File))
+                    .unwrap();
             }
             // A handful of nodes of each of the two trees there are.
             let most = cache.max(2 * 16 * 8192);
             for cached in [read.cached(), changed.cached()] {
                 all = all.max(cached);
-                assert!(cached <= most, "{cached} bytes are in memory, {most} may be");
-                assert!(cached >= most.min(all) / 4, "{cached} bytes in memory of {most} that may be are used");
+                assert!(
+                    cached <= most,
+                    "{cached} bytes are in memory, {most} may be"
+                );
+                assert!(
+                    cached >= most.min(all) / 4,
+                    "{cached} bytes in memory of {most} that may be are used"
+                );
             }
             drop(read);
             changed.unmount().unwrap();

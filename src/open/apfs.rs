@@ -21,7 +21,9 @@ impl Volume {
     /// The APFS container that it is. [`Kind::Invalid`] for anything else.
     pub fn container(&self) -> Result<Arc<Container>> {
         if self.format != super::VolumeFormat::Apfs {
-            return Err(Error::new(Kind::Invalid, "volume", "is no APFS container").named(self.place()));
+            return Err(
+                Error::new(Kind::Invalid, "volume", "is no APFS container").named(self.place())
+            );
         }
         let container = Container::open(self.device().clone(), self.checkpoint)?;
         Ok(Arc::new(container.with_writer(&self.writer)))
@@ -29,12 +31,18 @@ impl Volume {
 }
 
 /// Opens the volume of a number, from 1, of a container; without one, the first that is not only there to start a Mac.
-pub(super) fn open(container: &Arc<Container>, number: Option<u32>, wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
+pub(super) fn open(
+    container: &Arc<Container>,
+    number: Option<u32>,
+    wanted: Wanted<'_>,
+) -> Result<Arc<dyn FileSystem>> {
     let number = match number {
         Some(number) => number,
         None => first(container)?,
     };
-    let opened = container.open_volume(number, wanted.snapshot, &|locked| volume_key(locked, wanted.keys))?;
+    let opened = container.open_volume(number, wanted.snapshot, &|locked| {
+        volume_key(locked, wanted.keys)
+    })?;
     Ok(Arc::new(opened))
 }
 
@@ -49,14 +57,26 @@ pub(super) fn open_mut(
         None => first(container)?,
     };
     let key = |locked: &_| volume_key(locked, keys);
-    Ok(Arc::new(ApfsMut::open(container, number, WriteOptions::default(), &key)?))
+    Ok(Arc::new(ApfsMut::open(
+        container,
+        number,
+        WriteOptions::default(),
+        &key,
+    )?))
 }
 
 /// Makes free what waits for older checkpoints, unless the container cannot be changed. Nobody needs a key for that.
 pub(super) fn release_queued(container: &Arc<Container>) -> Result<()> {
     match ContainerMut::open(container) {
         Ok(container) => container.release_queued(),
-        Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::ReadOnly | Kind::Conflict) => Ok(()),
+        Err(error)
+            if matches!(
+                error.kind(),
+                Kind::Unsupported | Kind::ReadOnly | Kind::Conflict
+            ) =>
+        {
+            Ok(())
+        }
         Err(error) => Err(error),
     }
 }
@@ -80,7 +100,11 @@ pub(super) fn named(container: &Container, name: &str) -> Result<Option<u32>> {
     let mut failed = None;
     for volume in container.labels() {
         match volume {
-            Ok(Label { number, name: found, .. }) if found == name => return Ok(Some(number)),
+            Ok(Label {
+                number,
+                name: found,
+                ..
+            }) if found == name => return Ok(Some(number)),
             Ok(_) => {}
             Err(error) => failed = failed.or(Some(error)),
         }

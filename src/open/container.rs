@@ -4,7 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::remote::Elsewhere;
-use super::{Found, LAYER, Layer, OpenOptions, interrupted, note, old_numbering, parts, remote, snapshot, unlock};
+use super::{
+    Found, LAYER, Layer, OpenOptions, interrupted, note, old_numbering, parts, remote, snapshot,
+    unlock,
+};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
@@ -18,18 +21,33 @@ use crate::{Error, Kind, Reason, Result};
 /// Bytes at the front of a file that tell its container.
 const HEAD: usize = 16;
 
-pub(super) fn open_folder(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
+pub(super) fn open_folder(
+    path: &Path,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<Found> {
     open_store(Arc::new(Local::new(path)), options, layers)
 }
 
 /// The bundle in a folder, wherever that is.
-pub(super) fn open_store(store: Arc<dyn Store>, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
+pub(super) fn open_store(
+    store: Arc<dyn Store>,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<Found> {
     match options.image_format {
         Some(Format::Udsb) => {}
-        Some(other) => return Err(Error::new(Kind::Invalid, LAYER, format!("is a folder, a {other} image is a file"))),
+        Some(other) => {
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("is a folder, a {other} image is a file"),
+            ));
+        }
         None if sparsebundle::is_bundle(&*store)? => {}
         None => {
-            let message = "is a folder that holds neither Info.plist nor Info.bckup, as a sparse bundle does";
+            let message =
+                "is a folder that holds neither Info.plist nor Info.bckup, as a sparse bundle does";
             return Err(Error::unsupported(LAYER, message).because(Reason::NotABundle));
         }
     }
@@ -37,15 +55,32 @@ pub(super) fn open_store(store: Arc<dyn Store>, options: &OpenOptions<'_>, layer
     layers.push(Layer::Bundle(bundle.clone()));
     let mut warnings = bundle.warnings().to_vec();
     if options.access == Access::ReadOnly {
-        warnings.extend(old_numbering::find(&bundle).map(|error| format!("the bundle {}", error.message())));
+        warnings.extend(
+            old_numbering::find(&bundle).map(|error| format!("the bundle {}", error.message())),
+        );
     }
-    Ok(Found { format: Format::Udsb, warnings, disk: bundle })
+    Ok(Found {
+        format: Format::Udsb,
+        warnings,
+        disk: bundle,
+    })
 }
 
-fn unlock_bundle(store: Arc<dyn Store>, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Arc<Bundle>> {
-    let Some(header) = sparsebundle::encryption(&*store)? else { return Bundle::open(store, options.access).map(Arc::new) };
+fn unlock_bundle(
+    store: Arc<dyn Store>,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<Arc<Bundle>> {
+    let Some(header) = sparsebundle::encryption(&*store)? else {
+        return Bundle::open(store, options.access).map(Arc::new);
+    };
     let keys = unlock::keys(&header, options, layers)?;
-    let bundle = Arc::new(Bundle::open_encrypted(store, options.access, &header, &keys)?);
+    let bundle = Arc::new(Bundle::open_encrypted(
+        store,
+        options.access,
+        &header,
+        &keys,
+    )?);
     if options.access == Access::ReadWrite {
         old_numbering::find(&bundle).map_or(Ok(()), Err)?;
     }
@@ -62,9 +97,13 @@ pub(crate) fn open_bundle(path: &Path, options: &OpenOptions<'_>) -> Result<Bund
         Some(store) if sparsebundle::is_bundle(&*store)? => {
             interrupted::check(path, options.access)?;
             let bundle = unlock_bundle(store, options, &mut Vec::new())?;
-            Arc::into_inner(bundle).ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is still being looked at"))
+            Arc::into_inner(bundle)
+                .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is still being looked at"))
         }
-        _ => Err(Error::unsupported(LAYER, "is no sparse bundle, and other images have no bands in files of their own")),
+        _ => Err(Error::unsupported(
+            LAYER,
+            "is no sparse bundle, and other images have no bands in files of their own",
+        )),
     }
 }
 
@@ -85,10 +124,15 @@ pub(crate) fn lock_file(path: &Path, access: Access) -> Result<Arc<LocalFile>> {
         Access::ReadWrite => (Open::Write, Lock::Exclusive),
     };
     let file = LocalFile::open_locked(path, how, lock)?;
-    file.map(Arc::new).ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))
+    file.map(Arc::new)
+        .ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))
 }
 
-pub(super) fn open_file(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
+pub(super) fn open_file(
+    path: &Path,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<Found> {
     let file = lock_file(path, options.access)?;
     layers.push(Layer::File(file.clone()));
     open_bytes(path, file, options, layers)
@@ -108,7 +152,15 @@ pub(super) fn open_bytes(
     };
     if format.is_udif() {
         let udif = parts::open(path, file, options, layers)?;
-        return open_udif(if options.glance { udif.glancing() } else { udif }, options.access, layers);
+        return open_udif(
+            if options.glance {
+                udif.glancing()
+            } else {
+                udif
+            },
+            options.access,
+            layers,
+        );
     }
     open_in(file, format, options.access, layers)
 }
@@ -116,7 +168,10 @@ pub(super) fn open_bytes(
 /// The container that the bytes of `file` are. Where nothing tells of another they are a raw image, as far as is known
 /// here.
 pub(crate) fn recognise(file: &dyn BlockDevice) -> Result<Format> {
-    let head = file.read_vec(0, HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)))?;
+    let head = file.read_vec(
+        0,
+        HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)),
+    )?;
     // Before the trailer of UDIF: a sparse image may end with the end of one that lies on its disk.
     if sparseimage::probe(&head) {
         return Ok(Format::Udsp);
@@ -131,14 +186,27 @@ pub(crate) fn recognise(file: &dyn BlockDevice) -> Result<Format> {
 }
 
 /// Opens the container in `file`, which may be what an encrypted file holds.
-pub(super) fn open_in(file: Arc<dyn BlockDevice>, format: Format, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
+pub(super) fn open_in(
+    file: Arc<dyn BlockDevice>,
+    format: Format,
+    access: Access,
+    layers: &mut Vec<Layer>,
+) -> Result<Found> {
     match format {
-        Format::Udsb => Err(Error::new(Kind::Invalid, LAYER, "is a file, a UDSB image is a folder")),
+        Format::Udsb => Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "is a file, a UDSB image is a folder",
+        )),
         Format::Udrw | Format::Udto => Ok(open_raw(file, format, layers)),
         Format::Udsp => {
             let image = Arc::new(SparseImage::open(file)?);
             layers.push(Layer::SparseImage(image.clone()));
-            Ok(Found { format, warnings: Vec::new(), disk: image })
+            Ok(Found {
+                format,
+                warnings: Vec::new(),
+                disk: image,
+            })
         }
         Format::Asif => open_asif(file, access, layers),
         Format::Udro | Format::Udco | Format::Udzo | Format::Udbz | Format::Ulfo | Format::Ulmo => {
@@ -152,9 +220,15 @@ fn open_raw(file: Arc<dyn BlockDevice>, format: Format, layers: &mut Vec<Layer>)
     layers.push(Layer::Raw(raw.clone()));
     let warnings = match raw.trailing() {
         0 => Vec::new(),
-        odd => vec![format!("the last {odd} bytes make no whole sector and are left out")],
+        odd => vec![format!(
+            "the last {odd} bytes make no whole sector and are left out"
+        )],
     };
-    Found { format, warnings, disk: raw }
+    Found {
+        format,
+        warnings,
+        disk: raw,
+    }
 }
 
 fn open_asif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
@@ -162,10 +236,16 @@ fn open_asif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>
     layers.push(Layer::Asif(image.clone()));
     stands_alone(&image)?;
     match image.read_only() {
-        Some(why) if access == Access::ReadWrite => {
-            Err(Error::new(Kind::ReadOnly, LAYER, format!("must not be changed: {why}; a converted copy can be")))
-        }
-        _ => Ok(Found { format: Format::Asif, warnings: Vec::new(), disk: image }),
+        Some(why) if access == Access::ReadWrite => Err(Error::new(
+            Kind::ReadOnly,
+            LAYER,
+            format!("must not be changed: {why}; a converted copy can be"),
+        )),
+        _ => Ok(Found {
+            format: Format::Asif,
+            warnings: Vec::new(),
+            disk: image,
+        }),
     }
 }
 
@@ -175,9 +255,18 @@ pub(crate) fn stands_alone(image: &Asif) -> Result<()> {
     if !image.layer().is_overlaid && remembered.is_none() {
         return Ok(());
     }
-    let below = remembered.unwrap_or_else(|| format!("the image with UUID {}", image.layer().parent));
-    let what = if image.layer().is_cache { "a cache of" } else { "a layer over" };
-    Err(Error::new(Kind::NotFound, LAYER, format!("is {what} {below}, without which it is no disk")))
+    let below =
+        remembered.unwrap_or_else(|| format!("the image with UUID {}", image.layer().parent));
+    let what = if image.layer().is_cache {
+        "a cache of"
+    } else {
+        "a layer over"
+    };
+    Err(Error::new(
+        Kind::NotFound,
+        LAYER,
+        format!("is {what} {below}, without which it is no disk"),
+    ))
 }
 
 /// The exact kind follows from the chunks, whichever was named.
@@ -186,17 +275,31 @@ fn open_udif(udif: Udif, access: Access, layers: &mut Vec<Layer>) -> Result<Foun
     let format = udif.format();
     layers.push(Layer::Udif(udif.clone()));
     if access == Access::ReadWrite {
-        let message = format!("is a {} ({format}), a format that cannot be changed; a converted copy can", format.description());
+        let message = format!(
+            "is a {} ({format}), a format that cannot be changed; a converted copy can",
+            format.description()
+        );
         return Err(Error::new(Kind::ReadOnly, LAYER, message));
     }
-    Ok(Found { format, warnings: udif.warnings(), disk: udif })
+    Ok(Found {
+        format,
+        warnings: udif.warnings(),
+        disk: udif,
+    })
 }
 
 /// That the name of an image says another format than it has. Contents decide; people go by names.
 pub(super) fn misnamed(path: &Path, format: Format) -> Option<String> {
     // What follows an `@` may be a snapshot's name.
-    let is_snapshot =
-        path.to_str().is_some_and(|text| snapshot::cuts(text).any(|(bundle, _)| format.fits_name(Path::new(bundle))));
-    let extension = path.extension().filter(|_| !format.fits_name(path) && !is_snapshot)?;
-    Some(format!("is {format} ({}), though its name ends in .{}", format.description(), extension.display()))
+    let is_snapshot = path.to_str().is_some_and(|text| {
+        snapshot::cuts(text).any(|(bundle, _)| format.fits_name(Path::new(bundle)))
+    });
+    let extension = path
+        .extension()
+        .filter(|_| !format.fits_name(path) && !is_snapshot)?;
+    Some(format!(
+        "is {format} ({}), though its name ends in .{}",
+        format.description(),
+        extension.display()
+    ))
 }

@@ -53,18 +53,31 @@ impl CreateOptions {
     pub(crate) fn check(&self) -> Result<()> {
         let format = self.format;
         if !format.can_write() {
-            return Err(Error::unsupported(LAYER, format!("{} ({format}) is not written yet", format.description())));
+            return Err(Error::unsupported(
+                LAYER,
+                format!("{} ({format}) is not written yet", format.description()),
+            ));
         }
         if self.band_size.is_some() && !format.has_bands() {
-            return Err(Error::new(Kind::Invalid, LAYER, format!("{format} ({}) has no bands", format.description())));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("{format} ({}) has no bands", format.description()),
+            ));
         }
         self.check_encryption()?;
         match (self.sector_size.unwrap_or(SECTOR as u32), format) {
             (512, _) | (4096, Format::Asif) => Ok(()),
-            (size, Format::Asif) => {
-                Err(Error::new(Kind::Invalid, LAYER, format!("sectors of {size} bytes, but {format} has 512 or 4096")))
-            }
-            (size, _) => Err(Error::new(Kind::Invalid, LAYER, format!("sectors of {size} bytes, but {format} has {SECTOR}"))),
+            (size, Format::Asif) => Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("sectors of {size} bytes, but {format} has 512 or 4096"),
+            )),
+            (size, _) => Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("sectors of {size} bytes, but {format} has {SECTOR}"),
+            )),
         }
     }
 
@@ -76,7 +89,9 @@ impl CreateOptions {
                 "only encrypted raw images are thin or not; others store what they hold",
             ));
         }
-        let Some(encryption) = &self.encryption else { return Ok(()) };
+        let Some(encryption) = &self.encryption else {
+            return Ok(());
+        };
         encryption.check()?;
         encryption.block_for(self.most_encrypted()).map(drop)
     }
@@ -101,7 +116,9 @@ impl CreateOptions {
 
     /// The size of bands, rounded where that was asked for.
     fn band_size(&self) -> Result<Option<u64>> {
-        let Some(size) = self.band_size.filter(|_| self.round_band_size) else { return Ok(self.band_size) };
+        let Some(size) = self.band_size.filter(|_| self.round_band_size) else {
+            return Ok(self.band_size);
+        };
         let unit = match &self.encryption {
             Some(encryption) => encryption.block_for(self.most_encrypted())?.into(),
             None => SECTOR,
@@ -113,11 +130,16 @@ impl CreateOptions {
     }
 
     pub(super) fn passphrase(&self) -> Option<Secret> {
-        self.encryption.as_ref().map(|encryption| encryption.passphrase.clone())
+        self.encryption
+            .as_ref()
+            .map(|encryption| encryption.passphrase.clone())
     }
 
     pub(super) fn protection(&self) -> Result<Option<Protection>> {
-        self.encryption.as_ref().map(|encryption| encryption.protection(self.most_encrypted())).transpose()
+        self.encryption
+            .as_ref()
+            .map(|encryption| encryption.protection(self.most_encrypted()))
+            .transpose()
     }
 }
 
@@ -168,7 +190,11 @@ impl Draft {
             options.check_changeable()?;
             let site = Site::claim(path, options)?;
             let passphrase = options.passphrase();
-            let mut draft = Self { image: None, site, passphrase };
+            let mut draft = Self {
+                image: None,
+                site,
+                passphrase,
+            };
             draft.image = Some(draft.site.make(options, progress)?);
             Ok(draft)
         };
@@ -193,10 +219,15 @@ impl Draft {
     pub fn finish_watched(mut self, progress: &dyn Progress) -> Result<Image> {
         let path = self.site.target().to_owned();
         let (format, told) = (self.image().format(), self.image().warnings().to_vec());
-        self.image().disk().flush().map_err(|error| error.in_file(&path))?;
+        self.image()
+            .disk()
+            .flush()
+            .map_err(|error| error.in_file(&path))?;
         self.image = None;
         let passphrase = self.passphrase.take();
-        self.site.take(format, passphrase.as_ref(), told, progress).map_err(|error| error.in_file(&path))
+        self.site
+            .take(format, passphrase.as_ref(), told, progress)
+            .map_err(|error| error.in_file(&path))
     }
 }
 
@@ -254,7 +285,9 @@ impl FileDraft {
     /// Lets the file be read and written by the same users as the one that it replaces.
     pub(super) fn keep_mode(&self) -> Result<()> {
         let failed = |source| Error::io(LAYER, "take over who may read it", source);
-        let mode = fs::metadata(self.place.target()).map_err(failed)?.permissions();
+        let mode = fs::metadata(self.place.target())
+            .map_err(failed)?
+            .permissions();
         fs::set_permissions(self.place.aside(), mode).map_err(failed)
     }
 
@@ -274,20 +307,27 @@ impl Drop for FileDraft {
 }
 
 fn new_file(place: &Place) -> Result<Arc<LocalFile>> {
-    let file =
-        LocalFile::create_new(place.aside(), place.mode())?.ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is taken"))?;
+    let file = LocalFile::create_new(place.aside(), place.mode())?
+        .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is taken"))?;
     file.lock(Lock::Exclusive)?;
     Ok(Arc::new(file))
 }
 
 /// Makes the container. What a failure leaves is for [`Place`] to remove.
-pub(super) fn make(place: &Place, options: &CreateOptions, progress: &dyn Progress) -> Result<Image> {
+pub(super) fn make(
+    place: &Place,
+    options: &CreateOptions,
+    progress: &dyn Progress,
+) -> Result<Image> {
     let mut layers = Vec::new();
     let protection = options.protection()?;
     let made = match options.format {
-        Format::Udsb => {
-            make_folder(Arc::new(Local::new(place.aside()).with_mode(place.mode())), options, protection, &mut layers)?
-        }
+        Format::Udsb => make_folder(
+            Arc::new(Local::new(place.aside()).with_mode(place.mode())),
+            options,
+            protection,
+            &mut layers,
+        )?,
         _ => {
             let file = new_file(place)?;
             layers.push(Layer::File(file.clone()));
@@ -312,15 +352,27 @@ pub(super) fn make_folder(
     protection: Option<Protection>,
     layers: &mut Vec<Layer>,
 ) -> Result<Found> {
-    let wanted = sparsebundle::CreateOptions { len: options.len, band_size: options.band_size()? };
+    let wanted = sparsebundle::CreateOptions {
+        len: options.len,
+        band_size: options.band_size()?,
+    };
     let bundle = Arc::new(match &protection {
         None => Bundle::create(store.clone(), &wanted)?,
         Some(protection) => Bundle::create_encrypted(store.clone(), &wanted, protection)?,
     });
     let header = sparsebundle::encryption(&*store)?;
-    layers.extend(header.map(|header| Layer::Crypt(Description { data_size: options.len, ..header.describe() })));
+    layers.extend(header.map(|header| {
+        Layer::Crypt(Description {
+            data_size: options.len,
+            ..header.describe()
+        })
+    }));
     layers.push(Layer::Bundle(bundle.clone()));
-    Ok(Found { format: options.format, warnings: bundle.warnings().to_vec(), disk: bundle })
+    Ok(Found {
+        format: options.format,
+        warnings: bundle.warnings().to_vec(),
+        disk: bundle,
+    })
 }
 
 /// Makes `file`, new and empty, the container asked for.
@@ -330,18 +382,33 @@ fn make_in(
     layers: &mut Vec<Layer>,
     progress: &dyn Progress,
 ) -> Result<Found> {
-    let CreateOptions { format, len, sector_size, id, .. } = *options;
+    let CreateOptions {
+        format,
+        len,
+        sector_size,
+        id,
+        ..
+    } = *options;
     let disk: Arc<dyn BlockDevice> = match format {
         Format::Udsp => {
-            let image =
-                Arc::new(SparseImage::create(file, &sparseimage::CreateOptions { len, band_size: options.band_size()? })?);
+            let image = Arc::new(SparseImage::create(
+                file,
+                &sparseimage::CreateOptions {
+                    len,
+                    band_size: options.band_size()?,
+                },
+            )?);
             layers.push(Layer::SparseImage(image.clone()));
             image
         }
         Format::Asif => {
             let block = sector_size.unwrap_or(SECTOR as u32);
             let kind = asif::LayerKind::Disk;
-            let image = Arc::new(Asif::create_as(file, &asif::CreateOptions { len, block, kind }, id)?);
+            let image = Arc::new(Asif::create_as(
+                file,
+                &asif::CreateOptions { len, block, kind },
+                id,
+            )?);
             layers.push(Layer::Asif(image.clone()));
             image
         }
@@ -355,11 +422,19 @@ fn make_in(
             raw
         }
     };
-    Ok(Found { format, disk, warnings: Vec::new() })
+    Ok(Found {
+        format,
+        disk,
+        warnings: Vec::new(),
+    })
 }
 
 /// A raw disk of cipher text. Holes would read as noise, so every block is written, unless that is asked for.
-fn encrypted_raw(file: Arc<dyn BlockDevice>, options: &CreateOptions, progress: &dyn Progress) -> Result<Raw> {
+fn encrypted_raw(
+    file: Arc<dyn BlockDevice>,
+    options: &CreateOptions,
+    progress: &dyn Progress,
+) -> Result<Raw> {
     /// Between two looks at whether to go on.
     const PIECE: u64 = 16 << 20;
     crate::container::check_len("raw image", options.len)?;
@@ -378,7 +453,12 @@ fn encrypted_raw(file: Arc<dyn BlockDevice>, options: &CreateOptions, progress: 
 
 /// Opens a new image for writing, and warns of what is not said again when it is opened later: `told`, what was odd in the
 /// choices made, and what no Mac has confirmed.
-pub(super) fn open_new(path: &Path, format: Format, passphrase: Option<&Secret>, told: Vec<String>) -> Result<Image> {
+pub(super) fn open_new(
+    path: &Path,
+    format: Format,
+    passphrase: Option<&Secret>,
+    told: Vec<String>,
+) -> Result<Image> {
     open_new_by(format, passphrase, told, |options| open(path, options))
 }
 
@@ -390,7 +470,12 @@ pub(super) fn open_new_by(
     open: impl FnOnce(&OpenOptions<'_>) -> Result<Image>,
 ) -> Result<Image> {
     let keys = passphrase.map(|passphrase| passphrase as &dyn Keys);
-    let options = OpenOptions { access: Access::ReadWrite, image_format: Some(format), keys, ..OpenOptions::default() };
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        image_format: Some(format),
+        keys,
+        ..OpenOptions::default()
+    };
     let mut image = open(&options)?;
     for warning in told.into_iter().chain(unconfirmed(&image)) {
         if !image.warnings.contains(&warning) {
@@ -406,5 +491,7 @@ fn unconfirmed(image: &Image) -> Option<String> {
         _ if image.asif().is_some() => "the encrypted form of ASIF",
         _ => return None,
     };
-    Some(format!("no image made by macOS has confirmed {what} yet; have a Mac read this one before anything depends on it"))
+    Some(format!(
+        "no image made by macOS has confirmed {what} yet; have a Mac read this one before anything depends on it"
+    ))
 }

@@ -8,8 +8,8 @@ use super::apfs::Wanted;
 use super::container::{self, lock_file, recognise};
 use super::remote::{self, Elsewhere};
 use super::{
-    LAYER, Layer, OpenOptions, Stored, UNKNOWN, Volume, VolumeFormat, is_blank, look_at, old_numbering, parts, stack, unlock,
-    volume,
+    LAYER, Layer, OpenOptions, Stored, UNKNOWN, Volume, VolumeFormat, is_blank, look_at,
+    old_numbering, parts, stack, unlock, volume,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
@@ -75,14 +75,21 @@ impl Examination {
                 _ => (Verdict::Unknown(error), None),
             },
         };
-        self.layers.push(Judged { layer: layer.into(), verdict });
+        self.layers.push(Judged {
+            layer: layer.into(),
+            verdict,
+        });
         Ok(value)
     }
 
     /// The same for a layer whose damage was told when it was checked, and that is now opened.
     fn opened<T>(&mut self, layer: &str, opened: Result<T>) -> Result<Option<T>> {
         match opened {
-            Err(error) if error.kind() == Kind::Corrupt && self.problems.count(Severity::Damage) > 0 => Ok(None),
+            Err(error)
+                if error.kind() == Kind::Corrupt && self.problems.count(Severity::Damage) > 0 =>
+            {
+                Ok(None)
+            }
             Err(error) => self.judged(layer, Err(error)),
             Ok(value) => Ok(Some(value)),
         }
@@ -90,13 +97,29 @@ impl Examination {
 }
 
 /// Looks at every layer of the image at `path`, which is only read, whatever `options` say.
-pub fn examine(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
+pub fn examine(
+    path: &Path,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Examination> {
     examine_into(Examination::default(), path, options, progress)
 }
 
 /// The same, and every compressed file of every volume is decoded.
-pub fn examine_contents(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
-    examine_into(Examination { decoding: true, ..Examination::default() }, path, options, progress)
+pub fn examine_contents(
+    path: &Path,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Examination> {
+    examine_into(
+        Examination {
+            decoding: true,
+            ..Examination::default()
+        },
+        path,
+        options,
+        progress,
+    )
 }
 
 /// Looks at every layer of these stored bytes but into the volumes.
@@ -106,8 +129,14 @@ pub(crate) fn examine_outside(
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Examination> {
-    let options = OpenOptions { access: Access::ReadOnly, ..*options };
-    let mut found = Examination { only_outside: true, ..Examination::default() };
+    let options = OpenOptions {
+        access: Access::ReadOnly,
+        ..*options
+    };
+    let mut found = Examination {
+        only_outside: true,
+        ..Examination::default()
+    };
     match stored {
         Stored::File(file) if !options.shadows.is_empty() => {
             let opened = super::stack::open_with(path, file, &options, &mut Vec::new());
@@ -121,17 +150,34 @@ pub(crate) fn examine_outside(
     Ok(found)
 }
 
-fn examine_into(mut found: Examination, path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
-    let options = OpenOptions { access: Access::ReadOnly, ..*options };
+fn examine_into(
+    mut found: Examination,
+    path: &Path,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Examination> {
+    let options = OpenOptions {
+        access: Access::ReadOnly,
+        ..*options
+    };
     let examined = match remote::find(path, &options)? {
         Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => {
             examine_folder(path, store, &options, &mut found, progress)
         }
         Some(Elsewhere::File(file)) => examine_file(path, file, &options, &mut found, progress),
-        None if look_at(path)?.is_dir() => examine_folder(path, Arc::new(Local::new(path)), &options, &mut found, progress),
-        None => lock_file(path, Access::ReadOnly).and_then(|file| examine_file(path, file, &options, &mut found, progress)),
+        None if look_at(path)?.is_dir() => examine_folder(
+            path,
+            Arc::new(Local::new(path)),
+            &options,
+            &mut found,
+            progress,
+        ),
+        None => lock_file(path, Access::ReadOnly)
+            .and_then(|file| examine_file(path, file, &options, &mut found, progress)),
     };
-    examined.map_err(|error| error.in_file(path)).map(|()| found)
+    examined
+        .map_err(|error| error.in_file(path))
+        .map(|()| found)
 }
 
 fn examine_folder(
@@ -161,7 +207,9 @@ fn examine_folder(
             found.problems.add(Severity::Damage, error);
             Ok(())
         }
-        (Some(bundle), None) => examine_shown(path, &bundle.disk, Format::Udsb, options, found, progress),
+        (Some(bundle), None) => {
+            examine_shown(path, &bundle.disk, Format::Udsb, options, found, progress)
+        }
         (None, _) => Ok(()),
     }
 }
@@ -178,13 +226,21 @@ fn examine_file(
         return Ok(());
     }
     let unlocked = unlock::unlock(file, options, &mut Vec::<Layer>::new());
-    let Some(plain) = found.opened("encrypted data", unlocked)? else { return Ok(()) };
-    let Some(format) =
-        options.image_format.map_or_else(|| found.opened("container", recognise(&*plain)), |format| Ok(Some(format)))?
+    let Some(plain) = found.opened("encrypted data", unlocked)? else {
+        return Ok(());
+    };
+    let Some(format) = options.image_format.map_or_else(
+        || found.opened("container", recognise(&*plain)),
+        |format| Ok(Some(format)),
+    )?
     else {
         return Ok(());
     };
-    let parts = if format.is_udif() { parts::find(path, plain.clone(), options, &mut Vec::new()) } else { Ok(Vec::new()) };
+    let parts = if format.is_udif() {
+        parts::find(path, plain.clone(), options, &mut Vec::new())
+    } else {
+        Ok(Vec::new())
+    };
     match examine_container(&plain, parts, format, found, progress)? {
         Some(disk) => examine_shown(path, &disk, format, options, found, progress),
         None => Ok(()),
@@ -201,12 +257,20 @@ fn examine_container(
 ) -> Result<Option<Arc<dyn BlockDevice>>> {
     let problems = &mut found.problems;
     let checked: Result<Arc<dyn BlockDevice>> = match format {
-        Format::Udsp => sparseimage::check(plain, problems, progress).map(|image| Arc::new(image) as _),
+        Format::Udsp => {
+            sparseimage::check(plain, problems, progress).map(|image| Arc::new(image) as _)
+        }
         Format::Asif => asif::check(plain, problems, progress)
             .and_then(|image| container::stands_alone(&image).map(|()| Arc::new(image) as _)),
         Format::Udrw | Format::Udto => Ok(check_raw(plain, problems)),
-        Format::Udsb => Err(Error::new(Kind::Invalid, LAYER, "is a file, a UDSB image is a folder")),
-        _ => parts.and_then(|parts| udif::check(parts, problems, progress)).map(|image| Arc::new(image) as _),
+        Format::Udsb => Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "is a file, a UDSB image is a folder",
+        )),
+        _ => parts
+            .and_then(|parts| udif::check(parts, problems, progress))
+            .map(|image| Arc::new(image) as _),
     };
     found.judged(format.description(), checked)
 }
@@ -214,8 +278,14 @@ fn examine_container(
 fn check_raw(plain: &Arc<dyn BlockDevice>, problems: &mut Problems) -> Arc<dyn BlockDevice> {
     let raw = Raw::new(plain.clone());
     if raw.trailing() > 0 {
-        let odd = format!("the last {} bytes make no whole sector and are left out", raw.trailing());
-        problems.add(Severity::Warning, Error::corrupt("raw image", raw.info().len, odd));
+        let odd = format!(
+            "the last {} bytes make no whole sector and are left out",
+            raw.trailing()
+        );
+        problems.add(
+            Severity::Warning,
+            Error::corrupt("raw image", raw.info().len, odd),
+        );
     }
     Arc::new(raw)
 }
@@ -234,8 +304,12 @@ fn examine_shown(
     }
     for shadow in options.shadows {
         let file: Arc<dyn BlockDevice> = lock_file(shadow, Access::ReadOnly)?;
-        let checked = asif::check(&file, &mut found.problems, progress).map_err(|error| error.in_file(shadow));
-        if found.judged(format!("layer {}", shadow.display()), checked)?.is_none() {
+        let checked = asif::check(&file, &mut found.problems, progress)
+            .map_err(|error| error.in_file(shadow));
+        if found
+            .judged(format!("layer {}", shadow.display()), checked)?
+            .is_none()
+        {
             return Ok(());
         }
     }
@@ -259,26 +333,38 @@ fn examine_disk(
         Ok(Some(map)) => found.judged(map.scheme.to_string(), Ok(map))?,
         Err(error) => return found.judged::<Map>("partition map", Err(error)).map(drop),
     };
-    let Some(volumes) = found.opened("volumes", volume::find(disk, map.as_ref()))? else { return Ok(()) };
+    let Some(volumes) = found.opened("volumes", volume::find(disk, map.as_ref()))? else {
+        return Ok(());
+    };
     missing_volumes(&**disk, map.as_ref(), &volumes, &mut found.problems)?;
     let is_plain = matches!(format, Format::Udrw | Format::Udto) && options.image_format.is_none();
     if volumes.is_empty() && map.is_none() && is_plain && !is_blank(&**disk)? {
-        return found.judged::<()>("disk", Err(Error::unsupported(LAYER, UNKNOWN).because(Reason::UnknownFormat))).map(drop);
+        return found
+            .judged::<()>(
+                "disk",
+                Err(Error::unsupported(LAYER, UNKNOWN).because(Reason::UnknownFormat)),
+            )
+            .map(drop);
     }
-    let looked_into = if found.only_outside { &[] } else { volumes.as_slice() };
+    let looked_into = if found.only_outside {
+        &[]
+    } else {
+        volumes.as_slice()
+    };
     for volume in looked_into {
         let layer = format!("{} on {}", volume.format, volume.place());
         match volume.check(options.keys, &mut found.problems, progress) {
             Some(checked) => {
                 let unseen = found.judged(layer, checked)?.unwrap_or_default();
-                found.layers.extend(
-                    unseen.into_iter().map(|error| Judged {
-                        layer: format!("a volume on {}", volume.place()),
-                        verdict: Verdict::Unknown(error),
-                    }),
-                );
+                found.layers.extend(unseen.into_iter().map(|error| Judged {
+                    layer: format!("a volume on {}", volume.place()),
+                    verdict: Verdict::Unknown(error),
+                }));
             }
-            None => found.layers.push(Judged { layer, verdict: Verdict::Skipped }),
+            None => found.layers.push(Judged {
+                layer,
+                verdict: Verdict::Skipped,
+            }),
         }
         if found.decoding && volume.format.is_supported() {
             decode_files(volume, options, found, progress)?;
@@ -288,12 +374,25 @@ fn examine_disk(
 }
 
 /// Decodes the compressed files of every volume that a volume of the disk is, or holds.
-fn decode_files(volume: &Volume, options: &OpenOptions<'_>, found: &mut Examination, progress: &dyn Progress) -> Result<()> {
-    let wanted = Wanted { snapshot: None, keys: options.keys };
+fn decode_files(
+    volume: &Volume,
+    options: &OpenOptions<'_>,
+    found: &mut Examination,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let wanted = Wanted {
+        snapshot: None,
+        keys: options.keys,
+    };
     let numbers = match volume.format {
         VolumeFormat::Apfs => match found.opened("volumes", volume.container())? {
             // Those that cannot be told are among the problems already.
-            Some(container) => container.volumes().into_iter().flatten().map(|volume| Some(volume.label.number)).collect(),
+            Some(container) => container
+                .volumes()
+                .into_iter()
+                .flatten()
+                .map(|volume| Some(volume.label.number))
+                .collect(),
             None => Vec::new(),
         },
         _ => vec![None],
@@ -305,7 +404,9 @@ fn decode_files(volume: &Volume, options: &OpenOptions<'_>, found: &mut Examinat
             place += &format!(", volume {number}");
         }
         layer += &format!(" on {}", volume.place());
-        let Some(fs) = found.opened(&layer, volume.open_within(number, wanted))? else { continue };
+        let Some(fs) = found.opened(&layer, volume.open_within(number, wanted))? else {
+            continue;
+        };
         let checked = decoded::check(&*fs, &place, &mut found.problems, progress);
         found.judged(layer, checked)?;
     }
@@ -313,15 +414,30 @@ fn decode_files(volume: &Volume, options: &OpenOptions<'_>, found: &mut Examinat
 }
 
 /// Partitions that are said to hold a volume of Apple's and do not begin with one. Blank ones wait to be formatted.
-fn missing_volumes(disk: &dyn BlockDevice, map: Option<&Map>, volumes: &[Volume], problems: &mut Problems) -> Result<()> {
+fn missing_volumes(
+    disk: &dyn BlockDevice,
+    map: Option<&Map>,
+    volumes: &[Volume],
+    problems: &mut Problems,
+) -> Result<()> {
     let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
-    for partition in partitions.iter().filter(|partition| ["Apple_HFS", "Apple_APFS", "Apple_HFSX"].contains(&&*partition.kind)) {
-        if volumes.iter().any(|volume| volume.partition == Some(partition.number)) {
+    for partition in partitions
+        .iter()
+        .filter(|partition| ["Apple_HFS", "Apple_APFS", "Apple_HFSX"].contains(&&*partition.kind))
+    {
+        if volumes
+            .iter()
+            .any(|volume| volume.partition == Some(partition.number))
+        {
             continue;
         }
         let start = partition.range.start;
         let blank = regions::is_zero(disk, start..partition.range.end.min(start + FIRST_BYTES))?;
-        let severity = if blank { Severity::Note } else { Severity::Warning };
+        let severity = if blank {
+            Severity::Note
+        } else {
+            Severity::Warning
+        };
         let what = format!(
             "partition {} is said to hold {}, but no file system that is known begins there",
             partition.number, partition.kind

@@ -29,9 +29,14 @@ impl Volume {
     /// It is handed out whatever state the volume is in; whoever is going to rely on it asks [`FreeMap::is_in_order`].
     pub fn free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
         match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Some(Arc::new(HfsPlusFree::open(self.device().clone())?))),
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+                Ok(Some(Arc::new(HfsPlusFree::open(self.device().clone())?)))
+            }
             VolumeFormat::Apfs => Ok(Some(Arc::new(self.container()?.free_map()?))),
-            other => other.foreign().map(|foreign| Ok(Arc::new(foreign.free_map(self.device().clone())?) as _)).transpose(),
+            other => other
+                .foreign()
+                .map(|foreign| Ok(Arc::new(foreign.free_map(self.device().clone())?) as _))
+                .transpose(),
         }
     }
 
@@ -39,12 +44,21 @@ impl Volume {
     /// this format.
     pub(crate) fn told_len(&self) -> Result<Option<u64>> {
         match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => HfsPlus::open(self.device().clone()).map(|fs| Some(fs.volume().total)),
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+                HfsPlus::open(self.device().clone()).map(|fs| Some(fs.volume().total))
+            }
             VolumeFormat::Apfs => {
                 let container = self.container()?;
-                Ok(Some(container.block_count().saturating_mul(container.block_size().into())))
+                Ok(Some(
+                    container
+                        .block_count()
+                        .saturating_mul(container.block_size().into()),
+                ))
             }
-            other => other.foreign().map(|foreign| Ok(foreign.free_map(self.device().clone())?.end())).transpose(),
+            other => other
+                .foreign()
+                .map(|foreign| Ok(foreign.free_map(self.device().clone())?.end()))
+                .transpose(),
         }
     }
 
@@ -53,13 +67,16 @@ impl Volume {
     /// [`Kind::Corrupt`](crate::Kind::Corrupt) if not.
     pub fn trusted_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
         match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                Ok(Some(Arc::new(HfsPlus::open(self.device().clone())?.trusted_free_map()?)))
-            }
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Some(Arc::new(
+                HfsPlus::open(self.device().clone())?.trusted_free_map()?,
+            ))),
             VolumeFormat::Apfs => Ok(Some(Arc::new(self.container()?.trusted_free_map()?))),
-            other => {
-                other.foreign().map(|foreign| Ok(Arc::new(foreign.free_map(self.device().clone())?.trusted()?) as _)).transpose()
-            }
+            other => other
+                .foreign()
+                .map(|foreign| {
+                    Ok(Arc::new(foreign.free_map(self.device().clone())?.trusted()?) as _)
+                })
+                .transpose(),
         }
     }
 

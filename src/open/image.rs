@@ -94,7 +94,8 @@ impl Image {
 
     /// Who may read a copy of it: those who may read it, and its owner only if it is encrypted and the copy may not be.
     pub fn mode_of_copy(&self) -> NewMode {
-        NewMode::AtMost(FileMode::of(&self.path).unwrap_or(FileMode::ANY)).of_secret(self.encryption().is_some())
+        NewMode::AtMost(FileMode::of(&self.path).unwrap_or(FileMode::ANY))
+            .of_secret(self.encryption().is_some())
     }
 
     /// The format of its container.
@@ -198,7 +199,11 @@ impl Image {
     }
 
     /// The same of a certain state of the volume, with somebody to ask for its key.
-    pub fn file_system_as(&self, which: Option<&VolumeSelector>, wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
+    pub fn file_system_as(
+        &self,
+        which: Option<&VolumeSelector>,
+        wanted: Wanted<'_>,
+    ) -> Result<Arc<dyn FileSystem>> {
         let found = match which {
             None => volume::first_readable(self.volumes(), wanted),
             Some(selector) => volume::select(self.volumes(), selector, wanted),
@@ -209,12 +214,19 @@ impl Image {
     /// Opens the selected volume for changes; without a selector, the first that can be changed. The image must be open
     /// for changes too. The volume is left clean by [`FileSystemMut::unmount`], which is worth calling: only it tells of
     /// failures.
-    pub fn file_system_mut(&self, which: Option<&VolumeSelector>) -> Result<Arc<dyn FileSystemMut>> {
+    pub fn file_system_mut(
+        &self,
+        which: Option<&VolumeSelector>,
+    ) -> Result<Arc<dyn FileSystemMut>> {
         self.file_system_mut_as(which, None)
     }
 
     /// The same with somebody to ask for the key of an encrypted volume.
-    pub fn file_system_mut_as(&self, which: Option<&VolumeSelector>, keys: Option<&dyn Keys>) -> Result<Arc<dyn FileSystemMut>> {
+    pub fn file_system_mut_as(
+        &self,
+        which: Option<&VolumeSelector>,
+        keys: Option<&dyn Keys>,
+    ) -> Result<Arc<dyn FileSystemMut>> {
         let found = match which {
             None => volume::first_writable(self.volumes(), keys),
             Some(selector) => volume::select_mut(self.volumes(), selector, keys),

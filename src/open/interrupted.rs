@@ -34,7 +34,9 @@ pub(super) fn check(path: &Path, access: Access) -> Result<Option<String>> {
     }
     let message = "a repair of this image was interrupted: run `bandsaw repair --undo` on it first";
     match access {
-        Access::ReadWrite => Err(Error::new(Kind::Conflict, LAYER, message).because(Reason::RepairInterrupted).in_file(path)),
+        Access::ReadWrite => Err(Error::new(Kind::Conflict, LAYER, message)
+            .because(Reason::RepairInterrupted)
+            .in_file(path)),
         Access::ReadOnly => Ok(Some(message.to_owned())),
     }
 }
@@ -43,12 +45,20 @@ pub(super) fn check(path: &Path, access: Access) -> Result<Option<String>> {
 pub(crate) fn is_unfinished(undo: &dyn Store) -> Result<bool> {
     let mut numbers = Vec::new();
     undo.list("", &mut |entry| {
-        numbers.extend(entry.name.split_once('/').and_then(|(number, _)| number.parse::<u64>().ok()));
+        numbers.extend(
+            entry
+                .name
+                .split_once('/')
+                .and_then(|(number, _)| number.parse::<u64>().ok()),
+        );
         Ok(())
     })?;
     numbers.dedup();
     for number in numbers {
-        let there = |name: &str| undo.stat(&format!("{number}/{name}")).map(|found| found.is_some());
+        let there = |name: &str| {
+            undo.stat(&format!("{number}/{name}"))
+                .map(|found| found.is_some())
+        };
         if there(LOG)? && (!there(SEALED)? || there(UNDOING)?) {
             return Ok(true);
         }

@@ -68,18 +68,50 @@ impl KeptDraft {
         image.disk().flush()?;
         note.write(identity, 0)?;
         let passphrase = options.passphrase();
-        Ok(Self { image: Some(image), place, note, identity: identity.to_owned(), passphrase, done: 0 })
+        Ok(Self {
+            image: Some(image),
+            place,
+            note,
+            identity: identity.to_owned(),
+            passphrase,
+            done: 0,
+        })
     }
 
-    fn go_on(place: Place, note: Note, identity: &str, done: u64, options: &CreateOptions) -> Result<Self> {
+    fn go_on(
+        place: Place,
+        note: Note,
+        identity: &str,
+        done: u64,
+        options: &CreateOptions,
+    ) -> Result<Self> {
         let passphrase = options.passphrase();
-        let image = open_new(place.aside(), options.format, passphrase.as_ref(), Vec::new())?;
+        let image = open_new(
+            place.aside(),
+            options.format,
+            passphrase.as_ref(),
+            Vec::new(),
+        )?;
         let len = image.disk().info().len;
         if len != options.len || done > len {
             return Err(refusal(&place));
         }
-        image.disk().discard(done..len, if options.thin { Leave::Any } else { Leave::Zeros })?;
-        Ok(Self { image: Some(image), place, note, identity: identity.to_owned(), passphrase, done })
+        image.disk().discard(
+            done..len,
+            if options.thin {
+                Leave::Any
+            } else {
+                Leave::Zeros
+            },
+        )?;
+        Ok(Self {
+            image: Some(image),
+            place,
+            note,
+            identity: identity.to_owned(),
+            passphrase,
+            done,
+        })
     }
 
     /// The image, open for writing.
@@ -97,7 +129,11 @@ impl KeptDraft {
 
     /// Makes everything written durable, and then that the first `done` bytes of the disk are there.
     pub fn keep(&mut self, done: u64) -> Result<()> {
-        let kept = self.image().disk().flush().and_then(|()| self.note.write(&self.identity, done));
+        let kept = self
+            .image()
+            .disk()
+            .flush()
+            .and_then(|()| self.note.write(&self.identity, done));
         kept.map_err(|error| error.in_file(self.place.target()))?;
         self.done = done;
         Ok(())
@@ -143,26 +179,43 @@ impl Note {
     fn beside(place: &Place) -> Result<Self> {
         let mut name: OsString = place.aside().file_name().unwrap_or_default().to_owned();
         name.push("-note");
-        let name = name.into_string().map_err(|_| Error::new(Kind::Unsupported, LAYER, "has a name that is not UTF-8"))?;
+        let name = name
+            .into_string()
+            .map_err(|_| Error::new(Kind::Unsupported, LAYER, "has a name that is not UTF-8"))?;
         let folder: PathBuf = super::place::folder_of(place.target()).to_owned();
-        Ok(Self { folder: Local::new(folder).with_mode(place.mode()), name })
+        Ok(Self {
+            folder: Local::new(folder).with_mode(place.mode()),
+            name,
+        })
     }
 
     /// Identity and bytes done. `None`: there is no note that makes sense, so nothing is known of what is kept.
     fn read(&self) -> Result<Option<(String, u64)>> {
-        let Some(file) = self.folder.open(&self.name, Open::Read)? else { return Ok(None) };
+        let Some(file) = self.folder.open(&self.name, Open::Read)? else {
+            return Ok(None);
+        };
         let bytes = file.read_vec(0, file.info().len.min(MOST_BYTES) as usize)?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        let [HEAD, identity, done] = text.lines().collect::<Vec<_>>()[..] else { return Ok(None) };
+        let [HEAD, identity, done] = text.lines().collect::<Vec<_>>()[..] else {
+            return Ok(None);
+        };
         Ok(done.parse().ok().map(|done| (identity.to_owned(), done)))
     }
 
     fn write(&self, identity: &str, done: u64) -> Result<()> {
-        self.folder.put(&self.name, format!("{HEAD}\n{identity}\n{done}\n").as_bytes(), Put::Replace)?;
+        self.folder.put(
+            &self.name,
+            format!("{HEAD}\n{identity}\n{done}\n").as_bytes(),
+            Put::Replace,
+        )?;
         self.folder.sync()
     }
 
     fn remove(&self) -> Result<()> {
-        if self.folder.remove(&self.name)? { self.folder.sync() } else { Ok(()) }
+        if self.folder.remove(&self.name)? {
+            self.folder.sync()
+        } else {
+            Ok(())
+        }
     }
 }

@@ -12,10 +12,8 @@ use crate::device::{Access, BlockDevice};
 use crate::store::{Guard, Local, LocalFile, Lock, Open, Store};
 use crate::{Error, Kind, Result};
 
-const IN_BUCKET: &str =
-    "is in a bucket, where older versions of its keys may stay that nobody here sees: remove all of its objects there instead";
-const IN_SNAPSHOTS: &str =
-    "has snapshots, which have its keys too and would open as before: remove them first (`bandsaw snapshot delete`)";
+const IN_BUCKET: &str = "is in a bucket, where older versions of its keys may stay that nobody here sees: remove all of its objects there instead";
+const IN_SNAPSHOTS: &str = "has snapshots, which have its keys too and would open as before: remove them first (`bandsaw snapshot delete`)";
 
 /// The encryption header of an image, not unlocked.
 #[derive(Debug)]
@@ -32,12 +30,20 @@ impl KeyFile {
     /// Looks for a header in the image at `path`, a file or a sparse bundle; `None` if it is not encrypted, or no image at
     /// all. [`Access::ReadWrite`] takes the image's lock, reading its header needs none.
     pub fn open(path: &Path, access: Access, reach: Reach) -> Result<Option<Self>> {
-        let options = OpenOptions { access, reach, ..OpenOptions::default() };
+        let options = OpenOptions {
+            access,
+            reach,
+            ..OpenOptions::default()
+        };
         let opened = || match remote::find(path, &options)? {
-            Some(Elsewhere::Folder(store, _)) => Self::in_bundle(path, &*store, access, Some(IN_BUCKET)),
+            Some(Elsewhere::Folder(store, _)) => {
+                Self::in_bundle(path, &*store, access, Some(IN_BUCKET))
+            }
             Some(Elsewhere::Snapshot(store)) => Self::in_bundle(path, &*store, access, None),
             Some(Elsewhere::File(file)) => Self::new(path.to_owned(), file, None, Vec::new()),
-            None if look_at(path)?.is_dir() => Self::in_bundle(path, &Local::new(path), access, None),
+            None if look_at(path)?.is_dir() => {
+                Self::in_bundle(path, &Local::new(path), access, None)
+            }
             None => Self::in_file(path, access),
         };
         opened().map_err(|error: Error| error.in_file(path))
@@ -52,7 +58,12 @@ impl KeyFile {
         Self::new(path.to_owned(), Arc::new(file), None, Vec::new())
     }
 
-    fn in_bundle(path: &Path, store: &dyn Store, access: Access, copies: Option<&'static str>) -> Result<Option<Self>> {
+    fn in_bundle(
+        path: &Path,
+        store: &dyn Store,
+        access: Access,
+        copies: Option<&'static str>,
+    ) -> Result<Option<Self>> {
         if !sparsebundle::is_bundle(store)? {
             return Ok(None);
         }
@@ -60,7 +71,9 @@ impl KeyFile {
             Access::ReadWrite => (Open::Write, sparsebundle::lock_unused(store)?),
             Access::ReadOnly => (Open::Read, Vec::new()),
         };
-        let Some((name, token)) = sparsebundle::open_token(store, how)? else { return Ok(None) };
+        let Some((name, token)) = sparsebundle::open_token(store, how)? else {
+            return Ok(None);
+        };
         let path = path.join(name);
         let copies = match copies {
             None if sparsebundle::has_snapshots(store)? => Some(IN_SNAPSHOTS),
@@ -69,9 +82,22 @@ impl KeyFile {
         Self::new(path.clone(), token, copies, locks).map_err(|error| error.in_file(path))
     }
 
-    fn new(path: PathBuf, file: Arc<dyn BlockDevice>, copies: Option<&'static str>, locks: Vec<Guard>) -> Result<Option<Self>> {
-        let Some(locked) = Locked::read(&*file)? else { return Ok(None) };
-        Ok(Some(Self { path, file, description: locked.describe(), copies, _locks: locks }))
+    fn new(
+        path: PathBuf,
+        file: Arc<dyn BlockDevice>,
+        copies: Option<&'static str>,
+        locks: Vec<Guard>,
+    ) -> Result<Option<Self>> {
+        let Some(locked) = Locked::read(&*file)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            path,
+            file,
+            description: locked.describe(),
+            copies,
+            _locks: locks,
+        }))
     }
 
     /// What the header tells without a key.
@@ -82,12 +108,15 @@ impl KeyFile {
     /// Unlocks it by what `keys` knows, to change the ways into the image.
     pub fn unlock(&self, keys: &dyn Keys) -> Result<KeyRing> {
         let key = super::unlock::key(&self.description, Some(keys));
-        key.and_then(|key| KeyRing::unlock(self.file.clone(), &key)).map_err(|error| error.in_file(&self.path))
+        key.and_then(|key| KeyRing::unlock(self.file.clone(), &key))
+            .map_err(|error| error.in_file(&self.path))
     }
 
     /// Refuses to erase keys of which copies are known to stay.
     pub fn check_erasable(&self) -> Result<()> {
-        self.copies.map_or(Ok(()), |copies| Err(Error::new(Kind::Conflict, LAYER, copies).in_file(&self.path)))
+        self.copies.map_or(Ok(()), |copies| {
+            Err(Error::new(Kind::Conflict, LAYER, copies).in_file(&self.path))
+        })
     }
 
     /// Removes every way into the image, durably: nothing opens it any more.

@@ -40,10 +40,18 @@ impl Note {
     /// The image at `path`, whose disk has `size` bytes.
     pub(super) fn of(path: &Path, size: u64) -> Self {
         let shown = redacted(&path.to_string_lossy()).into_owned();
-        let below = Path::new(&shown).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let below = Path::new(&shown)
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let meta = path.metadata().ok().filter(std::fs::Metadata::is_file);
         let since = meta.and_then(|meta| meta.modified().ok()).map(seconds);
-        Self { below, size, modified: since }
+        Self {
+            below,
+            size,
+            modified: since,
+        }
     }
 
     /// The user metadata of a new layer.
@@ -60,18 +68,28 @@ impl Note {
     /// Refuses an image that cannot be the one that was noted `then`; tells of what is odd.
     pub(super) fn compare(&self, then: &Self) -> Result<Option<String>> {
         if self.size != then.size {
-            let message = format!("was made over {}, a disk of {} bytes, but this one has {}", then.below, then.size, self.size);
+            let message = format!(
+                "was made over {}, a disk of {} bytes, but this one has {}",
+                then.below, then.size, self.size
+            );
             return Err(Error::new(Kind::Conflict, LAYER, message));
         }
         let changed = then.modified.is_some() && self.modified != then.modified;
-        Ok(changed.then(|| format!("may have been changed after a layer was made over it ({}): its date is another", then.below)))
+        Ok(changed.then(|| {
+            format!(
+                "may have been changed after a layer was made over it ({}): its date is another",
+                then.below
+            )
+        }))
     }
 }
 
 fn seconds(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, i64::wrapping_neg),
+        Err(before) => {
+            i64::try_from(before.duration().as_secs()).map_or(i64::MIN, i64::wrapping_neg)
+        }
     }
 }
 
@@ -90,17 +108,32 @@ impl Commit {
 /// What a layer remembers of the image it was made over. `None`: nothing, or nothing that makes sense.
 pub(crate) fn below(metadata: &Metadata) -> Option<Note> {
     let note = metadata.user.get(BELOW)?.as_dictionary()?;
-    let below = note.get("below").and_then(Value::as_string).unwrap_or("another image").to_owned();
+    let below = note
+        .get("below")
+        .and_then(Value::as_string)
+        .unwrap_or("another image")
+        .to_owned();
     let size = note.get("size")?.as_unsigned_integer()?;
-    Some(Note { below, size, modified: note.get("modified").and_then(Value::as_signed_integer) })
+    Some(Note {
+        below,
+        size,
+        modified: note.get("modified").and_then(Value::as_signed_integer),
+    })
 }
 
 /// What a layer remembers of a commit that was begun.
 pub(crate) fn commit(metadata: &Metadata) -> Option<Commit> {
     let commit = metadata.user.get(COMMIT)?.as_dictionary()?;
     let uuid = |key| Uuid::try_parse(commit.get(key)?.as_string()?).ok();
-    let done = commit.get("done").and_then(Value::as_unsigned_integer).unwrap_or(0);
-    Some(Commit { parent: uuid("parent")?, done, uuid: uuid("uuid").unwrap_or_default() })
+    let done = commit
+        .get("done")
+        .and_then(Value::as_unsigned_integer)
+        .unwrap_or(0);
+    Some(Commit {
+        parent: uuid("parent")?,
+        done,
+        uuid: uuid("uuid").unwrap_or_default(),
+    })
 }
 
 #[cfg(test)]
@@ -115,23 +148,60 @@ mod tests {
 
     #[test]
     fn what_is_noted_is_known_again() {
-        let note = Note { below: "a.img".to_owned(), size: 512, modified: Some(-5) };
+        let note = Note {
+            below: "a.img".to_owned(),
+            size: 512,
+            modified: Some(-5),
+        };
         assert_eq!(below(&metadata(note.to_dictionary())), Some(note.clone()));
-        let begun = Commit { parent: Uuid::from_u128(5), done: 7, uuid: Uuid::from_u128(6) };
+        let begun = Commit {
+            parent: Uuid::from_u128(5),
+            done: 7,
+            uuid: Uuid::from_u128(6),
+        };
         let user = begun.add_to(note.to_dictionary());
-        assert_eq!((commit(&metadata(user.clone())), below(&metadata(user))), (Some(begun), Some(note)));
-        assert_eq!((commit(&Metadata::default()), below(&Metadata::default())), (None, None));
+        assert_eq!(
+            (commit(&metadata(user.clone())), below(&metadata(user))),
+            (Some(begun), Some(note))
+        );
+        assert_eq!(
+            (commit(&Metadata::default()), below(&Metadata::default())),
+            (None, None)
+        );
     }
 
     #[test]
     fn another_disk_is_told() {
-        let then = Note { below: "a.img".to_owned(), size: 512, modified: Some(5) };
+        let then = Note {
+            below: "a.img".to_owned(),
+            size: 512,
+            modified: Some(5),
+        };
         assert_eq!(then.compare(&then).unwrap(), None);
-        let longer = Note { size: 1024, ..then.clone() };
-        assert!(longer.compare(&then).unwrap_err().to_string().contains("made over a.img, a disk of 512 bytes"));
-        let later = Note { modified: Some(6), below: "b.img".to_owned(), ..then.clone() };
+        let longer = Note {
+            size: 1024,
+            ..then.clone()
+        };
+        assert!(
+            longer
+                .compare(&then)
+                .unwrap_err()
+                .to_string()
+                .contains("made over a.img, a disk of 512 bytes")
+        );
+        let later = Note {
+            modified: Some(6),
+            below: "b.img".to_owned(),
+            ..then.clone()
+        };
         assert!(later.compare(&then).unwrap().unwrap().contains("(a.img)"));
-        let copied = Note { modified: None, ..then.clone() };
-        assert!(then.compare(&copied).unwrap().is_none(), "nothing was noted");
+        let copied = Note {
+            modified: None,
+            ..then.clone()
+        };
+        assert!(
+            then.compare(&copied).unwrap().is_none(),
+            "nothing was noted"
+        );
     }
 }

@@ -58,7 +58,10 @@ pub(crate) fn refuse(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
 
 /// What gives the old numbering away. What cannot be read gives nothing away.
 fn look(bundle: &Arc<Bundle>) -> Option<String> {
-    let old = Arc::new(Old { bundle: bundle.clone(), met: Mutex::default() });
+    let old = Arc::new(Old {
+        bundle: bundle.clone(),
+        met: Mutex::default(),
+    });
     let device: Arc<dyn BlockDevice> = old.clone();
     let map = partition::probe(&*device).ok().flatten();
     let len = device.info().len;
@@ -92,7 +95,8 @@ fn look_at_hfs_plus(old: &Old, volume: &Volume) -> Option<&'static str> {
         opened.touch_nodes(MOST_NODES);
         list_root(&opened);
     }
-    old.gives_away(usize::MAX, hfsplus::is_node).then_some("a tree node")
+    old.gives_away(usize::MAX, hfsplus::is_node)
+        .then_some("a tree node")
 }
 
 fn look_at_apfs(old: &Old, volume: &Volume) -> Option<&'static str> {
@@ -115,7 +119,11 @@ fn list_root(fs: &dyn FileSystem) {
     let mut left = MOST_ENTRIES;
     let _ = fs.list(fs.root(), &mut |_| {
         left -= 1;
-        Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if left == 0 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        })
     });
 }
 
@@ -139,16 +147,23 @@ impl Old {
             let length = (range.end - range.start) as usize;
             let mut old = vec![0; length];
             let read = self.bundle.read_in_other_numbering(range.start, &mut old);
-            let (Ok(true), Ok(new)) = (read, self.bundle.read_vec(range.start, length)) else { return false };
+            let (Ok(true), Ok(new)) = (read, self.bundle.read_vec(range.start, length)) else {
+                return false;
+            };
             let unit = unit.min(length.max(1));
-            old.chunks(unit).zip(new.chunks(unit)).any(|(old, new)| is_valid(old) && !is_valid(new))
+            old.chunks(unit)
+                .zip(new.chunks(unit))
+                .any(|(old, new)| is_valid(old) && !is_valid(new))
         })
     }
 }
 
 impl BlockDevice for Old {
     fn info(&self) -> Info {
-        Info { access: Access::ReadOnly, ..self.bundle.info() }
+        Info {
+            access: Access::ReadOnly,
+            ..self.bundle.info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

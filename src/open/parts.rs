@@ -13,7 +13,12 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "udif set";
 
 /// Opens the UDIF image in `file`, and whatever other files it lies in.
-pub(super) fn open(path: &Path, file: Arc<dyn BlockDevice>, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Udif> {
+pub(super) fn open(
+    path: &Path,
+    file: Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+    layers: &mut Vec<Layer>,
+) -> Result<Udif> {
     match <[Part; 1]>::try_from(find(path, file, options, layers)?) {
         Ok([only]) => Udif::open(only.file),
         Err(parts) => Udif::open_parts(parts),
@@ -21,16 +26,25 @@ pub(super) fn open(path: &Path, file: Arc<dyn BlockDevice>, options: &OpenOption
 }
 
 /// `file`, and whatever other files the image lies in that begins in it.
-pub(super) fn find(path: &Path, file: Arc<dyn BlockDevice>, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Vec<Part>> {
+pub(super) fn find(
+    path: &Path,
+    file: Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+    layers: &mut Vec<Layer>,
+) -> Result<Vec<Part>> {
     let segment = udif::segment(&*file)?;
-    let mut parts = vec![Part { name: path.to_owned(), file }];
+    let mut parts = vec![Part {
+        name: path.to_owned(),
+        file,
+    }];
     if segment.count < 2 {
         return Ok(parts);
     }
     check_first(path, segment)?;
     for number in 2..=segment.count {
         let path = udif::part_path(path, number);
-        let file = open_part(&path, segment, number, options, layers).map_err(|error| error.in_file(&path))?;
+        let file = open_part(&path, segment, number, options, layers)
+            .map_err(|error| error.in_file(&path))?;
         parts.push(Part { name: path, file });
     }
     Ok(parts)
@@ -38,13 +52,18 @@ pub(super) fn find(path: &Path, file: Arc<dyn BlockDevice>, options: &OpenOption
 
 fn check_first(path: &Path, Segment { number, count, .. }: Segment) -> Result<()> {
     if number != 1 {
-        let first = udif::first_path(path).and_then(|first| Some(first.file_name()?.display().to_string()));
+        let first =
+            udif::first_path(path).and_then(|first| Some(first.file_name()?.display().to_string()));
         let first = first.map_or_else(String::new, |first| format!(", {first}"));
-        let message = format!("is part {number} of an image in {count} files; open the first of them{first}");
+        let message =
+            format!("is part {number} of an image in {count} files; open the first of them{first}");
         return Err(Error::new(Kind::Invalid, LAYER, message));
     }
     if count > udif::MOST_PARTS {
-        let message = format!("is the first of {count} parts; up to {} are opened", udif::MOST_PARTS);
+        let message = format!(
+            "is the first of {count} parts; up to {} are opened",
+            udif::MOST_PARTS
+        );
         return Err(Error::new(Kind::Limit, LAYER, message));
     }
     Ok(())
@@ -58,7 +77,8 @@ fn open_part(
     layers: &mut Vec<Layer>,
 ) -> Result<Arc<dyn BlockDevice>> {
     let Some(file) = LocalFile::open_locked(path, Open::Read, Lock::Shared)? else {
-        let message = format!("is missing: it is part {number} of {count} and belongs beside the first");
+        let message =
+            format!("is missing: it is part {number} of {count} and belongs beside the first");
         return Err(Error::new(Kind::NotFound, LAYER, message));
     };
     let file = Arc::new(file);

@@ -81,12 +81,20 @@ impl Place {
             Err(source) if source.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(Error::io(LAYER, "look at its place", source)),
             Ok(_) if !overwrite => {
-                return Err(Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for"));
+                return Err(Error::new(
+                    Kind::Conflict,
+                    LAYER,
+                    "exists already, and overwriting it was not asked for",
+                ));
             }
             Ok(meta) => Some(Old::lock(target, &meta)?),
         };
         if !folder_of(target).is_dir() {
-            return Err(Error::new(Kind::NotFound, LAYER, "the folder it is to be in does not exist"));
+            return Err(Error::new(
+                Kind::NotFound,
+                LAYER,
+                "the folder it is to be in does not exist",
+            ));
         }
         if let Some(prefix) = unfinished(target)?.to_str() {
             platform::remove_leftovers(folder_of(target), prefix);
@@ -96,10 +104,21 @@ impl Place {
             NewMode::Exactly(mode) => (mode, true),
             NewMode::AtMost(mode) => {
                 let before = old.as_ref().and_then(|_| FileMode::of(target));
-                (before.map_or(mode, |before| before.and(mode)), before.is_some())
+                (
+                    before.map_or(mode, |before| before.and(mode)),
+                    before.is_some(),
+                )
             }
         };
-        Ok(Self { target: target.to_owned(), aside, keeps: false, taken: false, old, mode, is_exact })
+        Ok(Self {
+            target: target.to_owned(),
+            aside,
+            keeps: false,
+            taken: false,
+            old,
+            mode,
+            is_exact,
+        })
     }
 
     /// Claims `target` for an image that is made under a name that stays the same, and is not removed when this is dropped.
@@ -114,7 +133,9 @@ impl Place {
 
     /// Removes what is kept of an image that was never begun right, unless somebody is at it.
     pub(super) fn clear_kept(&self) -> Result<()> {
-        let Ok(meta) = fs::symlink_metadata(&self.aside) else { return Ok(()) };
+        let Ok(meta) = fs::symlink_metadata(&self.aside) else {
+            return Ok(());
+        };
         let removed = if meta.is_dir() {
             let _unused = sparsebundle::lock_unused(&Local::new(&self.aside))?;
             fs::remove_dir_all(&self.aside)
@@ -122,7 +143,9 @@ impl Place {
             let _unused = Old::lock(&self.aside, &meta)?;
             fs::remove_file(&self.aside)
         };
-        removed.map_err(|source| Error::io(LAYER, "remove what is left of an unfinished image", source))
+        removed.map_err(|source| {
+            Error::io(LAYER, "remove what is left of an unfinished image", source)
+        })
     }
 
     pub(crate) fn target(&self) -> &Path {
@@ -141,9 +164,11 @@ impl Place {
     /// Moves the finished image to its place, durably.
     pub(crate) fn take(&mut self) -> Result<()> {
         if self.is_exact {
-            let failed = |source| Error::io(LAYER, "set the permissions of the finished image", source);
+            let failed =
+                |source| Error::io(LAYER, "set the permissions of the finished image", source);
             let meta = fs::symlink_metadata(&self.aside).map_err(failed)?;
-            fs::set_permissions(&self.aside, self.mode.permissions(meta.is_dir())).map_err(failed)?;
+            fs::set_permissions(&self.aside, self.mode.permissions(meta.is_dir()))
+                .map_err(failed)?;
         }
         let failed = |source| Error::io(LAYER, "move the finished image to its place", source);
         match &self.old {
@@ -151,7 +176,8 @@ impl Place {
             Some(old) => exchange(old, &self.aside, &self.target).map_err(failed)?,
         }
         self.taken = true;
-        let synced = File::open(folder_of(&self.target)).and_then(|folder| platform::make_names_durable(&folder));
+        let synced = File::open(folder_of(&self.target))
+            .and_then(|folder| platform::make_names_durable(&folder));
         synced.map_err(|source| Error::io(LAYER, "make the name durable", source))
     }
 }
@@ -173,16 +199,30 @@ impl Drop for Place {
 
 impl Old {
     fn lock(path: &Path, meta: &fs::Metadata) -> Result<Self> {
-        let refused = |what: &str| Err(Error::new(Kind::Conflict, LAYER, format!("is {what}, which is not overwritten")));
+        let refused = |what: &str| {
+            Err(Error::new(
+                Kind::Conflict,
+                LAYER,
+                format!("is {what}, which is not overwritten"),
+            ))
+        };
         if meta.is_file() {
             let Some(file) = LocalFile::open(path, Open::Read)? else {
-                return Err(Error::new(Kind::Conflict, LAYER, "vanished while it was looked at"));
+                return Err(Error::new(
+                    Kind::Conflict,
+                    LAYER,
+                    "vanished while it was looked at",
+                ));
             };
             file.lock(Lock::Exclusive)?;
             return Ok(Self::File(file));
         }
         if !meta.is_dir() {
-            return refused(if meta.is_symlink() { "a symbolic link" } else { "a special file" });
+            return refused(if meta.is_symlink() {
+                "a symbolic link"
+            } else {
+                "a special file"
+            });
         }
         let store = Local::new(path);
         if !sparsebundle::is_bundle(&store)? {
@@ -193,13 +233,19 @@ impl Old {
 }
 
 pub(crate) fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 /// How the names of what is to be at `target` begin until it is finished.
 fn unfinished(target: &Path) -> Result<OsString> {
     let Some(name) = target.file_name() else {
-        return Err(Error::new(Kind::Invalid, LAYER, "is no name for a new image"));
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "is no name for a new image",
+        ));
     };
     let mut prefix = OsString::from(".");
     prefix.push(name);

@@ -23,7 +23,11 @@ impl Progress for Budget {
     fn stage(&self, _name: &str, _total: u64) {}
 
     fn advance(&self, _n: u64) {
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            });
     }
 
     fn cancelled(&self) -> bool {
@@ -41,16 +45,28 @@ pub(super) fn check(volume: &Volume) -> Result<()> {
     }
     let budget = Budget(AtomicU64::new(MOST_NODES));
     let problems = match volume.format {
-        VolumeFormat::HfsPlus | VolumeFormat::Hfsx => hfsplus::check_within(volume.device().clone(), &budget),
+        VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+            hfsplus::check_within(volume.device().clone(), &budget)
+        }
         _ => of_container(volume, &budget),
     };
-    let mut damage = problems?.into_iter().filter(|problem| problem.severity == Severity::Damage);
-    let Some(first) = damage.next() else { return Ok(()) };
+    let mut damage = problems?
+        .into_iter()
+        .filter(|problem| problem.severity == Severity::Damage);
+    let Some(first) = damage.next() else {
+        return Ok(());
+    };
     let message = match damage.count() {
         0 => "is damaged, so it is not changed".to_owned(),
-        more => format!("is damaged in {} places or more, so it is not changed; the first", more + 1),
+        more => format!(
+            "is damaged in {} places or more, so it is not changed; the first",
+            more + 1
+        ),
     };
-    Err(Error::new(Kind::Corrupt, LAYER, message).because(Reason::DamagedVolume).named(volume.place()).caused_by(first.error))
+    Err(Error::new(Kind::Corrupt, LAYER, message)
+        .because(Reason::DamagedVolume)
+        .named(volume.place())
+        .caused_by(first.error))
 }
 
 fn of_container(volume: &Volume, budget: &Budget) -> Result<Vec<Problem>> {

@@ -32,7 +32,10 @@ pub(super) fn recognise(device: &dyn BlockDevice) -> Result<Option<VolumeFormat>
     let head = device.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;
     for (offset, magic, format) in MAGICS {
         let end = offset + magic.len() as u64;
-        let stands = match usize::try_from(offset).ok().and_then(|start| head.get(start..)) {
+        let stands = match usize::try_from(offset)
+            .ok()
+            .and_then(|start| head.get(start..))
+        {
             Some(bytes) if bytes.len() >= magic.len() => bytes.starts_with(magic),
             _ => end <= len && device.read_vec(offset, magic.len())? == magic,
         };
@@ -40,7 +43,10 @@ pub(super) fn recognise(device: &dyn BlockDevice) -> Result<Option<VolumeFormat>
             return Ok(Some(format));
         }
     }
-    let by_fields = [(is_ext(&head), VolumeFormat::Ext), (is_fat(&head), VolumeFormat::Fat)];
+    let by_fields = [
+        (is_ext(&head), VolumeFormat::Ext),
+        (is_fat(&head), VolumeFormat::Fat),
+    ];
     if let Some((_, format)) = by_fields.into_iter().find(|(is, _)| *is) {
         return Ok(Some(format));
     }
@@ -58,15 +64,33 @@ fn of_apple(found: hfsplus::Probed) -> VolumeFormat {
 
 /// The magic of ext2, 3 and 4 has two bytes, which is too few to go by alone.
 fn is_ext(head: &[u8]) -> bool {
-    let Some(superblock) = head.get(1024..).and_then(|bytes| bytes.first_chunk::<264>()) else { return false };
-    let word = |at: usize| u32::from_le_bytes([superblock[at], superblock[at + 1], superblock[at + 2], superblock[at + 3]]);
+    let Some(superblock) = head
+        .get(1024..)
+        .and_then(|bytes| bytes.first_chunk::<264>())
+    else {
+        return false;
+    };
+    let word = |at: usize| {
+        u32::from_le_bytes([
+            superblock[at],
+            superblock[at + 1],
+            superblock[at + 2],
+            superblock[at + 3],
+        ])
+    };
     let (inodes, blocks, log_block_size, revision) = (word(0), word(4), word(24), word(76));
-    superblock[56..58] == [0x53, 0xef] && inodes > 0 && blocks > 0 && log_block_size <= 6 && revision <= 1
+    superblock[56..58] == [0x53, 0xef]
+        && inodes > 0
+        && blocks > 0
+        && log_block_size <= 6
+        && revision <= 1
 }
 
 /// FAT has no magic of its own: its boot sector is told by fields that make sense together.
 fn is_fat(boot: &[u8]) -> bool {
-    let Some(boot) = boot.first_chunk::<512>() else { return false };
+    let Some(boot) = boot.first_chunk::<512>() else {
+        return false;
+    };
     let bytes_per_sector = u16::from_le_bytes([boot[11], boot[12]]);
     let reserved = u16::from_le_bytes([boot[14], boot[15]]);
     boot[510..] == [0x55, 0xaa]
@@ -114,8 +138,14 @@ mod tests {
         for (at, magic, format) in MAGICS {
             assert_eq!(found(|bytes| put(bytes, at as usize, magic)), Some(format));
         }
-        assert_eq!(found(|bytes| put(bytes, 1024, b"H+\0\x04")), Some(VolumeFormat::HfsPlus));
-        assert_eq!(found(|bytes| put(bytes, 1024, b"HX\0\x05")), Some(VolumeFormat::Hfsx));
+        assert_eq!(
+            found(|bytes| put(bytes, 1024, b"H+\0\x04")),
+            Some(VolumeFormat::HfsPlus)
+        );
+        assert_eq!(
+            found(|bytes| put(bytes, 1024, b"HX\0\x05")),
+            Some(VolumeFormat::Hfsx)
+        );
         assert_eq!(found(|_| {}), None);
     }
 
@@ -123,12 +153,20 @@ mod tests {
     fn the_copy_of_a_header_counts_where_nothing_else_is() {
         let of_blocks = |bytes: &mut [u8], count: u32| {
             put(bytes, LEN - 1024, b"H+\0\x04");
-            put(bytes, LEN - 1024 + 40, &[4096_u32.to_be_bytes(), count.to_be_bytes()].concat());
+            put(
+                bytes,
+                LEN - 1024 + 40,
+                &[4096_u32.to_be_bytes(), count.to_be_bytes()].concat(),
+            );
         };
         let copy = |bytes: &mut [u8]| of_blocks(bytes, (LEN / 4096) as u32);
         assert_eq!(found(copy), Some(VolumeFormat::HfsPlus));
         for of_another in [LEN / 4096 - 1, LEN / 4096 + 1] {
-            assert_eq!(found(|bytes| of_blocks(bytes, of_another as u32)), None, "of a partition, not of the disk");
+            assert_eq!(
+                found(|bytes| of_blocks(bytes, of_another as u32)),
+                None,
+                "of a partition, not of the disk"
+            );
         }
         let made_over = |change: fn(&mut [u8])| {
             found(|bytes| {
@@ -138,7 +176,10 @@ mod tests {
         };
         assert_eq!(made_over(fat), Some(VolumeFormat::Fat));
         assert_eq!(made_over(ext), Some(VolumeFormat::Ext));
-        assert_eq!(made_over(|bytes| put(bytes, 32, b"NXSB")), Some(VolumeFormat::Apfs));
+        assert_eq!(
+            made_over(|bytes| put(bytes, 32, b"NXSB")),
+            Some(VolumeFormat::Apfs)
+        );
     }
 
     #[test]

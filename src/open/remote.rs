@@ -29,15 +29,33 @@ pub struct Reach<'a> {
 
 impl Default for Reach<'_> {
     fn default() -> Self {
-        Self { variables: |_| None, bytes_per_second: None, timeout: None, steal_lease: false, cache: None }
+        Self {
+            variables: |_| None,
+            bytes_per_second: None,
+            timeout: None,
+            steal_lease: false,
+            cache: None,
+        }
     }
 }
 
 impl Reach<'_> {
     /// The same without a cache: for what is made anew, which is written once.
     pub fn without_cache(self) -> Reach<'static> {
-        let Self { variables, bytes_per_second, timeout, steal_lease, cache: _ } = self;
-        Reach { variables, bytes_per_second, timeout, steal_lease, cache: None }
+        let Self {
+            variables,
+            bytes_per_second,
+            timeout,
+            steal_lease,
+            cache: _,
+        } = self;
+        Reach {
+            variables,
+            bytes_per_second,
+            timeout,
+            steal_lease,
+            cache: None,
+        }
     }
 }
 
@@ -102,7 +120,9 @@ pub(crate) fn check_holds(path: &Path, format: Format) -> Result<()> {
 /// Begins a new bundle at `path`, if that is in a bucket. [`Kind::Conflict`] if something is there, unless that is a bundle and
 /// `overwrite` is set.
 pub(super) fn draft(path: &Path, overwrite: bool, reach: Reach) -> Result<Option<Arc<Remote>>> {
-    let Some(("s3", url)) = url(path) else { return Ok(None) };
+    let Some(("s3", url)) = url(path) else {
+        return Ok(None);
+    };
     let objects = reach::objects(url, reach)?;
     let there = Remote::open(objects.clone(), &RemoteOptions::default())?;
     let is_bundle = sparsebundle::is_bundle(&*there)?;
@@ -110,13 +130,18 @@ pub(super) fn draft(path: &Path, overwrite: bool, reach: Reach) -> Result<Option
         let message = "holds objects that are no sparse bundle's, which are not overwritten";
         return Err(Error::new(Kind::Conflict, LAYER, message));
     }
-    let options = RemoteOptions { steal: reach.steal_lease, ..RemoteOptions::default() };
+    let options = RemoteOptions {
+        steal: reach.steal_lease,
+        ..RemoteOptions::default()
+    };
     Remote::draft(objects, &options, overwrite && is_bundle).map(Some)
 }
 
 /// The bundle at `path`, if that is in a bucket: for its checkpoints and snapshots, which concern no image in it.
 pub(crate) fn bundle(path: &Path, access: Access, reach: Reach) -> Result<Option<Arc<Remote>>> {
-    let Some(("s3", url)) = url(path) else { return Ok(None) };
+    let Some(("s3", url)) = url(path) else {
+        return Ok(None);
+    };
     let remote = reach::open(url, reach::objects(url, reach)?, access, reach)?;
     if !sparsebundle::is_bundle(&*remote)? {
         return Err(Error::new(Kind::NotFound, LAYER, "is no sparse bundle"));
@@ -127,7 +152,9 @@ pub(crate) fn bundle(path: &Path, access: Access, reach: Reach) -> Result<Option
 /// What `path` leads to, if it is a URL or names a snapshot. A bundle in a bucket can be changed, whoever does so holding its lease.
 pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Elsewhere>> {
     let Some((scheme, url)) = url(path) else {
-        let Some(folder) = snapshot::on_host(path)? else { return Ok(None) };
+        let Some(folder) = snapshot::on_host(path)? else {
+            return Ok(None);
+        };
         snapshot::check(options.access)?;
         return Ok(Some(Elsewhere::Snapshot(Arc::new(Local::new(folder)))));
     };
@@ -136,7 +163,8 @@ pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Else
             let message = "is only read over the web: `bandsaw convert` makes a copy here that can be changed";
             Err(Error::new(Kind::ReadOnly, LAYER, message))
         }
-        "s3" => reach::bucket(url, options.access, options.reach).map(|(store, status)| Some(Elsewhere::Folder(store, status))),
+        "s3" => reach::bucket(url, options.access, options.reach)
+            .map(|(store, status)| Some(Elsewhere::Folder(store, status))),
         "http" | "https" => reach::file(url, options.reach).map(|file| Some(Elsewhere::File(file))),
         _ => Err(unknown(scheme)),
     }
@@ -145,7 +173,9 @@ pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Else
 fn unknown(scheme: &str) -> Error {
     Error::unsupported(
         LAYER,
-        format!("addresses that begin with {scheme}:// are not known: s3://, https://, http:// and file:// are"),
+        format!(
+            "addresses that begin with {scheme}:// are not known: s3://, https://, http:// and file:// are"
+        ),
     )
 }
 
@@ -162,8 +192,13 @@ mod reach {
     use crate::store::{Bucket, BucketOptions, BucketPlace, CacheOptions, Local, web};
 
     fn place(url: &str) -> Result<BucketPlace> {
-        let invalid =
-            || Error::new(Kind::Invalid, LAYER, "has a % without two hexadecimal digits behind it, which is written %25");
+        let invalid = || {
+            Error::new(
+                Kind::Invalid,
+                LAYER,
+                "has a % without two hexadecimal digits behind it, which is written %25",
+            )
+        };
         BucketPlace::parse(&address::percent_decoded(url).ok_or_else(invalid)?)
     }
 
@@ -176,33 +211,72 @@ mod reach {
 
     /// The cache of this bundle: in a folder of its own, of which the name tells the store, the bucket and the prefix.
     fn cache(url: &str, reach: Reach) -> Result<Option<CacheOptions>> {
-        let Some(cache) = reach.cache else { return Ok(None) };
-        let (place, options) = (place(url)?, BucketOptions::from_variables(&reach.variables)?);
-        let endpoint = options.endpoint.as_deref().unwrap_or_default().trim_end_matches('/');
-        let whole = Sha256::digest(format!("{endpoint}\n{}\n{}", place.bucket, place.prefix).as_bytes());
-        let number = whole[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let Some(cache) = reach.cache else {
+            return Ok(None);
+        };
+        let (place, options) = (
+            place(url)?,
+            BucketOptions::from_variables(&reach.variables)?,
+        );
+        let endpoint = options
+            .endpoint
+            .as_deref()
+            .unwrap_or_default()
+            .trim_end_matches('/');
+        let whole =
+            Sha256::digest(format!("{endpoint}\n{}\n{}", place.bucket, place.prefix).as_bytes());
+        let number = whole[..8]
+            .iter()
+            .fold(0, |number, byte| number << 8 | u64::from(*byte));
         let last = place.prefix.rsplit('/').next().unwrap_or_default();
-        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') {
+                c
+            } else {
+                '_'
+            }
+        };
         let name: String = last.chars().map(plain).take(64).collect();
         let folder = cache.folder.join(format!("{name}-{number:016x}"));
-        make_private(&folder).map_err(|error| Error::io(LAYER, "make the folder of the cache", error).in_file(&folder))?;
+        make_private(&folder).map_err(|error| {
+            Error::io(LAYER, "make the folder of the cache", error).in_file(&folder)
+        })?;
         let shown = folder.display().to_string();
-        Ok(Some(CacheOptions { flush: cache.flush, ..CacheOptions::new(Arc::new(Local::new(folder)), shown, cache.size) }))
+        Ok(Some(CacheOptions {
+            flush: cache.flush,
+            ..CacheOptions::new(Arc::new(Local::new(folder)), shown, cache.size)
+        }))
     }
 
     /// Makes a folder, durably, that is nobody else's business.
     fn make_private(folder: &Path) -> io::Result<()> {
         let folder = std::path::absolute(folder)?;
-        let new: Vec<_> = folder.ancestors().take_while(|above| !above.exists()).collect();
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        new.iter().filter_map(|folder| folder.parent()).try_for_each(|above| File::open(above)?.sync_all())
+        let new: Vec<_> = folder
+            .ancestors()
+            .take_while(|above| !above.exists())
+            .collect();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)?;
+        new.iter()
+            .filter_map(|folder| folder.parent())
+            .try_for_each(|above| File::open(above)?.sync_all())
     }
 
-    pub(super) fn bucket(url: &str, access: Access, reach: Reach) -> Result<(Arc<dyn Store>, Status)> {
+    pub(super) fn bucket(
+        url: &str,
+        access: Access,
+        reach: Reach,
+    ) -> Result<(Arc<dyn Store>, Status)> {
         let objects = objects(url, reach)?;
         if let Some((url, objects, name)) = snapshot(url, &*objects, reach)? {
             snapshot::check(access)?;
-            let options = RemoteOptions { snapshot: Some(name), cache: cache(url, reach)?, ..RemoteOptions::default() };
+            let options = RemoteOptions {
+                snapshot: Some(name),
+                cache: cache(url, reach)?,
+                ..RemoteOptions::default()
+            };
             let remote = Remote::open(objects, &options)?;
             let status = remote.status();
             return Ok((remote, status));
@@ -224,26 +298,49 @@ mod reach {
         for (bundle, name) in cuts {
             let objects = self::objects(bundle, reach)?;
             if is_bundle(&*objects)? {
-                return Ok(Some((bundle, objects, address::percent_decoded(name).unwrap_or_else(|| name.to_owned()))));
+                return Ok(Some((
+                    bundle,
+                    objects,
+                    address::percent_decoded(name).unwrap_or_else(|| name.to_owned()),
+                )));
             }
         }
         Ok(None)
     }
 
     /// The bundle behind `objects`, to be changed only where there is one.
-    pub(super) fn open(url: &str, objects: Arc<dyn Objects>, access: Access, reach: Reach) -> Result<Arc<Remote>> {
+    pub(super) fn open(
+        url: &str,
+        objects: Arc<dyn Objects>,
+        access: Access,
+        reach: Reach,
+    ) -> Result<Arc<Remote>> {
         // Where there is no bundle, nothing is left behind either.
         if access == Access::ReadWrite && !is_bundle(&*objects)? {
-            return Err(Error::new(Kind::NotFound, LAYER, "is no sparse bundle: it has no Info.plist"));
+            return Err(Error::new(
+                Kind::NotFound,
+                LAYER,
+                "is no sparse bundle: it has no Info.plist",
+            ));
         }
         let cache = cache(url, reach)?;
-        Remote::open(objects, &RemoteOptions { access, steal: reach.steal_lease, cache, ..RemoteOptions::default() })
+        Remote::open(
+            objects,
+            &RemoteOptions {
+                access,
+                steal: reach.steal_lease,
+                cache,
+                ..RemoteOptions::default()
+            },
+        )
     }
 
     /// Returns whether there is a bundle, or was one.
     fn is_bundle(objects: &dyn Objects) -> Result<bool> {
         let has_log = has_any(objects, ".bandsaw/manifest/", &|_| true)?;
-        Ok(has_log || objects.stat("Info.plist")?.is_some() || objects.stat("Info.bckup")?.is_some())
+        Ok(has_log
+            || objects.stat("Info.plist")?.is_some()
+            || objects.stat("Info.bckup")?.is_some())
     }
 
     pub(super) fn file(url: &str, reach: Reach) -> Result<Arc<dyn BlockDevice>> {
@@ -266,11 +363,20 @@ mod reach {
         Err(without())
     }
 
-    pub(super) fn bucket(_url: &str, _access: Access, _reach: Reach) -> Result<(Arc<dyn Store>, Status)> {
+    pub(super) fn bucket(
+        _url: &str,
+        _access: Access,
+        _reach: Reach,
+    ) -> Result<(Arc<dyn Store>, Status)> {
         Err(without())
     }
 
-    pub(super) fn open(_url: &str, _objects: Arc<dyn Objects>, _access: Access, _reach: Reach) -> Result<Arc<Remote>> {
+    pub(super) fn open(
+        _url: &str,
+        _objects: Arc<dyn Objects>,
+        _access: Access,
+        _reach: Reach,
+    ) -> Result<Arc<Remote>> {
         Err(without())
     }
 

@@ -24,7 +24,10 @@ impl Site {
     pub(super) fn claim(target: &Path, options: &CreateOptions) -> Result<Self> {
         remote::check_holds(target, options.format)?;
         match remote::draft(target, options.overwrite, options.reach)? {
-            Some(bundle) => Ok(Self::Bucket { url: target.to_owned(), bundle }),
+            Some(bundle) => Ok(Self::Bucket {
+                url: target.to_owned(),
+                bundle,
+            }),
             None => Place::claim(target, options.overwrite, options.new_mode()).map(Self::Host),
         }
     }
@@ -42,7 +45,8 @@ impl Site {
             Self::Host(place) => make(place, options, progress),
             Self::Bucket { url, bundle } => {
                 let mut layers = Vec::new();
-                let made = make_folder(bundle.clone(), options, options.protection()?, &mut layers)?;
+                let made =
+                    make_folder(bundle.clone(), options, options.protection()?, &mut layers)?;
                 Ok(made.into_image(url, layers))
             }
         }
@@ -64,7 +68,9 @@ impl Site {
             }
             Self::Bucket { url, bundle } => {
                 bundle.publish(&|| progress.check())?;
-                open_new_by(format, passphrase, told, |options| open_in_bucket(url, bundle, options))
+                open_new_by(format, passphrase, told, |options| {
+                    open_in_bucket(url, bundle, options)
+                })
             }
         }
     }
@@ -72,7 +78,10 @@ impl Site {
 
 fn open_in_bucket(url: &Path, bundle: &Arc<Remote>, options: &OpenOptions<'_>) -> Result<Image> {
     // Its writer is who asks.
-    let mut layers = vec![Layer::Bucket(Status { holder: None, ..bundle.status() })];
+    let mut layers = vec![Layer::Bucket(Status {
+        holder: None,
+        ..bundle.status()
+    })];
     let mut found = container::open_store(bundle.clone(), options, &mut layers)?;
     survey_disk(&mut found, options, &mut layers)?;
     Ok(found.into_image(url, layers))

@@ -14,13 +14,21 @@ use crate::{Error, Kind, Result};
 /// The places where a text may be cut into a bundle and a snapshot's name, the longest bundle first.
 pub(super) fn cuts(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let last = text.rfind('/').map_or(0, |slash| slash + 1);
-    let cuts = text.rmatch_indices('@').map(|(at, _)| at).take_while(move |at| *at > last);
+    let cuts = text
+        .rmatch_indices('@')
+        .map(|(at, _)| at)
+        .take_while(move |at| *at > last);
     cuts.map(|at| (&text[..at], &text[at + 1..]))
 }
 
 /// The folder on this host that `path` means, if that is a snapshot's. [`Kind::NotFound`] for one of a bundle that has none of this name.
 pub(crate) fn on_host(path: &Path) -> Result<Option<PathBuf>> {
-    let Some(text) = path.to_str().filter(|text| text.contains('@') && remote::url(path).is_none()) else { return Ok(None) };
+    let Some(text) = path
+        .to_str()
+        .filter(|text| text.contains('@') && remote::url(path).is_none())
+    else {
+        return Ok(None);
+    };
     if path.symlink_metadata().is_ok() {
         return Ok(None);
     }
@@ -29,10 +37,21 @@ pub(crate) fn on_host(path: &Path) -> Result<Option<PathBuf>> {
             continue;
         }
         let folder = Path::new(bundle).join(SNAPSHOTS).join(name);
-        let is_one =
-            !name.starts_with('.') && check_name(name).is_ok() && folder.symlink_metadata().is_ok_and(|meta| meta.is_dir());
-        let missing = || Error::new(Kind::NotFound, LAYER, format!("does not exist, and {bundle} has no snapshot {name:?}"));
-        return if is_one { Ok(Some(folder)) } else { Err(missing()) };
+        let is_one = !name.starts_with('.')
+            && check_name(name).is_ok()
+            && folder.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        let missing = || {
+            Error::new(
+                Kind::NotFound,
+                LAYER,
+                format!("does not exist, and {bundle} has no snapshot {name:?}"),
+            )
+        };
+        return if is_one {
+            Ok(Some(folder))
+        } else {
+            Err(missing())
+        };
     }
     Ok(None)
 }
@@ -40,7 +59,9 @@ pub(crate) fn on_host(path: &Path) -> Result<Option<PathBuf>> {
 impl Address {
     /// Reads an address, asking the host which paths and snapshots of bundles exist.
     pub fn parse_on_host(text: &str) -> Result<Self> {
-        Self::parse(text, &|path| path.symlink_metadata().is_ok() || matches!(on_host(path), Ok(Some(_))))
+        Self::parse(text, &|path| {
+            path.symlink_metadata().is_ok() || matches!(on_host(path), Ok(Some(_)))
+        })
     }
 }
 

@@ -43,8 +43,16 @@ impl LayerFile {
     pub(crate) fn link(&self) -> Link {
         let layer = self.image.layer();
         let next_parent = note::commit(&self.image.metadata()).map(|commit| commit.parent);
-        let identity = Identity { uuid: self.image.uuid(), parent: layer.parent, next_parent, is_cache: layer.is_cache };
-        Link { name: self.path.display().to_string(), identity }
+        let identity = Identity {
+            uuid: self.image.uuid(),
+            parent: layer.parent,
+            next_parent,
+            is_cache: layer.is_cache,
+        };
+        Link {
+            name: self.path.display().to_string(),
+            identity,
+        }
     }
 }
 
@@ -75,7 +83,11 @@ pub(crate) struct Below {
 }
 
 /// Opens the image at `path` and lays the layers of `options` over it.
-pub(super) fn open(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
+pub(super) fn open(
+    path: &Path,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<Found> {
     lay(path, None, options, layers).map(|(found, _)| found)
 }
 
@@ -99,8 +111,12 @@ pub(crate) fn below(path: &Path, options: &OpenOptions<'_>) -> Result<Below> {
         let found = open_disk(path, options, &mut layers).map_err(|error| error.in_file(path))?;
         return Ok(Below::base(path, &found, &layers));
     }
-    let (found, below) = lay(path, None, options, &mut layers).map_err(|error| error.in_file(path))?;
-    Ok(Below { disk: found.disk, ..below })
+    let (found, below) =
+        lay(path, None, options, &mut layers).map_err(|error| error.in_file(path))?;
+    Ok(Below {
+        disk: found.disk,
+        ..below
+    })
 }
 
 fn lay(
@@ -110,11 +126,19 @@ fn lay(
     layers: &mut Vec<Layer>,
 ) -> Result<(Found, Below)> {
     refuse_twice(path, options.shadows)?;
-    let base = OpenOptions { access: Access::ReadOnly, shadows: &[], ..*options };
+    let base = OpenOptions {
+        access: Access::ReadOnly,
+        shadows: &[],
+        ..*options
+    };
     let mut found = open_disk(path, &base, layers)?;
     let mut below = Below::base(path, &found, layers);
-    if options.access == Access::ReadWrite && layers.iter().any(|layer| matches!(layer, Layer::Crypt(_))) {
-        found.warnings.push("is encrypted, but what is written to its shadow file is not".to_owned());
+    if options.access == Access::ReadWrite
+        && layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)))
+    {
+        found
+            .warnings
+            .push("is encrypted, but what is written to its shadow file is not".to_owned());
     }
     let mut files = Vec::new();
     for (number, shadow) in (1..).zip(options.shadows) {
@@ -128,10 +152,18 @@ fn lay(
         found.warnings.extend(below.add(&file)?);
         files.push(file);
     }
-    let overlays = files.into_iter().map(|file| -> (Role, Arc<dyn Overlay>) { (file.role, file.image) });
+    let overlays = files
+        .into_iter()
+        .map(|file| -> (Role, Arc<dyn Overlay>) { (file.role, file.image) });
     let stack = Arc::new(Stack::new(found.disk, overlays.collect(), options.access)?);
     layers.push(Layer::Stack(stack.clone()));
-    Ok((Found { disk: stack, ..found }, below))
+    Ok((
+        Found {
+            disk: stack,
+            ..found
+        },
+        below,
+    ))
 }
 
 impl Below {
@@ -142,12 +174,24 @@ impl Below {
             _ => None,
         });
         let uuid = top.as_ref().map_or_else(Uuid::nil, |image| image.uuid());
-        let link =
-            Link { name: redacted(&path.display().to_string()).into_owned(), identity: Identity { uuid, ..Identity::default() } };
+        let link = Link {
+            name: redacted(&path.display().to_string()).into_owned(),
+            identity: Identity {
+                uuid,
+                ..Identity::default()
+            },
+        };
         let note = top.is_none().then(|| Note::of(path, found.disk.info().len));
         let is_secret = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
-        let mode = NewMode::AtMost(FileMode::of(path).unwrap_or(FileMode::ANY)).of_secret(is_secret);
-        Self { disk: found.disk.clone(), links: vec![link], top, note, mode }
+        let mode =
+            NewMode::AtMost(FileMode::of(path).unwrap_or(FileMode::ANY)).of_secret(is_secret);
+        Self {
+            disk: found.disk.clone(),
+            links: vec![link],
+            top,
+            note,
+            mode,
+        }
     }
 
     /// Refuses a layer that was made over another image; returns what is odd about it.
@@ -158,8 +202,14 @@ impl Below {
         let metadata = file.image.metadata();
         match (&self.note, note::below(&metadata)) {
             // Half of the layer is in it already, and its length may be.
-            (Some(now), Some(_)) if note::commit(&metadata).is_some() && now.size == file.image.info().len => Ok(None),
-            (Some(now), Some(then)) => now.compare(&then).map_err(|error| error.in_file(&file.path)),
+            (Some(now), Some(_))
+                if note::commit(&metadata).is_some() && now.size == file.image.info().len =>
+            {
+                Ok(None)
+            }
+            (Some(now), Some(then)) => now
+                .compare(&then)
+                .map_err(|error| error.in_file(&file.path)),
             _ => Ok(None),
         }
     }
@@ -176,7 +226,9 @@ impl Below {
 
     /// The UUID that layers name it by; nil if it has none.
     fn uuid(&self) -> Uuid {
-        self.links.last().map_or(Uuid::nil(), |link| link.identity.uuid)
+        self.links
+            .last()
+            .map_or(Uuid::nil(), |link| link.identity.uuid)
     }
 
     /// Returns whether a layer over it would lie directly on a cache.
@@ -189,10 +241,24 @@ impl Below {
 fn layer(path: &Path, is_top: bool, options: &OpenOptions<'_>, below: &Below) -> Result<LayerFile> {
     let is_written = is_top && options.access == Access::ReadWrite;
     if is_written && is_missing(path) {
-        make(path, &LayerOptions { role: Role::Overlay, len: None, block: None, overwrite: false }, below, None)?;
+        make(
+            path,
+            &LayerOptions {
+                role: Role::Overlay,
+                len: None,
+                block: None,
+                overwrite: false,
+            },
+            below,
+            None,
+        )?;
     }
     let open = |access| open_one_of(options.shadows.len(), path, access);
-    let file = open(if is_written { Access::ReadWrite } else { Access::ReadOnly })?;
+    let file = open(if is_written {
+        Access::ReadWrite
+    } else {
+        Access::ReadOnly
+    })?;
     if file.role == Role::Overlay || is_written || options.access == Access::ReadOnly {
         return Ok(file);
     }
@@ -209,7 +275,10 @@ fn is_missing(path: &Path) -> bool {
 }
 
 fn is_refused(error: &Error) -> bool {
-    matches!(error.io_kind(), Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem))
+    matches!(
+        error.io_kind(),
+        Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+    )
 }
 
 /// Opens a layer, whatever it was made over.
@@ -229,60 +298,138 @@ fn open_one_of(images: usize, path: &Path, access: Access) -> Result<LayerFile> 
 }
 
 /// The layer in an open file.
-fn layer_of(path: &Path, images: usize, file: Arc<dyn BlockDevice>, access: Access) -> Result<LayerFile> {
-    let head = file.read_vec(0, HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)))?;
+fn layer_of(
+    path: &Path,
+    images: usize,
+    file: Arc<dyn BlockDevice>,
+    access: Access,
+) -> Result<LayerFile> {
+    let head = file.read_vec(
+        0,
+        HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)),
+    )?;
     if !asif::probe(&head) {
-        return Err(Error::unsupported(LAYER, "is no layer or shadow file: that is an Apple sparse image (ASIF)"));
+        return Err(Error::unsupported(
+            LAYER,
+            "is no layer or shadow file: that is an Apple sparse image (ASIF)",
+        ));
     }
     let image = Arc::new(Asif::open(file)?.overlaid().sharing_memory(images));
     if let Some(why) = image.read_only().filter(|_| access == Access::ReadWrite) {
-        return Err(Error::new(Kind::ReadOnly, LAYER, format!("must not be changed: {why}")));
+        return Err(Error::new(
+            Kind::ReadOnly,
+            LAYER,
+            format!("must not be changed: {why}"),
+        ));
     }
-    let role = if image.layer().is_cache { Role::Cache } else { Role::Overlay };
-    Ok(LayerFile { path: path.to_owned(), role, image })
+    let role = if image.layer().is_cache {
+        Role::Cache
+    } else {
+        Role::Overlay
+    };
+    Ok(LayerFile {
+        path: path.to_owned(),
+        role,
+        image,
+    })
 }
 
 /// Makes a layer at `path` over the image at `below` and the layers of `over`, durably. Nothing else is changed.
-pub fn create_layer(path: &Path, below: &Path, over: &OpenOptions<'_>, options: &LayerOptions) -> Result<()> {
-    let below = self::below(below, &OpenOptions { access: Access::ReadOnly, ..*over })?;
+pub fn create_layer(
+    path: &Path,
+    below: &Path,
+    over: &OpenOptions<'_>,
+    options: &LayerOptions,
+) -> Result<()> {
+    let below = self::below(
+        below,
+        &OpenOptions {
+            access: Access::ReadOnly,
+            ..*over
+        },
+    )?;
     if options.role == Role::Cache && below.links.iter().any(|link| link.identity.is_cache) {
-        return Err(Error::new(Kind::Invalid, LAYER, "there is a cache below it, and a stack has only one").in_file(path));
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "there is a cache below it, and a stack has only one",
+        )
+        .in_file(path));
     }
     make(path, options, &below, None).map_err(|error| error.in_file(path))
 }
 
 /// Makes the last of the layers of `options` over the image at `path` if it is missing, as opening for writing does.
 pub fn make_missing(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
-    let Some((last, shadows)) = options.shadows.split_last().filter(|(last, _)| is_missing(last)) else { return Ok(()) };
-    let below = self::below(path, &OpenOptions { access: Access::ReadOnly, shadows, ..*options })?;
-    let wanted = LayerOptions { role: Role::Overlay, len: None, block: None, overwrite: false };
+    let Some((last, shadows)) = options
+        .shadows
+        .split_last()
+        .filter(|(last, _)| is_missing(last))
+    else {
+        return Ok(());
+    };
+    let below = self::below(
+        path,
+        &OpenOptions {
+            access: Access::ReadOnly,
+            shadows,
+            ..*options
+        },
+    )?;
+    let wanted = LayerOptions {
+        role: Role::Overlay,
+        len: None,
+        block: None,
+        overwrite: false,
+    };
     make(last, &wanted, &below, None).map_err(|error| error.in_file(last))
 }
 
 /// Makes a layer that fits `below`, in place of one that must still have the UUID `old`.
-pub(crate) fn make(path: &Path, options: &LayerOptions, below: &Below, old: Option<Uuid>) -> Result<()> {
+pub(crate) fn make(
+    path: &Path,
+    options: &LayerOptions,
+    below: &Below,
+    old: Option<Uuid>,
+) -> Result<()> {
     let info = below.disk.info();
     let len = match (options.len, options.role) {
         (Some(len), Role::Cache) if len != info.len => {
-            let message = format!("a cache is as long as what is below it: {} bytes, not {len}", info.len);
+            let message = format!(
+                "a cache is as long as what is below it: {} bytes, not {len}",
+                info.len
+            );
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         (len, _) => len.unwrap_or(info.len),
     };
-    let sectors = if info.block == 4096 && len.is_multiple_of(4096) { 4096 } else { SECTOR as u32 };
+    let sectors = if info.block == 4096 && len.is_multiple_of(4096) {
+        4096
+    } else {
+        SECTOR as u32
+    };
     let kind = match options.role {
         Role::Overlay => LayerKind::Overlay(below.uuid()),
         Role::Cache => LayerKind::Cache(below.uuid()),
     };
     let draft = FileDraft::new(path, options.overwrite, below.mode)?;
     if let Some(old) = old {
-        let file = LocalFile::open(path, Open::Read)?.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
+        let file = LocalFile::open(path, Open::Read)?
+            .ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
         if Asif::open(Arc::new(file))?.uuid() != old {
-            return Err(Error::new(Kind::Conflict, LAYER, "was written to by another meanwhile; nothing of it is lost"));
+            return Err(Error::new(
+                Kind::Conflict,
+                LAYER,
+                "was written to by another meanwhile; nothing of it is lost",
+            ));
         }
         draft.keep_mode()?;
     }
-    let wanted = asif::CreateOptions { len, block: options.block.unwrap_or(sectors), kind };
+    let wanted = asif::CreateOptions {
+        len,
+        block: options.block.unwrap_or(sectors),
+        kind,
+    };
     let image = Asif::create(draft.file().clone(), &wanted)?;
     if let Some(note) = &below.note {
         image.set_user_metadata(note.to_dictionary())?;
@@ -296,17 +443,27 @@ pub(crate) fn make(path: &Path, options: &LayerOptions, below: &Below, old: Opti
 /// name that it remembers. `None`: it is no layer. This is for people to read; nothing is opened because it is found here.
 pub fn candidates_below(path: &Path) -> Result<Option<Vec<PathBuf>>> {
     let layer = open_layer(path, Access::ReadOnly)?.image;
-    let (parent, remembered) = (layer.layer().parent, note::below(&layer.metadata()).map(|note| note.below));
+    let (parent, remembered) = (
+        layer.layer().parent,
+        note::below(&layer.metadata()).map(|note| note.below),
+    );
     if parent.is_nil() && remembered.is_none() {
         return Ok(None);
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let failed = |source| Error::io(LAYER, "look for the image below it", source).in_file(folder);
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)?.take(MOST_LOOKED_AT) {
         let entry = entry.map_err(failed)?;
-        let is_named = remembered.as_ref().is_some_and(|name| entry.file_name().to_str() == Some(name));
-        if is_named || (!parent.is_nil() && uuid_of(&entry.path()).is_some_and(|uuid| uuid == parent)) {
+        let is_named = remembered
+            .as_ref()
+            .is_some_and(|name| entry.file_name().to_str() == Some(name));
+        if is_named
+            || (!parent.is_nil() && uuid_of(&entry.path()).is_some_and(|uuid| uuid == parent))
+        {
             let is_itself = entry.file_name() == path.file_name().unwrap_or_default();
             found.extend((!is_itself).then(|| folder.join(entry.file_name())));
         }
@@ -327,12 +484,17 @@ fn uuid_of(path: &Path) -> Option<Uuid> {
 fn refuse_twice(base: &Path, shadows: &[PathBuf]) -> Result<()> {
     let mut seen = Vec::new();
     for path in std::iter::once(base).chain(shadows.iter().map(PathBuf::as_path)) {
-        let Ok(meta) = fs::metadata(path) else { continue }; // told when it is opened
+        let Ok(meta) = fs::metadata(path) else {
+            continue;
+        }; // told when it is opened
         let file = (meta.dev(), meta.ino());
         if seen.contains(&file) {
-            return Err(
-                Error::new(Kind::Invalid, LAYER, "is given twice; each layer lies over others, not over itself").in_file(path)
-            );
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "is given twice; each layer lies over others, not over itself",
+            )
+            .in_file(path));
         }
         seen.push(file);
     }

@@ -8,14 +8,17 @@ use crate::partition::{self, Map};
 use crate::{Error, Kind, Reason, Result};
 
 /// The message of the error about a header of encryption and nothing behind it.
-const HEADER_ALONE: &str =
-    "holds the keys of an encrypted image and no data: is it the token of a sparse bundle? Open the folder it is from";
+const HEADER_ALONE: &str = "holds the keys of an encrypted image and no data: is it the token of a sparse bundle? Open the folder it is from";
 
 /// Bytes looked at in one go when a file may be all zeros.
 const PIECE: usize = 1 << 20;
 
 /// Finds partitions and volumes. A raw image must show some, or be blank: nothing else tells it from any other file.
-pub(super) fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<()> {
+pub(super) fn survey_disk(
+    found: &mut Found,
+    options: &OpenOptions,
+    layers: &mut Vec<Layer>,
+) -> Result<()> {
     let as_told = options.image_format.is_some();
     let map = match partition::probe(&*found.disk) {
         Ok(map) => map,
@@ -35,14 +38,26 @@ pub(super) fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut
     // What is encrypted is an image, whatever is on it.
     let encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
     let needs_proof = matches!(found.format, Format::Udrw | Format::Udto) && !as_told && !encrypted;
-    let proven = !volumes.is_empty() || map.is_some() || !needs_proof || (!has_odd_bytes(layers) && is_blank(&*found.disk)?);
-    let cut_off = map.as_ref().filter(|_| volumes.is_empty() && !as_told).and_then(cut_off);
-    found.warnings.extend(map.iter().flat_map(|map| &map.problems).map(Error::to_string));
+    let proven = !volumes.is_empty()
+        || map.is_some()
+        || !needs_proof
+        || (!has_odd_bytes(layers) && is_blank(&*found.disk)?);
+    let cut_off = map
+        .as_ref()
+        .filter(|_| volumes.is_empty() && !as_told)
+        .and_then(cut_off);
+    found.warnings.extend(
+        map.iter()
+            .flat_map(|map| &map.problems)
+            .map(Error::to_string),
+    );
     layers.extend(map.map(Layer::Partitions));
     layers.push(Layer::Volumes(volumes));
     match cut_off {
         Some(error) => Err(error),
-        None if encrypted && !as_told && found.disk.info().len == 0 => Err(Error::new(Kind::Corrupt, LAYER, HEADER_ALONE)),
+        None if encrypted && !as_told && found.disk.info().len == 0 => {
+            Err(Error::new(Kind::Corrupt, LAYER, HEADER_ALONE))
+        }
         None if proven => Ok(()),
         None => Err(Error::unsupported(LAYER, UNKNOWN).because(Reason::UnknownFormat)),
     }
@@ -50,9 +65,16 @@ pub(super) fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut
 
 /// The error of a map whose partitions all lie past the end of the disk: the image was cut short.
 fn cut_off(map: &Map) -> Option<Error> {
-    let problem = map.problems.iter().find(|problem| problem.kind() == Kind::OutOfRange)?;
-    let error =
-        Error::new(Kind::Corrupt, problem.layer(), format!("was cut short: {}", problem.message())).because(Reason::Truncated);
+    let problem = map
+        .problems
+        .iter()
+        .find(|problem| problem.kind() == Kind::OutOfRange)?;
+    let error = Error::new(
+        Kind::Corrupt,
+        problem.layer(),
+        format!("was cut short: {}", problem.message()),
+    )
+    .because(Reason::Truncated);
     Some(match problem.place() {
         Place::Offset(offset) => error.at(*offset),
         Place::Name(_) | Place::None => error,
@@ -61,7 +83,9 @@ fn cut_off(map: &Map) -> Option<Error> {
 
 /// Returns whether the file has bytes that make no whole sector, as a blank disk never has.
 fn has_odd_bytes(layers: &[Layer]) -> bool {
-    layers.iter().any(|layer| matches!(layer, Layer::Raw(raw) if raw.trailing() > 0))
+    layers
+        .iter()
+        .any(|layer| matches!(layer, Layer::Raw(raw) if raw.trailing() > 0))
 }
 
 /// Returns whether a disk of at least a sector is all zeros. Holes are not read, and anything else ends it at once.
@@ -83,7 +107,9 @@ pub(crate) fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
             buf.resize(PIECE.min(usize::try_from(len).unwrap_or(PIECE)), 0);
         }
         while kind == ExtentKind::Data && at < range.end {
-            let piece = buf.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+            let piece = buf
+                .len()
+                .min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
             disk.read_at(at, &mut buf[..piece])?;
             if !is_zero(&buf[..piece]) {
                 return Ok(false);

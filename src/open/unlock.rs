@@ -36,9 +36,13 @@ impl Keys for Secret {
 
 /// Returns the key of an encrypted volume. [`Kind::WrongKey`] with [`Reason::VolumeLocked`] if none is known.
 pub fn volume_key(volume: &LockedVolume, keys: Option<&dyn Keys>) -> Result<VolumeKey> {
-    let known = keys.map(|keys| keys.volume_key(volume)).transpose()?.flatten();
+    let known = keys
+        .map(|keys| keys.volume_key(volume))
+        .transpose()?
+        .flatten();
     let message = "the volume is encrypted: a passphrase is needed";
-    let locked = || Error::new(Kind::WrongKey, "volume encryption", message).because(Reason::VolumeLocked);
+    let locked =
+        || Error::new(Kind::WrongKey, "volume encryption", message).because(Reason::VolumeLocked);
     known.ok_or_else(|| locked().named(&volume.name))
 }
 
@@ -48,7 +52,9 @@ pub(super) fn unlock(
     options: &OpenOptions<'_>,
     layers: &mut Vec<Layer>,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let Some(locked) = Locked::read(&*file)? else { return Ok(file) };
+    let Some(locked) = Locked::read(&*file)? else {
+        return Ok(file);
+    };
     let version = locked.describe().version;
     let keys = keys(&locked, options, layers)?;
     let plain = Device::new(file, locked, &keys)?;
@@ -60,7 +66,11 @@ pub(super) fn unlock(
 }
 
 /// The keys behind a header, whose layer is kept whether or not it opens.
-pub(super) fn keys(locked: &Locked, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<KeyMaterial> {
+pub(super) fn keys(
+    locked: &Locked,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<KeyMaterial> {
     let description = locked.describe();
     layers.push(Layer::Crypt(description.clone()));
     locked.unlock_with(&key(&description, options.keys)?)
@@ -68,18 +78,27 @@ pub(super) fn keys(locked: &Locked, options: &OpenOptions<'_>, layers: &mut Vec<
 
 /// What opens the image that is encrypted like this.
 pub(super) fn key(description: &Description, keys: Option<&dyn Keys>) -> Result<Key> {
-    let known = keys.map(|keys| keys.key(description)).transpose()?.flatten();
+    let known = keys
+        .map(|keys| keys.key(description))
+        .transpose()?
+        .flatten();
     known.ok_or_else(|| needed(description))
 }
 
 fn needed(description: &Description) -> Error {
     match (description.has_passphrase(), description.has_public_key()) {
-        (true, _) => {
-            Error::new(Kind::WrongKey, LAYER, "the image is encrypted: a passphrase is needed").because(Reason::PassphraseNeeded)
-        }
-        (false, true) => {
-            Error::new(Kind::WrongKey, LAYER, "the image is encrypted: a private key is needed").because(Reason::PrivateKeyNeeded)
-        }
+        (true, _) => Error::new(
+            Kind::WrongKey,
+            LAYER,
+            "the image is encrypted: a passphrase is needed",
+        )
+        .because(Reason::PassphraseNeeded),
+        (false, true) => Error::new(
+            Kind::WrongKey,
+            LAYER,
+            "the image is encrypted: a private key is needed",
+        )
+        .because(Reason::PrivateKeyNeeded),
         (false, false) => description.closed(),
     }
 }
@@ -90,9 +109,15 @@ mod tests {
 
     #[test]
     fn a_volume_whose_passphrase_nobody_knows_says_so() {
-        let volume = LockedVolume { name: "Secret".into(), ..LockedVolume::default() };
+        let volume = LockedVolume {
+            name: "Secret".into(),
+            ..LockedVolume::default()
+        };
         let error = volume_key(&volume, None).unwrap_err();
-        assert_eq!((error.kind(), error.reason()), (Kind::WrongKey, Some(Reason::VolumeLocked)));
+        assert_eq!(
+            (error.kind(), error.reason()),
+            (Kind::WrongKey, Some(Reason::VolumeLocked))
+        );
         assert!(error.to_string().contains("Secret"), "{error}");
         assert!(volume_key(&volume, Some(&Secret::new(b"known".to_vec()))).is_ok());
     }

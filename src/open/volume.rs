@@ -109,28 +109,51 @@ impl Volume {
     /// key, so what is encrypted is not looked at.
     pub fn look(&self) -> Result<()> {
         match self.format {
-            VolumeFormat::Apfs => self.container()?.volumes().into_iter().try_for_each(|volume| volume.map(drop)),
+            VolumeFormat::Apfs => self
+                .container()?
+                .volumes()
+                .into_iter()
+                .try_for_each(|volume| volume.map(drop)),
             _ => self.open().map(drop),
         }
     }
 
     /// Opens the volume of a number, from 1, of those that it holds.
-    pub(crate) fn open_numbered(&self, number: u32, keys: Option<&dyn Keys>) -> Result<Arc<dyn FileSystem>> {
-        self.open_within(Some(number), Wanted { snapshot: None, keys })
+    pub(crate) fn open_numbered(
+        &self,
+        number: u32,
+        keys: Option<&dyn Keys>,
+    ) -> Result<Arc<dyn FileSystem>> {
+        self.open_within(
+            Some(number),
+            Wanted {
+                snapshot: None,
+                keys,
+            },
+        )
     }
 
     /// Opens the volume of a number, from 1, of those that it holds, or the first.
-    pub(super) fn open_within(&self, number: Option<u32>, wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
+    pub(super) fn open_within(
+        &self,
+        number: Option<u32>,
+        wanted: Wanted<'_>,
+    ) -> Result<Arc<dyn FileSystem>> {
         match self.format {
             VolumeFormat::Apfs => apfs::open(&self.container()?, number, wanted),
-            _ if wanted.snapshot.is_some() => {
-                Err(Error::new(Kind::Invalid, LAYER, format!("{} has no snapshots", self.format)).named(self.place()))
-            }
+            _ if wanted.snapshot.is_some() => Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("{} has no snapshots", self.format),
+            )
+            .named(self.place())),
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
                 let volume = HfsPlus::open_with(self.device.clone(), self.cache)?;
                 Ok(Arc::new(volume.system_files(self.system_files)))
             }
-            other => Err(Error::unsupported(LAYER, format!("{other} is not read yet")).named(self.place())),
+            other => Err(
+                Error::unsupported(LAYER, format!("{other} is not read yet")).named(self.place()),
+            ),
         }
     }
 
@@ -142,16 +165,24 @@ impl Volume {
     }
 
     /// Opens the volume of a number, from 1, of those that it holds, or the first, for changes.
-    fn open_mut_within(&self, number: Option<u32>, keys: Option<&dyn Keys>) -> Result<Arc<dyn FileSystemMut>> {
+    fn open_mut_within(
+        &self,
+        number: Option<u32>,
+        keys: Option<&dyn Keys>,
+    ) -> Result<Arc<dyn FileSystemMut>> {
         if !self.change_damaged {
             quick::check(self)?;
         }
         match self.format {
             VolumeFormat::Apfs => apfs::open_mut(&self.container()?, number, keys),
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                Ok(Arc::new(HfsPlusMut::open(self.device.clone(), self.write_options())?))
-            }
-            other => Err(Error::unsupported(LAYER, format!("{other} is not changed yet")).named(self.place())),
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Arc::new(HfsPlusMut::open(
+                self.device.clone(),
+                self.write_options(),
+            )?)),
+            other => Err(
+                Error::unsupported(LAYER, format!("{other} is not changed yet"))
+                    .named(self.place()),
+            ),
         }
     }
 
@@ -164,10 +195,15 @@ impl Volume {
         progress: &dyn Progress,
     ) -> Option<Result<Vec<Error>>> {
         let checked = match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => hfsplus::check(self.device.clone(), progress),
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+                hfsplus::check(self.device.clone(), progress)
+            }
             VolumeFormat::Apfs => {
                 let key = |locked: &LockedVolume| volume_key(locked, keys);
-                return Some(self.container().and_then(|found| found.check(&self.place(), &key, problems, progress)));
+                return Some(
+                    self.container()
+                        .and_then(|found| found.check(&self.place(), &key, problems, progress)),
+                );
             }
             _ => return None,
         };
@@ -181,7 +217,11 @@ impl Volume {
 
     /// Plans the repair of a volume that is not in order. `None`: nothing mends volumes of this format yet, or there is nothing
     /// to do. `header` counts where two volume headers disagree and the rest does not decide.
-    pub fn plan_repair(&self, header: Option<Which>, progress: &dyn Progress) -> Result<Option<hfsplus::Repair>> {
+    pub fn plan_repair(
+        &self,
+        header: Option<Which>,
+        progress: &dyn Progress,
+    ) -> Result<Option<hfsplus::Repair>> {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
                 let repair = hfsplus::Repair::plan_assuming(self.device.clone(), header, progress)?;
@@ -194,14 +234,20 @@ impl Volume {
     /// Makes the changes that wait in the volume's journal, as opening it for writing does.
     pub fn settle_journal(&self) -> Result<()> {
         match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => HfsPlusMut::open(self.device.clone(), self.write_options())?.unmount(),
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+                HfsPlusMut::open(self.device.clone(), self.write_options())?.unmount()
+            }
             _ => Ok(()),
         }
     }
 
     /// How it is opened for changes, if it is HFS+.
     pub(super) fn write_options(&self) -> WriteOptions {
-        WriteOptions { cache: self.cache, system_files: self.system_files, ..WriteOptions::default() }
+        WriteOptions {
+            cache: self.cache,
+            system_files: self.system_files,
+            ..WriteOptions::default()
+        }
     }
 
     /// Where it is, in words.
@@ -217,8 +263,12 @@ impl Volume {
 pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec<Volume>> {
     let mut volumes = Vec::new();
     let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
-    for partition in partitions.iter().filter(|partition| partition.type_id.may_hold_volume()) {
-        let device: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk.clone(), partition.range.clone())?);
+    for partition in partitions
+        .iter()
+        .filter(|partition| partition.type_id.may_hold_volume())
+    {
+        let device: Arc<dyn BlockDevice> =
+            Arc::new(Slice::new(disk.clone(), partition.range.clone())?);
         if let Some(format) = recognise(&*device)? {
             volumes.push(Volume {
                 partition: Some(partition.number),
@@ -260,22 +310,35 @@ pub(super) fn first_known(volumes: &[Volume]) -> Result<&Volume> {
 }
 
 /// Opens the first volume that can be.
-pub(super) fn first_readable(volumes: &[Volume], wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
+pub(super) fn first_readable(
+    volumes: &[Volume],
+    wanted: Wanted<'_>,
+) -> Result<Arc<dyn FileSystem>> {
     first(volumes, |volume| volume.open_within(None, wanted))?
         .ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be read"))
 }
 
 /// Opens the first volume that can be changed.
-pub(super) fn first_writable(volumes: &[Volume], keys: Option<&dyn Keys>) -> Result<Arc<dyn FileSystemMut>> {
+pub(super) fn first_writable(
+    volumes: &[Volume],
+    keys: Option<&dyn Keys>,
+) -> Result<Arc<dyn FileSystemMut>> {
     // Nobody who means a damaged volume wants the next one to be changed.
-    let usable = volumes.iter().position(|volume| volume.format.is_supported());
+    let usable = volumes
+        .iter()
+        .position(|volume| volume.format.is_supported());
     if let Some(damaged) = usable.and_then(|first| volumes.get(first))
         && !damaged.change_damaged
     {
         quick::check(damaged)?;
     }
-    first(volumes, |volume| volume.open_mut_within(None, keys))?
-        .ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be changed"))
+    first(volumes, |volume| volume.open_mut_within(None, keys))?.ok_or_else(|| {
+        none_of(
+            unseen(volumes),
+            volumes,
+            "holds no volume that can be changed",
+        )
+    })
 }
 
 fn first<T>(volumes: &[Volume], open: impl Fn(&Volume) -> Result<T>) -> Result<Option<T>> {
@@ -290,7 +353,11 @@ fn first<T>(volumes: &[Volume], open: impl Fn(&Volume) -> Result<T>) -> Result<O
 }
 
 /// Opens the volume that `selector` names.
-pub(super) fn select(volumes: &[Volume], selector: &VolumeSelector, wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
+pub(super) fn select(
+    volumes: &[Volume],
+    selector: &VolumeSelector,
+    wanted: Wanted<'_>,
+) -> Result<Arc<dyn FileSystem>> {
     let (volume, number) = selected(volumes, selector)?;
     volume.open_within(number, wanted)
 }
@@ -306,22 +373,33 @@ pub(super) fn select_mut(
 }
 
 /// The volume that a selector names, and its number where it is one of several in a container.
-pub(super) fn selected<'a>(volumes: &'a [Volume], selector: &VolumeSelector) -> Result<(&'a Volume, Option<u32>)> {
+pub(super) fn selected<'a>(
+    volumes: &'a [Volume],
+    selector: &VolumeSelector,
+) -> Result<(&'a Volume, Option<u32>)> {
     match selector {
         VolumeSelector::Number { partition, volume } => {
             let fits = |found: &&Volume| {
                 let several = found.format == VolumeFormat::Apfs;
-                found.partition.unwrap_or(1) == *partition && (several || volume.is_none_or(|number| number == 1))
+                found.partition.unwrap_or(1) == *partition
+                    && (several || volume.is_none_or(|number| number == 1))
             };
-            let found = volumes.iter().find(fits).ok_or_else(|| missing(Kind::NotFound, volumes, selector))?;
+            let found = volumes
+                .iter()
+                .find(fits)
+                .ok_or_else(|| missing(Kind::NotFound, volumes, selector))?;
             Ok((found, volume.filter(|_| found.format == VolumeFormat::Apfs)))
         }
         VolumeSelector::Name(name) => {
             let mut failed = None;
             for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
                 let number = match volume.format {
-                    VolumeFormat::Apfs => volume.container().and_then(|container| apfs::named(&container, name)),
-                    _ => volume.open().map(|opened| (opened.volume().name == *name).then_some(1)),
+                    VolumeFormat::Apfs => volume
+                        .container()
+                        .and_then(|container| apfs::named(&container, name)),
+                    _ => volume
+                        .open()
+                        .map(|opened| (opened.volume().name == *name).then_some(1)),
                 };
                 match number {
                     Ok(Some(number)) => return Ok((volume, Some(number))),
@@ -336,8 +414,13 @@ pub(super) fn selected<'a>(volumes: &'a [Volume], selector: &VolumeSelector) -> 
 
 /// The kind of an error about what was not found: where no volume could be looked into, it may well be there.
 fn unseen(volumes: &[Volume]) -> Kind {
-    let none_is_supported = !volumes.is_empty() && !volumes.iter().any(|volume| volume.format.is_supported());
-    if none_is_supported { Kind::Unsupported } else { Kind::NotFound }
+    let none_is_supported =
+        !volumes.is_empty() && !volumes.iter().any(|volume| volume.format.is_supported());
+    if none_is_supported {
+        Kind::Unsupported
+    } else {
+        Kind::NotFound
+    }
 }
 
 fn missing(kind: Kind, volumes: &[Volume], selector: &VolumeSelector) -> Error {
@@ -347,13 +430,28 @@ fn missing(kind: Kind, volumes: &[Volume], selector: &VolumeSelector) -> Error {
 /// That none fits, and what there is.
 fn none_of(kind: Kind, volumes: &[Volume], why: &str) -> Error {
     let one = |volume: &Volume| {
-        let within = volume.container().map(|container| container.labels()).unwrap_or_default();
-        let names: Vec<_> = within.into_iter().flatten().map(|label| format!("{:?}", label.name)).collect();
-        let names = if names.is_empty() { String::new() } else { format!(" with {}", names.join(", ")) };
+        let within = volume
+            .container()
+            .map(|container| container.labels())
+            .unwrap_or_default();
+        let names: Vec<_> = within
+            .into_iter()
+            .flatten()
+            .map(|label| format!("{:?}", label.name))
+            .collect();
+        let names = if names.is_empty() {
+            String::new()
+        } else {
+            format!(" with {}", names.join(", "))
+        };
         format!("{} on {}{names}", volume.format, volume.place())
     };
     let there: Vec<_> = volumes.iter().map(one).collect();
-    let there = if there.is_empty() { "no file system that is known".to_owned() } else { there.join(", ") };
+    let there = if there.is_empty() {
+        "no file system that is known".to_owned()
+    } else {
+        there.join(", ")
+    };
     Error::new(kind, LAYER, format!("{why}; there is {there}"))
 }
 
@@ -378,17 +476,44 @@ mod tests {
     fn a_volume_that_is_known_by_name_only_is_refused_by_name() {
         let disk = disk(|bytes| put(bytes, 3, b"NTFS    "));
         let volumes = find(&disk, None).unwrap();
-        assert_eq!((volumes[0].format, volumes[0].range.clone()), (VolumeFormat::Ntfs, 0..LEN as u64));
+        assert_eq!(
+            (volumes[0].format, volumes[0].range.clone()),
+            (VolumeFormat::Ntfs, 0..LEN as u64)
+        );
         assert!(volumes[0].open().unwrap_err().message().contains("NTFS"));
         let wanted = Wanted::default();
         let error = first_readable(&volumes, wanted).unwrap_err();
-        assert!(error.kind() == Kind::Unsupported && error.message().contains("NTFS on the whole disk"), "{error}");
+        assert!(
+            error.kind() == Kind::Unsupported && error.message().contains("NTFS on the whole disk"),
+            "{error}"
+        );
         let number = |partition, volume| VolumeSelector::Number { partition, volume };
-        assert_eq!(select(&volumes, &number(1, None), wanted).unwrap_err().kind(), Kind::Unsupported);
-        assert_eq!(select(&volumes, &number(2, None), wanted).unwrap_err().kind(), Kind::NotFound);
-        assert_eq!(select(&volumes, &number(1, Some(2)), wanted).unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(
+            select(&volumes, &number(1, None), wanted)
+                .unwrap_err()
+                .kind(),
+            Kind::Unsupported
+        );
+        assert_eq!(
+            select(&volumes, &number(2, None), wanted)
+                .unwrap_err()
+                .kind(),
+            Kind::NotFound
+        );
+        assert_eq!(
+            select(&volumes, &number(1, Some(2)), wanted)
+                .unwrap_err()
+                .kind(),
+            Kind::NotFound
+        );
         let error = select(&volumes, &VolumeSelector::Name("Docs".into()), wanted).unwrap_err();
-        assert!(error.kind() == Kind::Unsupported && error.to_string().contains("Docs"), "{error}");
-        assert_eq!(first_readable(&[], wanted).unwrap_err().kind(), Kind::NotFound);
+        assert!(
+            error.kind() == Kind::Unsupported && error.to_string().contains("Docs"),
+            "{error}"
+        );
+        assert_eq!(
+            first_readable(&[], wanted).unwrap_err().kind(),
+            Kind::NotFound
+        );
     }
 }

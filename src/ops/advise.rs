@@ -70,8 +70,12 @@ impl FromStr for Place {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|place| place.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| Error::new(Kind::Invalid, "place", "is none of local, smb, s3").named(text))
+        let found = Self::ALL
+            .into_iter()
+            .find(|place| place.name().eq_ignore_ascii_case(text));
+        found.ok_or_else(|| {
+            Error::new(Kind::Invalid, "place", "is none of local, smb, s3").named(text)
+        })
     }
 }
 
@@ -114,10 +118,23 @@ pub fn advise(len: u64, used: Option<u64>, place: Place) -> Advice {
     let choice = |band_size: u64| {
         let bands = len.div_ceil(band_size);
         let in_use = used.map_or(0, |used| used.div_ceil(band_size));
-        Choice { band_size, bands, in_use, lists: bands.div_ceil(NAMES_A_LIST) }
+        Choice {
+            band_size,
+            bands,
+            in_use,
+            lists: bands.div_ceil(NAMES_A_LIST),
+        }
     };
-    let choices = sizes.into_iter().filter(|size| (least..=most).contains(size)).map(choice).collect();
-    Advice { band_size: size, reasons: reasons(len, size, place), choices }
+    let choices = sizes
+        .into_iter()
+        .filter(|size| (least..=most).contains(size))
+        .map(choice)
+        .collect();
+    Advice {
+        band_size: size,
+        reasons: reasons(len, size, place),
+        choices,
+    }
 }
 
 fn reasons(len: u64, size: u64, place: Place) -> Vec<String> {
@@ -143,7 +160,10 @@ fn reasons(len: u64, size: u64, place: Place) -> Vec<String> {
         Place::S3 => {
             reasons
                 .push(format!("what changes in a band sends all of it: {shown} for one byte, so that they should not be large"));
-            reasons.push(format!("listing takes {} requests of {NAMES_A_LIST} names", bands.div_ceil(NAMES_A_LIST)));
+            reasons.push(format!(
+                "listing takes {} requests of {NAMES_A_LIST} names",
+                bands.div_ceil(NAMES_A_LIST)
+            ));
         }
     }
     let smaller = size / 2;
@@ -168,9 +188,18 @@ mod tests {
     #[test]
     fn sizes_follow_the_disk_and_the_place() {
         let size = |len, place| advise(len, None, place).band_size >> 20;
-        assert_eq!([10 * GIB, 100 * GIB, 1024 * GIB].map(|len| size(len, Place::Local)), [8, 16, 16]);
-        assert_eq!([10 * GIB, 1024 * GIB, 8192 * GIB].map(|len| size(len, Place::Smb)), [32, 64, 512]);
-        assert_eq!([10 * GIB, 1024 * GIB, 8192 * GIB].map(|len| size(len, Place::S3)), [16, 16, 128]);
+        assert_eq!(
+            [10 * GIB, 100 * GIB, 1024 * GIB].map(|len| size(len, Place::Local)),
+            [8, 16, 16]
+        );
+        assert_eq!(
+            [10 * GIB, 1024 * GIB, 8192 * GIB].map(|len| size(len, Place::Smb)),
+            [32, 64, 512]
+        );
+        assert_eq!(
+            [10 * GIB, 1024 * GIB, 8192 * GIB].map(|len| size(len, Place::S3)),
+            [16, 16, 128]
+        );
     }
 
     #[test]
@@ -179,18 +208,36 @@ mod tests {
             for shift in 9..63 {
                 let advice = advise(1 << shift, Some(1 << (shift / 2)), place);
                 assert!(BAND_SIZES.contains(&advice.band_size));
-                assert!(advice.choices.iter().any(|choice| choice.band_size == advice.band_size));
+                assert!(
+                    advice
+                        .choices
+                        .iter()
+                        .any(|choice| choice.band_size == advice.band_size)
+                );
                 assert!(advice.reasons.len() >= 2);
             }
         }
-        assert!(advise(1 << 62, None, Place::S3).reasons.iter().any(|reason| reason.contains("100000 files")));
+        assert!(
+            advise(1 << 62, None, Place::S3)
+                .reasons
+                .iter()
+                .any(|reason| reason.contains("100000 files"))
+        );
     }
 
     #[test]
     fn smaller_bands_are_warned_of_where_they_would_be_too_many() {
-        let warns =
-            |len, place| advise(len, None, place).reasons.iter().any(|reason| reason.contains("more than 100000 in a folder"));
+        let warns = |len, place| {
+            advise(len, None, place)
+                .reasons
+                .iter()
+                .any(|reason| reason.contains("more than 100000 in a folder"))
+        };
         assert!(warns(1024 * GIB, Place::Local) && warns(20 * 1024 * GIB, Place::S3));
-        assert!(!warns(100 * GIB, Place::Local) && !warns(1024 * GIB, Place::Smb) && !warns(1 << 62, Place::S3));
+        assert!(
+            !warns(100 * GIB, Place::Local)
+                && !warns(1024 * GIB, Place::Smb)
+                && !warns(1 << 62, Place::S3)
+        );
     }
 }

@@ -63,21 +63,34 @@ pub(super) fn in_order(
             }
             Ok(())
         })();
-        let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let read = reader
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         taken.and(read)
     })
 }
 
 /// Reads until nobody takes any more.
-fn read(disk: &dyn BlockDevice, range: Range<u64>, full: &SyncSender<Read>, buffers: &Receiver<Vec<u8>>) -> Result<()> {
+fn read(
+    disk: &dyn BlockDevice,
+    range: Range<u64>,
+    full: &SyncSender<Read>,
+    buffers: &Receiver<Vec<u8>>,
+) -> Result<()> {
     for extent in disk.extents(range) {
         let (range, kind) = extent?;
         let whole = range.end - range.start <= PIECE as u64;
         let mut at = range.start;
         while at < range.end {
             let read = if kind == ExtentKind::Data {
-                let Ok(mut buf) = buffers.recv() else { return Ok(()) };
-                let most = if whole { PIECE as u64 } else { PIECE as u64 - at % PIECE as u64 };
+                let Ok(mut buf) = buffers.recv() else {
+                    return Ok(());
+                };
+                let most = if whole {
+                    PIECE as u64
+                } else {
+                    PIECE as u64 - at % PIECE as u64
+                };
                 let len = most.min(range.end - at) as usize;
                 disk.read_at(at, &mut buf[..len])?;
                 Read::Data(at, buf, len)
@@ -105,7 +118,15 @@ mod tests {
 
     #[test]
     fn pieces_make_up_the_disk() {
-        let bytes: Vec<u8> = (0..7 * PIECE + 77).map(|at| if at % (3 * PIECE) < PIECE { (at / 1000) as u8 } else { 0 }).collect();
+        let bytes: Vec<u8> = (0..7 * PIECE + 77)
+            .map(|at| {
+                if at % (3 * PIECE) < PIECE {
+                    (at / 1000) as u8
+                } else {
+                    0
+                }
+            })
+            .collect();
         let disk = Memory::from(bytes.clone());
         for start in [0, 1, PIECE + 5] {
             let (mut seen, mut next) = (Vec::new(), start as u64);
@@ -135,10 +156,16 @@ mod tests {
         let mut count = 0;
         let stopped = in_order(&disk, 0..20 * PIECE as u64, &Silent, |_| {
             count += 1;
-            if count == 3 { Err(Error::new(Kind::Limit, "test", "enough")) } else { Ok(()) }
+            if count == 3 {
+                Err(Error::new(Kind::Limit, "test", "enough"))
+            } else {
+                Ok(())
+            }
         });
         assert_eq!((stopped.unwrap_err().kind(), count), (Kind::Limit, 3));
-        let beyond = in_order(&disk, 19 * PIECE as u64..21 * PIECE as u64, &Silent, |_| Ok(()));
+        let beyond = in_order(&disk, 19 * PIECE as u64..21 * PIECE as u64, &Silent, |_| {
+            Ok(())
+        });
         assert_eq!(beyond.unwrap_err().kind(), Kind::OutOfRange);
     }
 }

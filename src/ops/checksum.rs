@@ -29,7 +29,14 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every one.
-    pub const ALL: [Self; 6] = [Self::Crc32, Self::Md5, Self::Sha1, Self::Sha256, Self::Sha384, Self::Sha512];
+    pub const ALL: [Self; 6] = [
+        Self::Crc32,
+        Self::Md5,
+        Self::Sha1,
+        Self::Sha256,
+        Self::Sha384,
+        Self::Sha512,
+    ];
 
     /// hdiutil's name.
     pub const fn name(self) -> &'static str {
@@ -59,15 +66,27 @@ impl FromStr for Algorithm {
             "SHA" => "SHA1".to_owned(),
             name => name.to_owned(),
         };
-        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
-            let known = Self::ALL.map(|algorithm| algorithm.name().to_ascii_lowercase());
-            Error::new(Kind::Invalid, "checksum", format!("is none of {}", known.join(", "))).named(text)
-        })
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+            .ok_or_else(|| {
+                let known = Self::ALL.map(|algorithm| algorithm.name().to_ascii_lowercase());
+                Error::new(
+                    Kind::Invalid,
+                    "checksum",
+                    format!("is none of {}", known.join(", ")),
+                )
+                .named(text)
+            })
     }
 }
 
 /// The sum of all bytes of `disk`, in lower-case hexadecimal digits.
-pub fn checksum(disk: &dyn BlockDevice, algorithm: Algorithm, progress: &dyn Progress) -> Result<String> {
+pub fn checksum(
+    disk: &dyn BlockDevice,
+    algorithm: Algorithm,
+    progress: &dyn Progress,
+) -> Result<String> {
     let len = disk.info().len;
     progress.stage("checksum", len);
     let mut sum = Sum::new(algorithm);
@@ -170,9 +189,18 @@ mod tests {
         assert_eq!(of("crc32"), "352441c2");
         assert_eq!(of("MD5"), "900150983cd24fb0d6963f7d28e17f72");
         assert_eq!(of("SHA"), "a9993e364706816aba3e25717850c26c9cd0d89d");
-        assert_eq!(of("sha-256"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-        assert!(of("sha384").starts_with("cb00753f45a35e8bb5a03d699ac65007") && of("sha512").starts_with("ddaf35a193617aba"));
-        assert_eq!("crc28".parse::<Algorithm>().unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(
+            of("sha-256"),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+        assert!(
+            of("sha384").starts_with("cb00753f45a35e8bb5a03d699ac65007")
+                && of("sha512").starts_with("ddaf35a193617aba")
+        );
+        assert_eq!(
+            "crc28".parse::<Algorithm>().unwrap_err().kind(),
+            Kind::Invalid
+        );
     }
 
     #[test]
@@ -185,7 +213,11 @@ mod tests {
                 whole.update(&bytes);
                 parts.update(&bytes[..100]);
                 parts.update_zeros(count as u64);
-                assert_eq!(whole.finish(), parts.finish(), "{algorithm} of {count} zeros");
+                assert_eq!(
+                    whole.finish(),
+                    parts.finish(),
+                    "{algorithm} of {count} zeros"
+                );
             }
         }
     }

@@ -77,7 +77,13 @@ pub struct Compacted {
 pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result<Plan> {
     let free = FreeSpace::foretold(image);
     let Some(storage) = Storage::of(image, progress)? else {
-        return Err(Error::unsupported(LAYER, format!("images of the kind {} have nothing to give back", image.format())));
+        return Err(Error::unsupported(
+            LAYER,
+            format!(
+                "images of the kind {} have nothing to give back",
+                image.format()
+            ),
+        ));
     };
     let map = SpaceMap::measure(image, &storage, &free, progress)?;
     let (units, parts) = map.returns();
@@ -92,7 +98,13 @@ pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result
     }
     causes.retain(|(_, bytes)| *bytes > 0);
     let pending = image.volumes().iter().filter_map(Volume::pending).sum();
-    Ok(Plan { map, causes, pending, refused: refused(free), allocated: usage::host(image, progress)?.allocated })
+    Ok(Plan {
+        map,
+        causes,
+        pending,
+        refused: refused(free),
+        allocated: usage::host(image, progress)?.allocated,
+    })
 }
 
 /// Gives back what `image`, open for changes, does not need, and packs it. Durable when it returns.
@@ -101,7 +113,11 @@ pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result
 /// changed.
 pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Result<Compacted> {
     if !options.battery_allowed && platform::on_battery() == Some(true) {
-        return Err(Error::new(Kind::Conflict, LAYER, "the machine runs on its battery, and compaction there was not asked for"));
+        return Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            "the machine runs on its battery, and compaction there was not asked for",
+        ));
     }
     let trimmed = trim::trim(image, progress)?;
     let mut given = 0;
@@ -109,24 +125,43 @@ pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Res
     if wants_zeros(options, &free) {
         let storage = trim::storage(image, progress)?;
         let mut unflushed = 0;
-        zeros::find(image, &storage, &free, trimmed.parts, progress, &mut |run| {
-            let bytes = run.end - run.start;
-            image.disk().discard(run, Leave::Any)?;
-            (given, unflushed) = (given + bytes, unflushed + bytes);
-            if unflushed >= trim::FLUSH {
-                unflushed = 0;
-                image.disk().flush()?;
-            }
-            Ok(())
-        })?;
+        zeros::find(
+            image,
+            &storage,
+            &free,
+            trimmed.parts,
+            progress,
+            &mut |run| {
+                let bytes = run.end - run.start;
+                image.disk().discard(run, Leave::Any)?;
+                (given, unflushed) = (given + bytes, unflushed + bytes);
+                if unflushed >= trim::FLUSH {
+                    unflushed = 0;
+                    image.disk().flush()?;
+                }
+                Ok(())
+            },
+        )?;
         image.disk().flush()?;
     }
     if pack(image, progress)? && image.encryption().is_some() {
         // Chunks that were moved took their holes along as what these read as: noise.
-        trim::give_back_all(image, &trim::storage(image, progress)?, &free, trimmed.parts, progress)?;
+        trim::give_back_all(
+            image,
+            &trim::storage(image, progress)?,
+            &free,
+            trimmed.parts,
+            progress,
+        )?;
     }
     let after = usage::host(image, progress)?.allocated;
-    Ok(Compacted { before: trimmed.before, after, zeros: given, parts: trimmed.parts, refused: refused(free) })
+    Ok(Compacted {
+        before: trimmed.before,
+        after,
+        zeros: given,
+        parts: trimmed.parts,
+        refused: refused(free),
+    })
 }
 
 /// Returns whether zeros are to be looked for.
@@ -136,13 +171,20 @@ fn wants_zeros(options: &Options, free: &FreeSpace) -> bool {
 
 fn refused(free: FreeSpace) -> Vec<(String, Error)> {
     let volumes = free.volumes.into_iter();
-    volumes.filter_map(|found| found.map.err().map(|error| (found.volume.place(), error))).collect()
+    volumes
+        .filter_map(|found| found.map.err().map(|error| (found.volume.place(), error)))
+        .collect()
 }
 
 /// Fills what was freed in the file with what stands at its end, and cuts it. A sparse image does so by itself whenever it is
 /// flushed. `false`: there was nothing to fill.
 fn pack(image: &Image, progress: &dyn Progress) -> Result<bool> {
-    match image.overlays().last().map(|top| &*top.image).or_else(|| image.asif()) {
+    match image
+        .overlays()
+        .last()
+        .map(|top| &*top.image)
+        .or_else(|| image.asif())
+    {
         Some(asif) if asif.usage().unused > 0 => asif.compact(progress).map(|()| true),
         _ => Ok(false),
     }

@@ -151,7 +151,14 @@ impl FromStr for Layout {
         Self::ALL
             .into_iter()
             .find(|layout| layout.to_string().eq_ignore_ascii_case(text))
-            .ok_or_else(|| Error::new(Kind::Invalid, "layout", "is none of gptspud, spud, mbrspud and none").named(text))
+            .ok_or_else(|| {
+                Error::new(
+                    Kind::Invalid,
+                    "layout",
+                    "is none of gptspud, spud, mbrspud and none",
+                )
+                .named(text)
+            })
     }
 }
 
@@ -174,7 +181,11 @@ pub enum Source {
 impl Source {
     /// What is at `path` of the host: a folder, or else an archive.
     pub fn at(path: PathBuf) -> Self {
-        if path.is_dir() { Self::Folder(path) } else { Self::Tar(path) }
+        if path.is_dir() {
+            Self::Folder(path)
+        } else {
+            Self::Tar(path)
+        }
     }
 }
 
@@ -229,17 +240,37 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     let mode = mode.map_or(NewMode::default().of_secret(is_secret), NewMode::Exactly);
     if !overwrite && fs::symlink_metadata(path).is_ok() {
         // Said again by the draft; here before the source is read for nothing.
-        return Err(Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path));
+        return Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            "exists already, and overwriting it was not asked for",
+        )
+        .in_file(path));
     }
     let blank = |len, id| {
         let encryption = encryption.clone();
-        open::CreateOptions { format, len, band_size, sector_size, overwrite, encryption, thin, reach, mode, round_band_size, id }
+        open::CreateOptions {
+            format,
+            len,
+            band_size,
+            sector_size,
+            overwrite,
+            encryption,
+            thin,
+            reach,
+            mode,
+            round_band_size,
+            id,
+        }
     };
     check_holds(path, format)?;
-    let checked = convert::check_level(format, level).and_then(|()| blank(len.unwrap_or(0), None).check());
+    let checked =
+        convert::check_level(format, level).and_then(|()| blank(len.unwrap_or(0), None).check());
     checked.map_err(|error| error.in_file(path))?;
     if !resources.is_empty() && !format.is_udif() {
-        let message = format!("{format} has no place for a licence or other resources; compressed and read-only images have");
+        let message = format!(
+            "{format} has no place for a licence or other resources; compressed and read-only images have"
+        );
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
     }
     if look.is_some() && volume.is_none() {
@@ -247,11 +278,17 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
     }
     if thin && volume.is_some() {
-        let message =
-            "a volume relies on zeros that were never written, and in a thin image they are noise; a blank disk can be thin";
+        let message = "a volume relies on zeros that were never written, and in a thin image they are noise; a blank disk can be thin";
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
     }
-    let needs_scratch = compress.is_some() || matches!(&volume, Some(NewVolume { source: Source::TarStream(_), .. }));
+    let needs_scratch = compress.is_some()
+        || matches!(
+            &volume,
+            Some(NewVolume {
+                source: Source::TarStream(_),
+                ..
+            })
+        );
     if needs_scratch && url(path).is_some() {
         let message = "has no room beside it for what is packed, or comes through a pipe, before it is stored; make the image on this \
                        machine, and `bandsaw convert` puts it there";
@@ -259,10 +296,22 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     }
     let draft = |len, id| Draft::watched(path, &blank(len, id), progress);
     let Some(volume) = volume else {
-        let len = len.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a blank disk needs a size").in_file(path))?;
-        return Ok(Created { image: draft(len, Ids::blank(epoch, len))?.finish()?, volume: None, compressed: Vec::new() });
+        let len = len.ok_or_else(|| {
+            Error::new(Kind::Invalid, LAYER, "a blank disk needs a size").in_file(path)
+        })?;
+        return Ok(Created {
+            image: draft(len, Ids::blank(epoch, len))?.finish()?,
+            volume: None,
+            compressed: Vec::new(),
+        });
     };
-    let NewVolume { layout, name, format: file_system, block_size, source } = volume;
+    let NewVolume {
+        layout,
+        name,
+        format: file_system,
+        block_size,
+        source,
+    } = volume;
     let created = epoch.unwrap_or_else(now);
     let mut tree = read(source, path, created, progress)?;
     if epoch.is_some() {
@@ -272,36 +321,81 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     let mut compressed = Vec::new();
     let mut spool = None;
     if let Some(options) = &compress {
-        let room = Room { block: block_size.unwrap_or(USUAL_BLOCK), holes: file_system.has_holes() };
+        let room = Room {
+            block: block_size.unwrap_or(USUAL_BLOCK),
+            holes: file_system.has_holes(),
+        };
         let scratch = scratch_beside(path, "packed", spool_len(&tree), is_secret)?;
-        (tree, compressed) = compress_tree(tree, room, scratch.image().disk().clone(), options, progress)?;
+        (tree, compressed) = compress_tree(
+            tree,
+            room,
+            scratch.image().disk().clone(),
+            options,
+            progress,
+        )?;
         spool = Some(scratch);
     }
-    let options =
-        VolumeOptions { name, block_size, created, latest: epoch, id: ids.volume, more_volumes, encryption: volume_encryption };
+    let options = VolumeOptions {
+        name,
+        block_size,
+        created,
+        latest: epoch,
+        id: ids.volume,
+        more_volumes,
+        encryption: volume_encryption,
+    };
     if let Some(look) = look {
         let number = |tree: &Tree, node| file_system.number_of(tree, &options, node);
-        let volume = finder::Volume { name: &options.name, created, number: &number };
+        let volume = finder::Volume {
+            name: &options.name,
+            created,
+            number: &number,
+        };
         finder::dress(&mut tree, &look, &volume).map_err(|error| error.in_file(path))?;
     }
-    let plan = Planned { layout, partition_type: file_system.partition_type(), volume: file_system.plan(tree, options)? };
+    let plan = Planned {
+        layout,
+        partition_type: file_system.partition_type(),
+        volume: file_system.plan(tree, options)?,
+    };
     let len = len.map_or_else(|| plan.disk_len(sector_size), Ok)?;
     if format.is_udif() {
         // Built on a disk without a name to stay, then packed.
         let scratch = scratch_beside(path, "volume", len, encryption.is_some())?;
         let disk = scratch.image().disk();
         let built = plan.build(disk, ids.disk, progress)?;
-        let options = ConvertOptions { format, level, overwrite, encryption, resources, ..ConvertOptions::default() };
-        let image = convert::udif::pack(convert::Source::Disk(&**disk), path, &options, mode, progress)
-            .map_err(|error| error.in_file(path))?
-            .image;
-        return Ok(Created { image, volume: Some(built), compressed });
+        let options = ConvertOptions {
+            format,
+            level,
+            overwrite,
+            encryption,
+            resources,
+            ..ConvertOptions::default()
+        };
+        let image = convert::udif::pack(
+            convert::Source::Disk(&**disk),
+            path,
+            &options,
+            mode,
+            progress,
+        )
+        .map_err(|error| error.in_file(path))?
+        .image;
+        return Ok(Created {
+            image,
+            volume: Some(built),
+            compressed,
+        });
     }
     let draft = draft(len, ids.image)?;
     let built = plan.build(draft.image().disk(), ids.disk, progress)?;
     drop(spool); // nothing comes from there any more
     progress.stage("flush", 0);
-    Ok(Created { image: draft.finish_watched(progress)?, volume: Some(built), compressed })
+    Ok(Created {
+        image: draft.finish_watched(progress)?,
+        volume: Some(built),
+        compressed,
+    })
 }
 
 /// A disk for what `image` is made of, removed when it is dropped. What is to be encrypted never reaches the host in the clear,
@@ -310,13 +404,33 @@ fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result
     let mut name = OsString::from(".");
     name.push(image.file_name().unwrap_or_default());
     name.push(format!(".{what}"));
-    let passphrase = || Secret::new([Uuid::new_v4(), Uuid::new_v4()].map(Uuid::into_bytes).concat());
-    let encryption = is_secret.then(|| Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(passphrase()) });
+    let passphrase = || {
+        Secret::new(
+            [Uuid::new_v4(), Uuid::new_v4()]
+                .map(Uuid::into_bytes)
+                .concat(),
+        )
+    };
+    let encryption = is_secret.then(|| Encryption {
+        iterations: Some(LEAST_ITERATIONS),
+        ..Encryption::new(passphrase())
+    });
     // What was never written is zeros in a sparse image, and would be noise in an encrypted raw one.
-    let format = if is_secret { Format::Udsp } else { Format::Udrw };
+    let format = if is_secret {
+        Format::Udsp
+    } else {
+        Format::Udrw
+    };
     // It may hold the files of one user, whoever may read the image.
     let mode = NewMode::AtMost(FileMode::PRIVATE);
-    let options = open::CreateOptions { format, len, overwrite: true, encryption, mode, ..open::CreateOptions::default() };
+    let options = open::CreateOptions {
+        format,
+        len,
+        overwrite: true,
+        encryption,
+        mode,
+        ..open::CreateOptions::default()
+    };
     Draft::new(&image.with_file_name(name), &options)
 }
 
@@ -330,29 +444,56 @@ struct Planned {
 impl Planned {
     /// Bytes of a disk that holds the volume with room to work.
     fn disk_len(&self, sector_size: Option<u32>) -> Result<u64> {
-        self.layout.disk_len_for(self.volume.comfortable_len()?, sector_size.unwrap_or(512))
+        self.layout
+            .disk_len_for(self.volume.comfortable_len()?, sector_size.unwrap_or(512))
     }
 
-    fn build(&self, disk: &Arc<dyn BlockDevice>, guids: gpt::Guids, progress: &dyn Progress) -> Result<Built> {
-        let Some(scheme) = self.layout.scheme() else { return self.volume.build(&**disk, progress) };
+    fn build(
+        &self,
+        disk: &Arc<dyn BlockDevice>,
+        guids: gpt::Guids,
+        progress: &dyn Progress,
+    ) -> Result<Built> {
+        let Some(scheme) = self.layout.scheme() else {
+            return self.volume.build(&**disk, progress);
+        };
         let range = single::create(scheme, &**disk, self.partition_type, guids)?;
-        self.volume.build(&Slice::new(disk.clone(), range)?, progress)
+        self.volume
+            .build(&Slice::new(disk.clone(), range)?, progress)
     }
 }
 
 pub(super) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     Timestamp::from_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
 fn read(source: Source, image: &Path, created: Timestamp, progress: &dyn Progress) -> Result<Tree> {
     match source {
         Source::Empty => Ok(Tree::empty(created)),
-        Source::Folder(folder) => import::folder(&folder, &FolderOptions { leave_out: vec![image.to_owned()] }, progress),
-        Source::Items(items) => import::items(&items, created, &FolderOptions { leave_out: vec![image.to_owned()] }, progress),
+        Source::Folder(folder) => import::folder(
+            &folder,
+            &FolderOptions {
+                leave_out: vec![image.to_owned()],
+            },
+            progress,
+        ),
+        Source::Items(items) => import::items(
+            &items,
+            created,
+            &FolderOptions {
+                leave_out: vec![image.to_owned()],
+            },
+            progress,
+        ),
         Source::Tar(archive) => import::tar(&archive, progress),
         Source::TarStream(mut stream) => {
-            let beside = image.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let beside = image
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty())
+                .unwrap_or(Path::new("."));
             import::tar_stream(&mut stream, beside, progress)
         }
     }
@@ -378,7 +519,11 @@ impl Ids {
     /// Random ones, or with a fixed date such as follow from what the image holds.
     pub(super) fn new(epoch: Option<Timestamp>, name: &str, tree: &Tree) -> Self {
         let Some(epoch) = epoch else {
-            return Self { disk: gpt::Guids::random(), volume: Uuid::new_v4(), image: None };
+            return Self {
+                disk: gpt::Guids::random(),
+                volume: Uuid::new_v4(),
+                image: None,
+            };
         };
         let mut seed = format!("{name}\0{}\0{}", epoch.seconds, tree.nodes.len());
         for node in &tree.nodes {
@@ -386,9 +531,19 @@ impl Ids {
             seed.push_str(&node.name);
         }
         let seed = Uuid::new_v5(&Uuid::NAMESPACE_OID, seed.as_bytes()).to_string();
-        let volume = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("bandsaw volume\0{seed}").as_bytes());
-        let image = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("bandsaw image\0{seed}").as_bytes());
-        Self { disk: gpt::Guids::derived(&seed), volume, image: Some(image) }
+        let volume = Uuid::new_v5(
+            &Uuid::NAMESPACE_OID,
+            format!("bandsaw volume\0{seed}").as_bytes(),
+        );
+        let image = Uuid::new_v5(
+            &Uuid::NAMESPACE_OID,
+            format!("bandsaw image\0{seed}").as_bytes(),
+        );
+        Self {
+            disk: gpt::Guids::derived(&seed),
+            volume,
+            image: Some(image),
+        }
     }
 
     /// The UUID of the container of a blank disk of `len` bytes.

@@ -25,7 +25,13 @@ impl<'a> Filling<'a> {
         if !holes {
             out.set_len(len, Leave::Any)?;
         }
-        Ok(Self { out, len, at: 0, holes, whole: true })
+        Ok(Self {
+            out,
+            len,
+            at: 0,
+            holes,
+            whole: true,
+        })
     }
 
     /// Bytes as they are.
@@ -104,7 +110,11 @@ mod tests {
     #[test]
     fn zeros_are_left_out_and_read_as_such() {
         let mut contents = vec![7; 10 * UNIT + 5];
-        for zeros in [UNIT..3 * UNIT, 4 * UNIT + 1..6 * UNIT - 1, 9 * UNIT..10 * UNIT + 5] {
+        for zeros in [
+            UNIT..3 * UNIT,
+            4 * UNIT + 1..6 * UNIT - 1,
+            9 * UNIT..10 * UNIT + 5,
+        ] {
             contents[zeros].fill(0);
         }
         for holes in [false, true] {
@@ -115,7 +125,10 @@ mod tests {
                 filling.bytes(piece).unwrap();
             }
             filling.finish().unwrap();
-            assert!(out.read_vec(0, out.info().len as usize).unwrap() == contents, "{holes}");
+            assert!(
+                out.read_vec(0, out.info().len as usize).unwrap() == contents,
+                "{holes}"
+            );
 
             let out = Memory::zeros(0);
             let mut filling = Filling::new(&out, 300, holes).unwrap();
@@ -123,7 +136,10 @@ mod tests {
             filling.data(&[1; 100]).unwrap();
             filling.zeros(100).unwrap();
             filling.finish().unwrap();
-            assert_eq!(out.read_vec(0, 300).unwrap(), [[0; 100], [1; 100], [0; 100]].concat());
+            assert_eq!(
+                out.read_vec(0, 300).unwrap(),
+                [[0; 100], [1; 100], [0; 100]].concat()
+            );
         }
     }
 }

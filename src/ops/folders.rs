@@ -27,7 +27,10 @@ pub(super) trait Family: fmt::Debug {
 impl Folders {
     /// Folders below `root`, which is number 0.
     pub(super) fn below(root: OwnedFd) -> Self {
-        Self { root: Arc::new(root), latest: Mutex::default() }
+        Self {
+            root: Arc::new(root),
+            latest: Mutex::default(),
+        }
     }
 
     /// Folder `number`, open.
@@ -53,7 +56,11 @@ impl Folders {
             return Some(self.root.clone());
         }
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        latest.iter().rev().find(|(kept, _)| *kept == number).map(|(_, open)| open.clone())
+        latest
+            .iter()
+            .rev()
+            .find(|(kept, _)| *kept == number)
+            .map(|(_, open)| open.clone())
     }
 
     fn keep(&self, number: u32, open: &Arc<OwnedFd>) {

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use crate::device::{BlockDevice, Leave};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{
-    Attributes, Change, Existing, FileKind, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, Nameless, NewKind, NewNode,
-    NodeId, RESOURCE_FORK,
+    Attributes, Change, Existing, FileKind, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork,
+    Nameless, NewKind, NewNode, NodeId, RESOURCE_FORK,
 };
 use crate::ops::compress::{CompressOptions, compress_one};
 use crate::ops::filling::Filling;
@@ -51,10 +51,35 @@ pub struct Put {
 /// if it does not exist but the folder it is in does.
 ///
 /// What was put before an error stays, each object whole; [`Kind::Conflict`] comes before anything is put.
-pub fn put(tree: &Tree, fs: &dyn FileSystemMut, path: &str, options: &PutOptions, progress: &dyn Progress) -> Result<Put> {
-    let bytes = tree.nodes.iter().map(|node| if let SourceKind::File(data) = &node.kind { data.len() } else { 0 }).sum();
+pub fn put(
+    tree: &Tree,
+    fs: &dyn FileSystemMut,
+    path: &str,
+    options: &PutOptions,
+    progress: &dyn Progress,
+) -> Result<Put> {
+    let bytes = tree
+        .nodes
+        .iter()
+        .map(|node| {
+            if let SourceKind::File(data) = &node.kind {
+                data.len()
+            } else {
+                0
+            }
+        })
+        .sum();
     let (holes, ids, made) = (fs.volume().holes, HashMap::new(), Vec::new());
-    let mut putting = Putting { tree, fs, options, progress, holes, ids, made, done: Put::default() };
+    let mut putting = Putting {
+        tree,
+        fs,
+        options,
+        progress,
+        holes,
+        ids,
+        made,
+        done: Put::default(),
+    };
     let top = match fs.resolve(path) {
         Ok(there) if there.kind == FileKind::Folder => Some(there),
         Ok(_) => return Err(Error::new(Kind::Conflict, LAYER, "is no folder").named(path)),
@@ -81,7 +106,12 @@ pub fn parent(fs: &dyn FileSystemMut, path: &str) -> Result<(NodeId, String)> {
     let path = path.trim_end_matches('/');
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     if matches!(name, "" | "." | "..") {
-        return Err(Error::new(Kind::Invalid, LAYER, "the name of something in the volume expected").named(path));
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "the name of something in the volume expected",
+        )
+        .named(path));
     }
     let found = fs.resolve(folder)?;
     match found.kind {
@@ -107,19 +137,40 @@ struct Putting<'a> {
 impl Putting<'_> {
     /// Refuses what is in the way, before anything is changed.
     fn check(&self, top: &Attributes, path: &str) -> Result<()> {
-        let mut there: HashMap<u32, (NodeId, String)> = HashMap::from([(0, (top.id, path.trim_end_matches('/').to_owned()))]);
+        let mut there: HashMap<u32, (NodeId, String)> =
+            HashMap::from([(0, (top.id, path.trim_end_matches('/').to_owned()))]);
         for (index, node) in (1..).zip(&self.tree.nodes[1..]) {
             self.progress.check()?;
-            let Some((folder, path)) = there.get(&node.parent) else { continue };
+            let Some((folder, path)) = there.get(&node.parent) else {
+                continue;
+            };
             let name = self.name_of(node);
-            let Some(found) = self.fs.lookup(*folder, name)? else { continue };
+            let Some(found) = self.fs.lookup(*folder, name)? else {
+                continue;
+            };
             let path = format!("{path}/{name}");
-            match (node.kind == SourceKind::Folder, found.kind == FileKind::Folder) {
+            match (
+                node.kind == SourceKind::Folder,
+                found.kind == FileKind::Folder,
+            ) {
                 (true, true) => drop(there.insert(index, (found.id, path))),
                 (false, false) if self.options.overwrite => {}
-                (false, false) => return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(path)),
-                (true, false) => return Err(Error::new(Kind::Conflict, LAYER, "is in the way of a folder").named(path)),
-                (false, true) => return Err(Error::new(Kind::Conflict, LAYER, "is a folder, and is not replaced").named(path)),
+                (false, false) => {
+                    return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(path));
+                }
+                (true, false) => {
+                    return Err(
+                        Error::new(Kind::Conflict, LAYER, "is in the way of a folder").named(path),
+                    );
+                }
+                (false, true) => {
+                    return Err(Error::new(
+                        Kind::Conflict,
+                        LAYER,
+                        "is a folder, and is not replaced",
+                    )
+                    .named(path));
+                }
             }
         }
         Ok(())
@@ -134,12 +185,19 @@ impl Putting<'_> {
         for (index, node) in (1..).zip(&tree.nodes[1..]) {
             self.progress.check()?;
             let folder = self.ids.get(&node.parent).copied();
-            let folder = folder.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a node's parent is a folder before it"))?;
-            let name = self.name_of(node).to_owned();
-            self.node(folder, &name, index, node).map_err(|error| match error.place() {
-                crate::error::Place::None => error.named(name.clone()),
-                _ => error,
+            let folder = folder.ok_or_else(|| {
+                Error::new(
+                    Kind::Invalid,
+                    LAYER,
+                    "a node's parent is a folder before it",
+                )
             })?;
+            let name = self.name_of(node).to_owned();
+            self.node(folder, &name, index, node)
+                .map_err(|error| match error.place() {
+                    crate::error::Place::None => error.named(name.clone()),
+                    _ => error,
+                })?;
         }
         // From the deepest up, for what is put into a folder changes its dates.
         for index in std::mem::take(&mut self.made).into_iter().rev() {
@@ -156,7 +214,11 @@ impl Putting<'_> {
                     self.ids.insert(index, there.id);
                     Ok(())
                 }
-                Some(_) => Err(Error::new(Kind::Conflict, LAYER, "is in the way of a folder")),
+                Some(_) => Err(Error::new(
+                    Kind::Conflict,
+                    LAYER,
+                    "is in the way of a folder",
+                )),
                 None => self.make_folder(folder, name, index),
             };
         }
@@ -170,7 +232,9 @@ impl Putting<'_> {
 
     fn make_folder(&mut self, folder: NodeId, name: &str, index: u32) -> Result<()> {
         let node = &self.tree.nodes[index as usize];
-        let id = self.fs.create(folder, name, &new_node(node, NewKind::Folder))?;
+        let id = self
+            .fs
+            .create(folder, name, &new_node(node, NewKind::Folder))?;
         self.ids.insert(index, id);
         self.made.push(index);
         self.done.folders += 1;
@@ -197,12 +261,20 @@ impl Putting<'_> {
             SourceKind::Symlink(target) => NewKind::Symlink(target.to_string()),
             SourceKind::Special(kind, device) => NewKind::Special(*kind, *device),
             SourceKind::Folder | SourceKind::HardLink(_) => {
-                return Err(Error::new(Kind::Invalid, LAYER, "a hard link leads to something that has no contents"));
+                return Err(Error::new(
+                    Kind::Invalid,
+                    LAYER,
+                    "a hard link leads to something that has no contents",
+                ));
             }
         };
         let (nameless, id) = Nameless::new(self.fs, &new_node(source, kind))?;
         self.fill(id, source)?;
-        let existing = if self.options.overwrite { Existing::Replace } else { Existing::Keep };
+        let existing = if self.options.overwrite {
+            Existing::Replace
+        } else {
+            Existing::Keep
+        };
         nameless.give_name(folder, name, existing)?;
         self.ids.insert(index, id);
         match source.kind {
@@ -223,7 +295,13 @@ impl Putting<'_> {
         match &self.options.compress {
             Some(options) if matches!(node.kind, SourceKind::File(_)) => {
                 let found = self.fs.attributes(id)?;
-                let report = compress_one(self.fs, node.name.to_string(), &found, options, &Within(self.progress))?;
+                let report = compress_one(
+                    self.fs,
+                    node.name.to_string(),
+                    &found,
+                    options,
+                    &Within(self.progress),
+                )?;
                 self.done.compressed += u64::from(report.left.is_none());
                 Ok(())
             }
@@ -256,7 +334,11 @@ impl Putting<'_> {
                     }
                 };
             }
-            let end = if at < data.start { data.start } else { data.end };
+            let end = if at < data.start {
+                data.start
+            } else {
+                data.end
+            };
             let now = PIECE.min(end.min(len) - at) as usize;
             if at < data.start {
                 filling.zeros(now as u64)?;
@@ -298,5 +380,12 @@ impl Putting<'_> {
 }
 
 fn new_node(node: &SourceNode, kind: NewKind) -> NewNode {
-    NewNode { kind, mode: node.mode, uid: node.uid, gid: node.gid, flags: node.flags, created: node.created }
+    NewNode {
+        kind,
+        mode: node.mode,
+        uid: node.uid,
+        gid: node.gid,
+        flags: node.flags,
+        created: node.created,
+    }
 }

@@ -14,7 +14,12 @@ use crate::progress::Progress;
 /// calling this again. Nobody else may use it meanwhile. Errors are those of
 /// [`Bundle::reband`](crate::container::sparsebundle::Bundle::reband), and [`Kind::Unsupported`](crate::Kind::Unsupported) for
 /// what is no sparse bundle.
-pub fn reband(path: &Path, band_size: Option<u64>, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Rebanded> {
+pub fn reband(
+    path: &Path,
+    band_size: Option<u64>,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Rebanded> {
     reband_to(path, band_size, false, options, progress)
 }
 
@@ -26,9 +31,18 @@ pub fn reband_to(
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Rebanded> {
-    let options = OpenOptions { access: Access::ReadWrite, ..*options };
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..*options
+    };
     let done = open_bundle(path, &options).and_then(|bundle| {
-        let rounded = band_size.map(|size| if round { bundle.nearest_band_size(size) } else { size });
+        let rounded = band_size.map(|size| {
+            if round {
+                bundle.nearest_band_size(size)
+            } else {
+                size
+            }
+        });
         bundle.reband(rounded, progress)
     });
     done.map_err(|error| error.in_file(path))

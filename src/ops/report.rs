@@ -25,7 +25,11 @@ pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
     let usage = ImageUsage::of(image, progress)?;
     let mut page = Page(String::new());
     let path = PathBuf::from(redacted(&image.path().to_string_lossy()).into_owned());
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let name = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned();
     page.head(&name);
     page.sizes(image, &usage);
     page.layers(image);
@@ -54,7 +58,9 @@ fn escape(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             // What turns the direction of writing, or is not to be seen.
-            c if c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
+            c if c.is_control()
+                || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
+            {
                 out.push('\u{fffd}');
             }
             c => out.push(c),
@@ -90,7 +96,11 @@ impl Page {
     fn facts(&mut self, rows: &[(&str, String)]) {
         self.add("<dl>");
         for (name, value) in rows {
-            self.add(format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value)));
+            self.add(format!(
+                "<dt>{}</dt><dd>{}</dd>",
+                escape(name),
+                escape(value)
+            ));
         }
         self.add("</dl>");
     }
@@ -98,23 +108,44 @@ impl Page {
     /// A table that scrolls where there is no room for it.
     fn table(&mut self, heading: &[&str], rows: &[Vec<String>]) {
         let cells = |tag: &str, cells: &mut dyn Iterator<Item = &str>| {
-            cells.map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect::<String>()
+            cells
+                .map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)))
+                .collect::<String>()
         };
-        self.add(format!("<div class=\"wide\"><table>\n<tr>{}</tr>", cells("th", &mut heading.iter().copied())));
+        self.add(format!(
+            "<div class=\"wide\"><table>\n<tr>{}</tr>",
+            cells("th", &mut heading.iter().copied())
+        ));
         for row in rows {
-            self.add(format!("<tr>{}</tr>", cells("td", &mut row.iter().map(String::as_str))));
+            self.add(format!(
+                "<tr>{}</tr>",
+                cells("td", &mut row.iter().map(String::as_str))
+            ));
         }
         self.add("</table></div>");
     }
 
     fn sizes(&mut self, image: &Image, usage: &ImageUsage) {
-        let percent = (u128::from(usage.host.allocated) * 100).div_ceil(u128::from(usage.disk.max(1)));
+        let percent =
+            (u128::from(usage.host.allocated) * 100).div_ceil(u128::from(usage.disk.max(1)));
         self.facts(&[
-            ("Image", redacted(&image.path().display().to_string()).into_owned()),
-            ("Format", format!("{}, {}", usage.format, usage.format.description())),
+            (
+                "Image",
+                redacted(&image.path().display().to_string()).into_owned(),
+            ),
+            (
+                "Format",
+                format!("{}, {}", usage.format, usage.format.description()),
+            ),
             ("Disk", exact(usage.disk)),
-            ("On disk", format!("{}, {percent} % of the disk", exact(usage.host.allocated))),
-            ("Files", format!("{} in {} folders", usage.host.files, usage.host.folders)),
+            (
+                "On disk",
+                format!("{}, {percent} % of the disk", exact(usage.host.allocated)),
+            ),
+            (
+                "Files",
+                format!("{} in {} folders", usage.host.files, usage.host.folders),
+            ),
             ("Compaction returns", exact(usage.returns())),
         ]);
     }
@@ -126,15 +157,27 @@ impl Page {
                 Layer::Remote(file) => format!("File elsewhere, {}", exact(file.info().len)),
                 Layer::Bucket(_) => "Folder in a bucket".to_owned(),
                 Layer::File(file) => format!("File, {}", exact(file.info().len)),
-                Layer::Crypt(crypt) => format!("Encryption, AES-{}, blocks of {} bytes", crypt.key_bits, crypt.block),
+                Layer::Crypt(crypt) => format!(
+                    "Encryption, AES-{}, blocks of {} bytes",
+                    crypt.key_bits, crypt.block
+                ),
                 Layer::Raw(_) => "Raw disk".to_owned(),
-                Layer::Bundle(bundle) => format!("Sparse bundle, bands of {}", exact(bundle.band_size())),
-                Layer::SparseImage(image) => format!("Sparse image, bands of {}", exact(image.band_size())),
-                Layer::Asif(image) => format!("Apple sparse image, chunks of {}", exact(image.usage().chunk_size)),
+                Layer::Bundle(bundle) => {
+                    format!("Sparse bundle, bands of {}", exact(bundle.band_size()))
+                }
+                Layer::SparseImage(image) => {
+                    format!("Sparse image, bands of {}", exact(image.band_size()))
+                }
+                Layer::Asif(image) => format!(
+                    "Apple sparse image, chunks of {}",
+                    exact(image.usage().chunk_size)
+                ),
                 Layer::Udif(_) => "UDIF, compressed or read-only".to_owned(),
                 Layer::Overlay(file) => format!("Layer {}", file.path.display()),
                 Layer::Stack(_) => "Stack of the layers below".to_owned(),
-                Layer::Partitions(map) => format!("{}, {} partitions", map.scheme, map.partitions.len()),
+                Layer::Partitions(map) => {
+                    format!("{}, {} partitions", map.scheme, map.partitions.len())
+                }
                 Layer::Volumes(volumes) => format!("{} volumes", volumes.len()),
             };
             self.add(format!("<li>{}</li>", escape(&what)));
@@ -143,7 +186,9 @@ impl Page {
     }
 
     fn partitions(&mut self, image: &Image) {
-        let Some(map) = image.partitions() else { return };
+        let Some(map) = image.partitions() else {
+            return;
+        };
         self.add("<h2>Partitions</h2>");
         let row = |partition: &crate::partition::Partition| {
             vec![
@@ -161,21 +206,59 @@ impl Page {
     fn volumes(&mut self, usage: &ImageUsage) {
         self.add("<h2>Volumes</h2>");
         let row = |volume: &super::usage::VolumeUsage| {
-            let name = volume.info.as_ref().map_or_else(|error| error.message().to_owned(), |info| info.name.clone());
-            let told = |bytes: fn(&Room) -> u64| volume.space.as_ref().map_or_else(String::new, |space| exact(bytes(space)));
-            let (used, pending, free) = (told(|space| space.used), told(|space| space.pending), told(|space| space.free));
-            let trimmed = volume.refused.as_ref().map_or_else(|| "yes".to_owned(), |error| error.message().to_owned());
-            vec![volume.place.clone(), volume.format.to_string(), name, used, pending, free, trimmed]
+            let name = volume
+                .info
+                .as_ref()
+                .map_or_else(|error| error.message().to_owned(), |info| info.name.clone());
+            let told = |bytes: fn(&Room) -> u64| {
+                volume
+                    .space
+                    .as_ref()
+                    .map_or_else(String::new, |space| exact(bytes(space)))
+            };
+            let (used, pending, free) = (
+                told(|space| space.used),
+                told(|space| space.pending),
+                told(|space| space.free),
+            );
+            let trimmed = volume
+                .refused
+                .as_ref()
+                .map_or_else(|| "yes".to_owned(), |error| error.message().to_owned());
+            vec![
+                volume.place.clone(),
+                volume.format.to_string(),
+                name,
+                used,
+                pending,
+                free,
+                trimmed,
+            ]
         };
         let rows: Vec<_> = usage.volumes.iter().map(row).collect();
-        self.table(&["Place", "Format", "Name", "Used", "Pending", "Free", "Free space returns"], &rows);
+        self.table(
+            &[
+                "Place",
+                "Format",
+                "Name",
+                "Used",
+                "Pending",
+                "Free",
+                "Free space returns",
+            ],
+            &rows,
+        );
     }
 
     fn map(&mut self, map: &SpaceMap) {
         let (one, many) = map.kind.words();
         self.add(format!("<h2>Map of {many}</h2>"));
         let per_cell = per_cell(map);
-        let shared = if per_cell > 1 { format!(" Each cell stands for {per_cell} {many}.") } else { String::new() };
+        let shared = if per_cell > 1 {
+            format!(" Each cell stands for {per_cell} {many}.")
+        } else {
+            String::new()
+        };
         self.add(format!(
             "<p>{} of {} {many} of {} have storage.{shared} Wheel, pinch or the buttons zoom, dragging moves, and whatever is under \
              the pointer is told below.</p>",
@@ -190,7 +273,9 @@ impl Page {
         self.add(format!(
             "<canvas id=\"map\" tabindex=\"0\" role=\"img\" aria-label=\"Map of the {many} of the disk\"></canvas>"
         ));
-        self.add(format!("<p id=\"told\" role=\"status\">Point at a {one}.</p>"));
+        self.add(format!(
+            "<p id=\"told\" role=\"status\">Point at a {one}.</p>"
+        ));
         let legend = [
             ("absent", "no storage", map.count_of(Fill::Absent)),
             ("full", "in use", map.count_of(Fill::Full)),
@@ -200,11 +285,18 @@ impl Page {
         ];
         self.add("<ul class=\"legend\">");
         for (class, what, count) in legend {
-            self.add(format!("<li><span class=\"{class}\"></span>{what}: {count}</li>"));
+            self.add(format!(
+                "<li><span class=\"{class}\"></span>{what}: {count}</li>"
+            ));
         }
         self.add("</ul>");
         if !map.stray.is_empty() {
-            let rows: Vec<_> = map.stray.iter().take(100).map(|file| vec![file.name.clone(), exact(file.allocated)]).collect();
+            let rows: Vec<_> = map
+                .stray
+                .iter()
+                .take(100)
+                .map(|file| vec![file.name.clone(), exact(file.allocated)])
+                .collect();
             self.table(&["Stray file", "On disk"], &rows);
         }
     }
@@ -217,9 +309,15 @@ impl Page {
         self.add("<h2>What compaction would change</h2>");
         self.facts(&[
             ("Now", format!("{} behind the disk", exact(map.allocated()))),
-            ("Wholly free", format!("{} with every {one} that is", exact(whole))),
+            (
+                "Wholly free",
+                format!("{} with every {one} that is", exact(whole)),
+            ),
             ("Parts of others", exact(parts)),
-            ("Afterwards", exact(map.allocated().saturating_sub(whole + parts))),
+            (
+                "Afterwards",
+                exact(map.allocated().saturating_sub(whole + parts)),
+            ),
         ]);
         if kept > 0 {
             let kept = exact(kept);
@@ -232,14 +330,30 @@ impl Page {
             return;
         }
         self.add("<h2>What another band size would change</h2>");
-        let used = map.units.iter().map(|unit| map.size - unit.free.min(map.size)).sum();
+        let used = map
+            .units
+            .iter()
+            .map(|unit| map.size - unit.free.min(map.size))
+            .sum();
         let mut rows = Vec::new();
         for place in Place::ALL {
             let advice = advise(usage.disk, Some(used), place);
             for choice in advice.choices {
-                let best = if choice.band_size == advice.band_size { "advised" } else { "" };
-                let now = if choice.band_size == map.size { "now" } else { "" };
-                let notes = [best, now].into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(", ");
+                let best = if choice.band_size == advice.band_size {
+                    "advised"
+                } else {
+                    ""
+                };
+                let now = if choice.band_size == map.size {
+                    "now"
+                } else {
+                    ""
+                };
+                let notes = [best, now]
+                    .into_iter()
+                    .filter(|note| !note.is_empty())
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 rows.push(vec![
                     place.to_string(),
                     exact(choice.band_size),
@@ -249,14 +363,19 @@ impl Page {
                 ]);
             }
         }
-        self.table(&["On", "Band size", "Files when full", "Files now", ""], &rows);
+        self.table(
+            &["On", "Band size", "Files when full", "Files now", ""],
+            &rows,
+        );
     }
 
     fn foot(&mut self, map: Option<&SpaceMap>) {
         self.add("</main>");
         if let Some(map) = map {
             let cells = cells(map);
-            self.add(format!("<script type=\"application/json\" id=\"data\">{cells}</script>"));
+            self.add(format!(
+                "<script type=\"application/json\" id=\"data\">{cells}</script>"
+            ));
             self.add(format!("<script>\n{SCRIPT}</script>"));
         }
         self.add("</body>\n</html>");
@@ -268,7 +387,10 @@ fn files(map: &SpaceMap, size: u64) -> u64 {
     let (mut files, mut last) = (0, None);
     for unit in map.units.iter().filter(|unit| map.fill(unit) != Fill::Free) {
         let start = unit.index * map.size;
-        let (first, end) = (start / size, (start + map.size.min(map.disk - start)).div_ceil(size));
+        let (first, end) = (
+            start / size,
+            (start + map.size.min(map.disk - start)).div_ceil(size),
+        );
         let first = last.map_or(first, |last: u64| first.max(last));
         files += end.saturating_sub(first);
         last = Some(end.max(first));
@@ -291,7 +413,11 @@ fn cells(map: &SpaceMap) -> String {
             cells.push([at, 0, 0, 0, 0]);
         }
         if let Some(cell) = cells.last_mut() {
-            for (sum, more) in cell[1..].iter_mut().zip([unit.allocated, unit.free, unit.returns, 1]) {
+            for (sum, more) in
+                cell[1..]
+                    .iter_mut()
+                    .zip([unit.allocated, unit.free, unit.returns, 1])
+            {
                 *sum += more;
             }
         }
@@ -317,26 +443,51 @@ mod tests {
     use crate::ops::space::{Unit, UnitKind};
 
     fn map(size: u64, disk: u64, stored: &[(u64, u64)]) -> SpaceMap {
-        let unit = |&(index, free): &(u64, u64)| Unit { index, allocated: size, free, returns: free };
+        let unit = |&(index, free): &(u64, u64)| Unit {
+            index,
+            allocated: size,
+            free,
+            returns: free,
+        };
         let units = stored.iter().map(unit).collect();
-        SpaceMap { kind: UnitKind::Band, size, disk, units, stray: Vec::new(), unused: 0, parts: true }
+        SpaceMap {
+            kind: UnitKind::Band,
+            size,
+            disk,
+            units,
+            stray: Vec::new(),
+            unused: 0,
+            parts: true,
+        }
     }
 
     #[test]
     fn names_are_text() {
-        assert_eq!(escape("<script>\"a\" & 'b'\u{202e}\n"), "&lt;script&gt;&quot;a&quot; &amp; &#39;b&#39;\u{fffd}\u{fffd}");
+        assert_eq!(
+            escape("<script>\"a\" & 'b'\u{202e}\n"),
+            "&lt;script&gt;&quot;a&quot; &amp; &#39;b&#39;\u{fffd}\u{fffd}"
+        );
     }
 
     #[test]
     fn files_of_other_bands_are_counted() {
         let map = map(8, 100, &[(0, 0), (1, 0), (4, 8), (12, 0)]);
-        assert_eq!([4, 8, 16, 64, 128].map(|size| files(&map, size)), [5, 3, 2, 2, 1]);
+        assert_eq!(
+            [4, 8, 16, 64, 128].map(|size| files(&map, size)),
+            [5, 3, 2, 2, 1]
+        );
     }
 
     #[test]
     fn many_bands_share_cells() {
-        let map = map(1 << 20, (1 << 20) << 18, &[(0, 0), (3, 5), (4, 0), (200_000, 1)]);
+        let map = map(
+            1 << 20,
+            (1 << 20) << 18,
+            &[(0, 0), (3, 5), (4, 0), (200_000, 1)],
+        );
         assert!(cells(&map).starts_with("{\"word\":\"band\",\"cell\":4194304,"));
-        assert!(cells(&map).ends_with("[[0,2097152,5,5,2],[1,1048576,0,0,1],[50000,1048576,1,1,1]]}"));
+        assert!(
+            cells(&map).ends_with("[[0,2097152,5,5,2],[1,1048576,0,0,1],[50000,1048576,1,1,1]]}")
+        );
     }
 }

@@ -70,7 +70,8 @@ pub struct Resized {
 
 /// How large the image can be, in bytes of its disk.
 pub fn limits(image: &Image, which: Option<&VolumeSelector>) -> Result<SizeLimits> {
-    let found = volume_of(image, which).and_then(|volume| Plan::new(Parted::of(image), volume)?.limits());
+    let found =
+        volume_of(image, which).and_then(|volume| Plan::new(Parted::of(image), volume)?.limits());
     found.map_err(|error| error.in_file(image.path()))
 }
 
@@ -79,10 +80,16 @@ pub fn limits(image: &Image, which: Option<&VolumeSelector>) -> Result<SizeLimit
 ///
 /// [`Kind::Unsupported`] for what cannot be resized, with what to do instead; [`Kind::Limit`] for a size that is out of its
 /// [limits]; nothing is changed then.
-pub fn resize(image: &Image, options: &ResizeOptions<'_>, progress: &dyn Progress) -> Result<Resized> {
+pub fn resize(
+    image: &Image,
+    options: &ResizeOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Resized> {
     let done = check_kind(image).and_then(|()| match options.parts {
         Parts::Image => Parted::of(image).resize_disk(options),
-        Parts::All | Parts::Partition => Plan::new(Parted::of(image), volume_of(image, options.volume)?)?.run(options, progress),
+        Parts::All | Parts::Partition => {
+            Plan::new(Parted::of(image), volume_of(image, options.volume)?)?.run(options, progress)
+        }
     });
     done.map_err(|error| error.in_file(image.path()))
 }
@@ -97,7 +104,11 @@ struct Parted<'a> {
 
 impl<'a> Parted<'a> {
     fn of(image: &'a Image) -> Self {
-        Self { disk: image.disk(), map: image.partitions(), volumes: image.volumes() }
+        Self {
+            disk: image.disk(),
+            map: image.partitions(),
+            volumes: image.volumes(),
+        }
     }
 
     /// The disk alone.
@@ -106,18 +117,33 @@ impl<'a> Parted<'a> {
         let from = disk.info().len;
         let is_gpt = map.is_some_and(|map| map.scheme == Scheme::Gpt);
         let used = match map {
-            Some(map) => map.partitions.iter().map(|partition| partition.range.end).max().unwrap_or(0),
-            None if !volumes.is_empty() => volumes.iter().map(|volume| volume.range.end).max().unwrap_or(from),
+            Some(map) => map
+                .partitions
+                .iter()
+                .map(|partition| partition.range.end)
+                .max()
+                .unwrap_or(0),
+            None if !volumes.is_empty() => volumes
+                .iter()
+                .map(|volume| volume.range.end)
+                .max()
+                .unwrap_or(from),
             // Nobody knows what it is; but it ends where the storage ends.
             None => stored_end(&**disk)?,
         };
-        let min = if is_gpt { gpt::disk_len_for(&**disk, used)? } else { used };
+        let min = if is_gpt {
+            gpt::disk_len_for(&**disk, used)?
+        } else {
+            used
+        };
         let to = match options.size {
             Size::Min => min,
             Size::Bytes(to) => whole_sectors(disk, to)?,
         };
         if to < min {
-            let message = format!("{to} bytes are too few: what is on the disk ends at {min}; resize the volume too, or first");
+            let message = format!(
+                "{to} bytes are too few: what is on the disk ends at {min}; resize the volume too, or first"
+            );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         let mut steps = Vec::new();
@@ -157,19 +183,26 @@ fn volume_of<'a>(image: &'a Image, which: Option<&VolumeSelector>) -> Result<&'a
 
 /// Refuses images whose length is fixed.
 fn check_kind(image: &Image) -> Result<()> {
-    if let Some(beyond) = image.sparse_image().map(SparseImage::bands_beyond).filter(|beyond| *beyond > 0) {
+    if let Some(beyond) = image
+        .sparse_image()
+        .map(SparseImage::bands_beyond)
+        .filter(|beyond| *beyond > 0)
+    {
         let message = format!(
             "{beyond} bands are stored past the end of the disk, and a resize would remove them: run `bandsaw repair` first"
         );
         return Err(Error::new(Kind::Conflict, LAYER, message));
     }
     if image.overlays().next().is_some() {
-        let message = "an image with layers over it is not resized; flatten the stack into an image first";
+        let message =
+            "an image with layers over it is not resized; flatten the stack into an image first";
         return Err(Error::unsupported(LAYER, message));
     }
     let format = image.format();
     if format.is_udif() && format != Format::Udrw {
-        let message = format!("{format} images are not changed; convert it to udrw, udsb, udsp or asif, which are");
+        let message = format!(
+            "{format} images are not changed; convert it to udrw, udsb, udsp or asif, which are"
+        );
         return Err(Error::unsupported(LAYER, message));
     }
     Ok(())
@@ -190,7 +223,11 @@ fn stored_end(disk: &dyn BlockDevice) -> Result<u64> {
 fn whole_sectors(disk: &Arc<dyn BlockDevice>, len: u64) -> Result<u64> {
     let sector = u64::from(disk.info().block);
     if len == 0 || !len.is_multiple_of(sector) {
-        return Err(Error::new(Kind::Invalid, LAYER, format!("{len} bytes are not whole sectors of {sector}")));
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            format!("{len} bytes are not whole sectors of {sector}"),
+        ));
     }
     Ok(len)
 }
@@ -215,12 +252,29 @@ impl<'a> Plan<'a> {
     fn new(parted: Parted<'a>, volume: &'a Volume) -> Result<Self> {
         let Parted { disk, map, .. } = parted;
         let partition = map.zip(volume.partition);
-        let partition = partition.map(|(map, number)| Resizable { disk: &**disk, scheme: map.scheme, number });
+        let partition = partition.map(|(map, number)| Resizable {
+            disk: &**disk,
+            scheme: map.scheme,
+            number,
+        });
         // Free space has entries of its own in some maps.
-        let behind = map.filter(|_| partition.is_some()).into_iter().flat_map(|map| &map.partitions);
-        let behind = behind.filter(|other| other.kind != FREE && other.range.start > volume.range.start);
-        let room = volume.range.start..behind.map(|other| other.range.start).min().unwrap_or(u64::MAX);
-        Ok(Self { disk, volume, room, partition })
+        let behind = map
+            .filter(|_| partition.is_some())
+            .into_iter()
+            .flat_map(|map| &map.partitions);
+        let behind =
+            behind.filter(|other| other.kind != FREE && other.range.start > volume.range.start);
+        let room = volume.range.start
+            ..behind
+                .map(|other| other.range.start)
+                .min()
+                .unwrap_or(u64::MAX);
+        Ok(Self {
+            disk,
+            volume,
+            room,
+            partition,
+        })
     }
 
     /// Returns whether something lies behind the volume, so that it cannot move the end of the disk.
@@ -242,7 +296,9 @@ impl<'a> Plan<'a> {
 
     /// Returns how long the volume can be.
     fn volume_limits(&self) -> Result<SizeLimits> {
-        self.volume.open_resizable(Arc::new(Overlay::new(self.volume.device().clone(), TRIED)))?.limits()
+        self.volume
+            .open_resizable(Arc::new(Overlay::new(self.volume.device().clone(), TRIED)))?
+            .limits()
     }
 
     /// Bytes of the disk for a volume of `len` bytes.
@@ -261,7 +317,8 @@ impl<'a> Plan<'a> {
 
     /// Where it can end on a disk of `len` bytes.
     fn last_end(&self, len: u64) -> Result<u64> {
-        self.partition.map_or(Ok(len), |partition| partition.last_end(len))
+        self.partition
+            .map_or(Ok(len), |partition| partition.last_end(len))
     }
 
     fn limits(&self) -> Result<SizeLimits> {
@@ -282,8 +339,15 @@ impl<'a> Plan<'a> {
         let limits = self.volume_limits()?;
         let (to, len) = match (options.parts, options.size) {
             (Parts::Partition, size) => {
-                let room = self.last_end(from)?.min(self.room.end).saturating_sub(self.room.start);
-                let len = if let Size::Bytes(len) = size { whole_sectors(self.disk, len)? } else { limits.min };
+                let room = self
+                    .last_end(from)?
+                    .min(self.room.end)
+                    .saturating_sub(self.room.start);
+                let len = if let Size::Bytes(len) = size {
+                    whole_sectors(self.disk, len)?
+                } else {
+                    limits.min
+                };
                 if len > room {
                     let message = format!("the disk has room for {room} bytes, not {len}");
                     return Err(Error::new(Kind::Limit, LAYER, message));
@@ -300,10 +364,16 @@ impl<'a> Plan<'a> {
             }
         };
         if len < limits.min && len < limits.current || len > limits.max {
-            let range = format!("the volume can have {} to {} bytes, {len} are asked for", limits.min, limits.max);
+            let range = format!(
+                "the volume can have {} to {} bytes, {len} are asked for",
+                limits.min, limits.max
+            );
             let message = match options.parts {
                 Parts::Partition => range,
-                _ => format!("{range}; the image needs at least {}", self.disk_len_for(limits.min)?),
+                _ => format!(
+                    "{range}; the image needs at least {}",
+                    self.disk_len_for(limits.min)?
+                ),
             };
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
@@ -321,14 +391,23 @@ impl<'a> Plan<'a> {
             steps.push(format!("the disk grows from {from} to {to} bytes"));
         }
         if len >= now && self.partition.is_some() && (len != now || to != from) {
-            steps.push(format!("{} gets {len} bytes instead of {now}", self.volume.place()));
+            steps.push(format!(
+                "{} gets {len} bytes instead of {now}",
+                self.volume.place()
+            ));
         }
         let verb = if len < has { "shrinks" } else { "grows" };
         if len != has {
-            steps.push(format!("the {} volume {verb} from {has} to at most {len} bytes", self.volume.format));
+            steps.push(format!(
+                "the {} volume {verb} from {has} to at most {len} bytes",
+                self.volume.format
+            ));
         }
         if len < now && self.partition.is_some() {
-            steps.push(format!("{} gets {len} bytes instead of {now}", self.volume.place()));
+            steps.push(format!(
+                "{} gets {len} bytes instead of {now}",
+                self.volume.place()
+            ));
         }
         if to < from {
             steps.push(format!("the disk is cut from {from} to {to} bytes"));
@@ -360,7 +439,8 @@ impl<'a> Plan<'a> {
     }
 
     fn put_partition(&self, disk_len: u64, range: Range<u64>) -> Result<()> {
-        self.partition.map_or(Ok(()), |partition| partition.put(disk_len, range))
+        self.partition
+            .map_or(Ok(()), |partition| partition.put(disk_len, range))
     }
 }
 
@@ -371,8 +451,13 @@ fn the_volume(volumes: &[Volume]) -> Result<&Volume> {
         Some(volume) => Ok(volume),
         // For the sentence that says what there is.
         None => match volumes.iter().max_by_key(|volume| volume.range.start) {
-            Some(volume) => Err(Error::unsupported(LAYER, format!("{} is not resized yet", volume.format)).named(volume.place())),
-            None => Err(Error::not_found(LAYER, "a volume").named("the image; `--image-only` resizes a disk without one")),
+            Some(volume) => Err(Error::unsupported(
+                LAYER,
+                format!("{} is not resized yet", volume.format),
+            )
+            .named(volume.place())),
+            None => Err(Error::not_found(LAYER, "a volume")
+                .named("the image; `--image-only` resizes a disk without one")),
         },
     }
 }

@@ -35,14 +35,19 @@ impl std::str::FromStr for Selector {
 
     /// `TEXT` or `TEXT:5000`.
     fn from_str(text: &str) -> Result<Self> {
-        let (kind, id) = text.split_once(':').map_or((text, None), |(kind, id)| (kind, Some(id)));
+        let (kind, id) = text
+            .split_once(':')
+            .map_or((text, None), |(kind, id)| (kind, Some(id)));
         let kind = format!("{kind:4}");
         let is_number = id.is_none_or(|id| id.parse::<i16>().is_ok());
         if kind.chars().count() != 4 || kind.trim().is_empty() || !is_number {
             let message = "is no resource: a kind of four characters is expected, and perhaps a number, as in TEXT:5000";
             return Err(Error::new(Kind::Invalid, "resource", message).named(text));
         }
-        Ok(Self { kind, id: id.map(str::to_owned) })
+        Ok(Self {
+            kind,
+            id: id.map(str::to_owned),
+        })
     }
 }
 
@@ -83,7 +88,8 @@ pub fn edit(
             FileDraft::new(target, options.overwrite, NewMode::default())?
         }
         None => {
-            let place = fs::canonicalize(path).map_err(|error| named(Error::io(LAYER, "find", error)))?;
+            let place =
+                fs::canonicalize(path).map_err(|error| named(Error::io(LAYER, "find", error)))?;
             FileDraft::new(&place, true, NewMode::default())?
         }
     };
@@ -91,9 +97,19 @@ pub fn edit(
     new.set_len(old.info().len, Leave::Zeros)?;
     copy(&old, &**new, Order::SideBySide(1), progress)?;
     let failed = |error| named(Error::io(LAYER, "keep its permissions", error));
-    fs::metadata(path).and_then(|meta| fs::set_permissions(new.path(), meta.permissions())).map_err(failed)?;
-    let opening = OpenOptions { access: Access::ReadWrite, ..*opening };
-    edit_in(&*plain(new.clone(), &opening).map_err(named)?, options, change).map_err(named)?;
+    fs::metadata(path)
+        .and_then(|meta| fs::set_permissions(new.path(), meta.permissions()))
+        .map_err(failed)?;
+    let opening = OpenOptions {
+        access: Access::ReadWrite,
+        ..*opening
+    };
+    edit_in(
+        &*plain(new.clone(), &opening).map_err(named)?,
+        options,
+        change,
+    )
+    .map_err(named)?;
     progress.check()?;
     draft.settle().map(drop)
 }
@@ -104,11 +120,16 @@ fn edit_in(
     change: impl FnOnce(&mut Vec<Resource>) -> Result<()>,
 ) -> Result<()> {
     if !udif::probe(image)? {
-        return Err(Error::unsupported(LAYER, "is no compressed or read-only disk image: only these have resources"));
+        return Err(Error::unsupported(
+            LAYER,
+            "is no compressed or read-only disk image: only these have resources",
+        ));
     }
     let (mut resources, signature) = udif::read_list(image)?;
     if signature.is_some() && !options.remove_signature {
-        return Err(Error::new(Kind::ReadOnly, LAYER, super::convert::SIGNED).because(Reason::Signed));
+        return Err(
+            Error::new(Kind::ReadOnly, LAYER, super::convert::SIGNED).because(Reason::Signed)
+        );
     }
     change(&mut resources)?;
     udif::write_list(image, &resources)
@@ -117,13 +138,17 @@ fn edit_in(
 /// Adds `new` to `resources`; block tables and partition lists among them, which belong to the image they came from, are
 /// passed over. One of the same kind and number must be the same, or `replace` be set: else [`Kind::Conflict`].
 pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> Result<()> {
-    for resource in new.into_iter().filter(|resource| !OWN.contains(&resource.kind.as_str())) {
+    for resource in new
+        .into_iter()
+        .filter(|resource| !OWN.contains(&resource.kind.as_str()))
+    {
         let same = |other: &&mut Resource| other.kind == resource.kind && other.id == resource.id;
         match resources.iter_mut().find(same) {
             None => resources.push(resource),
             Some(old) if replace || old.data == resource.data => *old = resource,
             Some(_) => {
-                let message = "is there already, with other contents, and replacing it was not asked for";
+                let message =
+                    "is there already, with other contents, and replacing it was not asked for";
                 let name = format!("{}:{}", resource.kind, resource.id);
                 return Err(Error::new(Kind::Conflict, "resource", message).named(name));
             }
@@ -135,11 +160,14 @@ pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> 
 /// Gives `resources` the licence `new`. Another one, of whatever kinds, makes way only if `replace` is set: else
 /// [`Kind::Conflict`].
 pub fn add_licence(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> Result<()> {
-    let of_another =
-        |old: &&Resource| udif::LICENCE_KINDS.contains(&old.kind.as_str()) && !new.iter().any(|new| new.data == old.data);
+    let of_another = |old: &&Resource| {
+        udif::LICENCE_KINDS.contains(&old.kind.as_str())
+            && !new.iter().any(|new| new.data == old.data)
+    };
     if let Some(old) = resources.iter().find(of_another).filter(|_| !replace) {
         let message = "is of another licence, and replacing that was not asked for";
-        return Err(Error::new(Kind::Conflict, "resource", message).named(format!("{}:{}", old.kind, old.id)));
+        return Err(Error::new(Kind::Conflict, "resource", message)
+            .named(format!("{}:{}", old.kind, old.id)));
     }
     resources.retain(|resource| !udif::LICENCE_KINDS.contains(&resource.kind.as_str()));
     add(resources, new, replace)
@@ -151,7 +179,13 @@ pub const OWN: [&str; 2] = ["blkx", "plst"];
 /// Removes what `which` selects, which must be there; block tables are refused.
 pub fn remove(resources: &mut Vec<Resource>, which: &[Selector]) -> Result<()> {
     for selector in which {
-        let name = || selector.kind.clone() + &selector.id.as_ref().map_or_else(String::new, |id| format!(":{id}"));
+        let name = || {
+            selector.kind.clone()
+                + &selector
+                    .id
+                    .as_ref()
+                    .map_or_else(String::new, |id| format!(":{id}"))
+        };
         if selector.kind == "blkx" {
             let message = "block tables say where the disk is and cannot be removed";
             return Err(Error::new(Kind::Invalid, "resource", message).named(name()));

@@ -28,10 +28,18 @@ pub struct SegmentOptions {
 /// all are whole, the first last: whatever goes wrong before, or if `progress` says stop, nothing is left of them.
 ///
 /// [`Kind::Unsupported`] for what is no UDIF image, [`Kind::ReadOnly`] for one that is signed, unless its signature may go.
-pub fn segment(image: &Image, first: &Path, options: &SegmentOptions, progress: &dyn Progress) -> Result<Vec<PathBuf>> {
+pub fn segment(
+    image: &Image,
+    first: &Path,
+    options: &SegmentOptions,
+    progress: &dyn Progress,
+) -> Result<Vec<PathBuf>> {
     let named = |error: Error| error.in_file(image.path());
     let udif = image.udif().ok_or_else(|| {
-        let message = format!("is a {}; only compressed and read-only disk images lie in parts", image.format().description());
+        let message = format!(
+            "is a {}; only compressed and read-only disk images lie in parts",
+            image.format().description()
+        );
         named(Error::unsupported(LAYER, message))
     })?;
     if image.overlays().next().is_some() {
@@ -40,11 +48,24 @@ pub fn segment(image: &Image, first: &Path, options: &SegmentOptions, progress: 
     }
     keep_signature(image, options.remove_signature)?;
     let parts = udif.cut(options.cut).map_err(named)?;
-    let first_is_dmg = first.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("dmg"));
+    let first_is_dmg = first
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("dmg"));
     if parts.count() > 1 && !first_is_dmg {
-        return Err(Error::new(Kind::Invalid, LAYER, "the first of several parts has a name that ends in .dmg").in_file(first));
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "the first of several parts has a name that ends in .dmg",
+        )
+        .in_file(first));
     }
-    let path = |number| if number == 1 { first.to_owned() } else { part_path(first, number) };
+    let path = |number| {
+        if number == 1 {
+            first.to_owned()
+        } else {
+            part_path(first, number)
+        }
+    };
     let paths: Vec<_> = (1..=parts.count()).map(path).collect();
     check_next(first, parts.count())?;
     check_sums(udif, progress).map_err(named)?;
@@ -56,7 +77,10 @@ pub fn segment(image: &Image, first: &Path, options: &SegmentOptions, progress: 
         files.push(file);
     }
     progress.check()?;
-    files.into_iter().rev().try_for_each(|file| file.settle().map(drop))?;
+    files
+        .into_iter()
+        .rev()
+        .try_for_each(|file| file.settle().map(drop))?;
     Ok(paths)
 }
 
@@ -64,7 +88,8 @@ pub fn segment(image: &Image, first: &Path, options: &SegmentOptions, progress: 
 fn check_next(first: &Path, count: u32) -> Result<()> {
     let next = part_path(first, count + 1);
     if count < MOST_WRITTEN_PARTS && count > 1 && next.symlink_metadata().is_ok() {
-        let message = format!("is left of another set, and the new one has {count} parts; remove it first");
+        let message =
+            format!("is left of another set, and the new one has {count} parts; remove it first");
         return Err(Error::new(Kind::Conflict, LAYER, message).in_file(next));
     }
     Ok(())
@@ -74,7 +99,10 @@ fn check_next(first: &Path, count: u32) -> Result<()> {
 fn check_sums(udif: &Udif, progress: &dyn Progress) -> Result<()> {
     for verdict in udif.verify_stored(progress)? {
         if verdict.agrees() == Some(false) {
-            let message = format!("is damaged: the sum of the {} is not what is stored", verdict.of);
+            let message = format!(
+                "is damaged: the sum of the {} is not what is stored",
+                verdict.of
+            );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
     }

@@ -38,29 +38,75 @@ pub struct Committed {
 ///
 /// What is below must be of a format that can be changed, and gets the layer's length. Layers that others made over it no
 /// longer fit. If `progress` says stop, or anything fails, both are as good as before: the same call goes on.
-pub fn commit(base: &Path, layers: &[PathBuf], options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Committed> {
+pub fn commit(
+    base: &Path,
+    layers: &[PathBuf],
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Committed> {
     let Some((path, shadows)) = layers.split_last() else {
-        return Err(Error::new(Kind::Invalid, LAYER, "there is no layer over it that could be put into it").in_file(base));
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "there is no layer over it that could be put into it",
+        )
+        .in_file(base));
     };
     // The file itself is going to be replaced, not a link to it.
-    let path = &fs::canonicalize(path).map_err(|source| Error::io(LAYER, "look for the layer", source).in_file(path))?;
-    let below_options = OpenOptions { shadows, ..*options };
+    let path = &fs::canonicalize(path)
+        .map_err(|source| Error::io(LAYER, "look for the layer", source).in_file(path))?;
+    let below_options = OpenOptions {
+        shadows,
+        ..*options
+    };
     let in_layer = |error: Error| error.in_file(path);
-    let below = stack::below(base, &OpenOptions { access: Access::ReadWrite, ..below_options })?;
+    let below = stack::below(
+        base,
+        &OpenOptions {
+            access: Access::ReadWrite,
+            ..below_options
+        },
+    )?;
     let layer = stack::open_layer(path, Access::ReadWrite).map_err(in_layer)?;
     if layer.role == Role::Cache || below.ends_with_cache() {
         let message = "a cache holds only copies: leave it out, and put the overlay above it into the image below it";
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
     }
     let _odd = below.check(&layer)?;
-    let mut job = Job { below, layer, progress, parent: Uuid::nil(), committed: Committed::default() };
+    let mut job = Job {
+        below,
+        layer,
+        progress,
+        parent: Uuid::nil(),
+        committed: Committed::default(),
+    };
     job.run().map_err(in_layer)?;
-    let Job { layer, committed, below, .. } = job;
+    let Job {
+        layer,
+        committed,
+        below,
+        ..
+    } = job;
     // Everything is below; what becomes of the layer is one step.
-    let (len, block, uuid) = (layer.image.info().len, layer.image.block(), layer.image.uuid());
+    let (len, block, uuid) = (
+        layer.image.info().len,
+        layer.image.block(),
+        layer.image.uuid(),
+    );
     drop((layer, below));
-    let below = stack::below(base, &OpenOptions { access: Access::ReadOnly, ..below_options })?;
-    let empty = LayerOptions { role: Role::Overlay, len: Some(len), block: Some(block), overwrite: true };
+    let below = stack::below(
+        base,
+        &OpenOptions {
+            access: Access::ReadOnly,
+            ..below_options
+        },
+    )?;
+    let empty = LayerOptions {
+        role: Role::Overlay,
+        len: Some(len),
+        block: Some(block),
+        overwrite: true,
+    };
     stack::make(path, &empty, &below, Some(uuid)).map_err(in_layer)?;
     Ok(committed)
 }
@@ -89,7 +135,11 @@ impl Job<'_> {
             let (range, kind) = extent?;
             let mut at = range.start;
             while at < range.end {
-                let most = if kind == ExtentKind::Data { PIECE } else { STRETCH };
+                let most = if kind == ExtentKind::Data {
+                    PIECE
+                } else {
+                    STRETCH
+                };
                 let piece = at..range.end.min(at + most);
                 if self.progress.cancelled() || piece.end - noted > STRETCH {
                     self.below.disk.flush()?;
@@ -113,14 +163,23 @@ impl Job<'_> {
         let before = note::commit(&layer.metadata());
         let Some(parent) = self.below.top.clone() else {
             if before.is_none() && note::below(&layer.metadata()).is_some() {
-                let begun = note::Commit { parent: Uuid::nil(), done: 0, uuid: Uuid::nil() };
+                let begun = note::Commit {
+                    parent: Uuid::nil(),
+                    done: 0,
+                    uuid: Uuid::nil(),
+                };
                 layer.set_user_metadata(begun.add_to(layer.metadata().user))?;
             }
             return Ok(0);
         };
-        let done = before.filter(|before| before.parent == parent.uuid() && before.uuid == layer.uuid());
+        let done =
+            before.filter(|before| before.parent == parent.uuid() && before.uuid == layer.uuid());
         self.parent = Uuid::new_v4();
-        let begun = note::Commit { parent: self.parent, done: 0, uuid: Uuid::nil() };
+        let begun = note::Commit {
+            parent: self.parent,
+            done: 0,
+            uuid: Uuid::nil(),
+        };
         layer.set_user_metadata(begun.add_to(layer.metadata().user))?;
         parent.begin_as(self.parent)?;
         layer.set_parent(self.parent)?;
@@ -136,7 +195,11 @@ impl Job<'_> {
             return Ok(());
         }
         let layer = &self.layer.image;
-        let note = note::Commit { parent: self.parent, done, uuid: layer.uuid() };
+        let note = note::Commit {
+            parent: self.parent,
+            done,
+            uuid: layer.uuid(),
+        };
         layer.set_user_metadata(note.add_to(layer.metadata().user))
     }
 

@@ -53,8 +53,15 @@ pub struct TrimmedVolume {
 impl TrimmedVolume {
     /// Why the volume was left as it is, where that is more than that nothing is known of its free space.
     pub fn warning(&self) -> Option<String> {
-        let error = self.refused.as_ref().filter(|error| error.kind() != Kind::Unsupported)?;
-        Some(format!("what is free on {} was not given back: {}", self.place, error.message()))
+        let error = self
+            .refused
+            .as_ref()
+            .filter(|error| error.kind() != Kind::Unsupported)?;
+        Some(format!(
+            "what is free on {} was not given back: {}",
+            self.place,
+            error.message()
+        ))
     }
 }
 
@@ -69,20 +76,33 @@ pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
     release_queued(image)?;
     let volumes = give_back_trusted(image, &storage, parts, progress)?;
     let after = usage::host(image, progress)?.allocated;
-    Ok(Trimmed { volumes, before, after, parts })
+    Ok(Trimmed {
+        volumes,
+        before,
+        after,
+        parts,
+    })
 }
 
 /// What attaching, mounting and serving do with `image` before its first change, as macOS does: the same as [`trim`], without
 /// the measuring. Nothing, and no error, where nothing can be given back: for an image open for reading only, or of a kind that
 /// has all its storage always, or while the size of its bands is being changed.
 pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedVolume>> {
-    if image.disk().info().access == Access::ReadOnly || image.bundle().is_some_and(Bundle::is_between) {
+    if image.disk().info().access == Access::ReadOnly
+        || image.bundle().is_some_and(Bundle::is_between)
+    {
         return Ok(Vec::new());
     }
     match Storage::of(image, progress)? {
         Some(storage) => {
             // Who only wants to use the image is not kept from it by a container that is not in order: nothing is given back of it.
-            release_queued(image).or_else(|error| if error.kind() == Kind::Corrupt { Ok(()) } else { Err(error) })?;
+            release_queued(image).or_else(|error| {
+                if error.kind() == Kind::Corrupt {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            })?;
             give_back_trusted(image, &storage, can_punch(image, true), progress)
         }
         None => Ok(Vec::new()),
@@ -91,13 +111,26 @@ pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedV
 
 /// Makes free what only older checkpoints of APFS containers wait for: what was removed comes back when the image is used next.
 fn release_queued(image: &Image) -> Result<()> {
-    if image.volumes().iter().all(|volume| volume.format != VolumeFormat::Apfs) {
+    if image
+        .volumes()
+        .iter()
+        .all(|volume| volume.format != VolumeFormat::Apfs)
+    {
         return Ok(());
     }
-    FreeSpace::of(image).volumes.iter().filter(|found| found.map.is_ok()).try_for_each(|found| found.volume.release_queued())
+    FreeSpace::of(image)
+        .volumes
+        .iter()
+        .filter(|found| found.map.is_ok())
+        .try_for_each(|found| found.volume.release_queued())
 }
 
-fn give_back_trusted(image: &Image, storage: &Storage<'_>, parts: bool, progress: &dyn Progress) -> Result<Vec<TrimmedVolume>> {
+fn give_back_trusted(
+    image: &Image,
+    storage: &Storage<'_>,
+    parts: bool,
+    progress: &dyn Progress,
+) -> Result<Vec<TrimmedVolume>> {
     let free = FreeSpace::of(image);
     let mut volumes = give_back_all(image, storage, &free, parts, progress)?;
     // Bands, and chunks, that a flush moved to where others had been took their holes along as what these read as: noise.
@@ -120,10 +153,22 @@ pub(super) fn give_back_all(
 ) -> Result<Vec<TrimmedVolume>> {
     let disk = image.disk();
     let mut volumes = Vec::with_capacity(free.volumes.len());
-    progress.stage("trim", free.volumes.iter().map(|found| found.volume.range.end - found.volume.range.start).sum());
+    progress.stage(
+        "trim",
+        free.volumes
+            .iter()
+            .map(|found| found.volume.range.end - found.volume.range.start)
+            .sum(),
+    );
     for found in &free.volumes {
         let (place, format) = (found.volume.place(), found.volume.format);
-        let mut trimmed = TrimmedVolume { place, format, free: 0, runs: 0, refused: None };
+        let mut trimmed = TrimmedVolume {
+            place,
+            format,
+            free: 0,
+            runs: 0,
+            refused: None,
+        };
         let (mut unflushed, mut seen) = (0, found.volume.range.start);
         for run in found.runs() {
             let run = run?;
@@ -147,8 +192,15 @@ pub(super) fn give_back_all(
 /// The storage of an image that can be changed.
 pub(super) fn storage<'a>(image: &'a Image, progress: &dyn Progress) -> Result<Storage<'a>> {
     image.disk().info().check_writable(LAYER)?;
-    Storage::of(image, progress)?
-        .ok_or_else(|| Error::unsupported(LAYER, format!("images of the kind {} store nothing for what is free", image.format())))
+    Storage::of(image, progress)?.ok_or_else(|| {
+        Error::unsupported(
+            LAYER,
+            format!(
+                "images of the kind {} store nothing for what is free",
+                image.format()
+            ),
+        )
+    })
 }
 
 /// Gives a run back, piece by piece.
@@ -163,7 +215,9 @@ fn give_back(
     while at < run.end {
         progress.check()?;
         // Up to a border, so that no band is cut in two.
-        let end = ((at / STRETCH + 1) * STRETCH).next_multiple_of(storage.units(disk.info().len).1).min(run.end);
+        let end = ((at / STRETCH + 1) * STRETCH)
+            .next_multiple_of(storage.units(disk.info().len).1)
+            .min(run.end);
         storage.give_back(disk, &(at..end), parts)?;
         progress.advance(end - at);
         at = end;
@@ -175,14 +229,20 @@ fn give_back(
 pub fn check_fully(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<()> {
     let found = examine(path, options, progress)?;
     let damage = found.problems.count(Severity::Damage);
-    match found.problems.into_iter().find(|problem| problem.severity == Severity::Damage) {
+    match found
+        .problems
+        .into_iter()
+        .find(|problem| problem.severity == Severity::Damage)
+    {
         None => Ok(()),
         Some(first) => {
             let message = match damage {
                 1 => "something is damaged, so nothing is given back".to_owned(),
                 _ => format!("{damage} things are damaged, so nothing is given back; the first"),
             };
-            Err(Error::new(Kind::Corrupt, LAYER, message).caused_by(first.error).in_file(path))
+            Err(Error::new(Kind::Corrupt, LAYER, message)
+                .caused_by(first.error)
+                .in_file(path))
         }
     }
 }

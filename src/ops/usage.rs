@@ -53,14 +53,22 @@ impl HostUsage {
                 match entry.metadata() {
                     Ok(meta) => usage.add(entry.path(), &meta, &mut seen, &mut folders),
                     Err(source) if source.kind() == std::io::ErrorKind::NotFound => {} // it has gone meanwhile
-                    Err(source) => return Err(Error::io(LAYER, "look at", source).in_file(entry.path())),
+                    Err(source) => {
+                        return Err(Error::io(LAYER, "look at", source).in_file(entry.path()));
+                    }
                 }
             }
         }
         Ok(usage)
     }
 
-    fn add(&mut self, path: PathBuf, meta: &Metadata, seen: &mut HashSet<(u64, u64)>, folders: &mut Vec<PathBuf>) {
+    fn add(
+        &mut self,
+        path: PathBuf,
+        meta: &Metadata,
+        seen: &mut HashSet<(u64, u64)>,
+        folders: &mut Vec<PathBuf>,
+    ) {
         let allocated = meta.blocks() * 512;
         if meta.is_dir() {
             self.folders += 1;
@@ -98,7 +106,11 @@ pub struct Room {
 
 impl Room {
     fn new(total: u64, free: u64, pending: u64) -> Self {
-        Self { used: total.saturating_sub(free).saturating_sub(pending), pending, free }
+        Self {
+            used: total.saturating_sub(free).saturating_sub(pending),
+            pending,
+            free,
+        }
     }
 }
 
@@ -122,18 +134,30 @@ impl VolumeUsage {
     fn of(found: FreeVolume) -> Result<Self> {
         let info = found.volume.open().map(|volume| volume.volume());
         // Neither the quota of the first volume nor its key matters for the space that all volumes of a container share.
-        let container = (found.volume.format == VolumeFormat::Apfs).then(|| found.volume.container());
+        let container =
+            (found.volume.format == VolumeFormat::Apfs).then(|| found.volume.container());
         let space = match (&info, container) {
-            (_, Some(container)) => container.ok().map(|found| Room::new(found.size(), found.free(), found.pending())),
+            (_, Some(container)) => container
+                .ok()
+                .map(|found| Room::new(found.size(), found.free(), found.pending())),
             (Ok(info), None) => Some(Room::new(info.total, info.free, info.pending)),
             (Err(_), None) if found.map.is_err() => None,
             (Err(_), None) => {
                 let range = &found.volume.range;
-                let free = found.runs().map(|run| run.map(|run| run.end - run.start)).sum::<Result<u64>>()?;
+                let free = found
+                    .runs()
+                    .map(|run| run.map(|run| run.end - run.start))
+                    .sum::<Result<u64>>()?;
                 Some(Room::new(range.end - range.start, free, 0))
             }
         };
-        Ok(Self { place: found.volume.place(), format: found.volume.format, info, space, refused: found.map.err() })
+        Ok(Self {
+            place: found.volume.place(),
+            format: found.volume.format,
+            info,
+            space,
+            refused: found.map.err(),
+        })
     }
 }
 
@@ -158,8 +182,18 @@ impl ImageUsage {
         let host = host(image, progress)?;
         let free = FreeSpace::foretold(image);
         let map = SpaceMap::of(image, &free, progress)?;
-        let volumes = free.volumes.into_iter().map(VolumeUsage::of).collect::<Result<_>>()?;
-        Ok(Self { host, format: image.format(), disk: image.disk().info().len, map, volumes })
+        let volumes = free
+            .volumes
+            .into_iter()
+            .map(VolumeUsage::of)
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            host,
+            format: image.format(),
+            disk: image.disk().info().len,
+            map,
+            volumes,
+        })
     }
 
     /// Bytes of storage that compaction would give back.
@@ -179,18 +213,37 @@ impl ImageUsage {
 /// The same of an image that is not on this host: what its objects or its file hold.
 fn elsewhere(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
     let Some(bundle) = image.bundle() else {
-        let of = |layer: &Layer| if let Layer::Remote(file) = layer { Some(file.info().len) } else { None };
+        let of = |layer: &Layer| {
+            if let Layer::Remote(file) = layer {
+                Some(file.info().len)
+            } else {
+                None
+            }
+        };
         let len = image.layers().iter().find_map(of).unwrap_or_default();
-        return Ok(HostUsage { files: 1, len, allocated: len, ..HostUsage::default() });
+        return Ok(HostUsage {
+            files: 1,
+            len,
+            allocated: len,
+            ..HostUsage::default()
+        });
     };
     let survey = bundle.survey(progress)?;
-    Ok(HostUsage { files: survey.bands, len: survey.allocated, allocated: survey.allocated, ..HostUsage::default() })
+    Ok(HostUsage {
+        files: survey.bands,
+        len: survey.allocated,
+        allocated: survey.allocated,
+        ..HostUsage::default()
+    })
 }
 
 /// What all files of an image take.
 pub(crate) fn host(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
     let mut usage = match remote::url(image.path()) {
-        None => HostUsage::of(&snapshot::on_host(image.path())?.unwrap_or_else(|| image.path().to_owned()), progress)?,
+        None => HostUsage::of(
+            &snapshot::on_host(image.path())?.unwrap_or_else(|| image.path().to_owned()),
+            progress,
+        )?,
         Some(_) => elsewhere(image, progress)?,
     };
     for layer in image.overlays() {

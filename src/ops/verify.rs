@@ -12,14 +12,24 @@ use crate::{Error, Kind, Result};
 pub fn verify(image: &Image, progress: &dyn Progress) -> Result<Vec<Verdict>> {
     let nothing = || {
         let format = image.format();
-        let message = format!("the {} ({format}) stores no checksums, so there is nothing to verify", format.description());
+        let message = format!(
+            "the {} ({format}) stores no checksums, so there is nothing to verify",
+            format.description()
+        );
         Error::new(Kind::Unsupported, "image", message)
     };
     let verdicts = match image.udif() {
         Some(udif) => udif.verify(progress),
         None => Err(nothing()),
     };
-    let comparable = |verdicts: &Vec<Verdict>| verdicts.iter().any(|verdict| verdict.agrees().is_some());
-    let verdicts = verdicts.and_then(|verdicts| if comparable(&verdicts) { Ok(verdicts) } else { Err(nothing()) });
+    let comparable =
+        |verdicts: &Vec<Verdict>| verdicts.iter().any(|verdict| verdict.agrees().is_some());
+    let verdicts = verdicts.and_then(|verdicts| {
+        if comparable(&verdicts) {
+            Ok(verdicts)
+        } else {
+            Err(nothing())
+        }
+    });
     verdicts.map_err(|error| error.in_file(image.path()))
 }

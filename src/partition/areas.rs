@@ -20,7 +20,11 @@ pub struct Area {
 
 impl Area {
     fn new(range: Range<u64>, name: &str, kind: impl Into<String>) -> Self {
-        Self { range, name: name.to_owned(), kind: kind.into() }
+        Self {
+            range,
+            name: name.to_owned(),
+            kind: kind.into(),
+        }
     }
 
     /// Returns whether it belongs to nothing: no partition, no structure.
@@ -37,13 +41,24 @@ pub fn areas(disk: &dyn BlockDevice, map: Option<&Map>) -> Result<(Option<Scheme
     let len = disk.info().len;
     if let Some(map) = map {
         let mut areas = structures(disk, map)?;
-        let listed = map.partitions.iter().filter(|partition| is_area(map.scheme, partition));
-        areas.extend(listed.map(|partition| Area::new(partition.range.clone(), &partition.name, kind(partition))));
+        let listed = map
+            .partitions
+            .iter()
+            .filter(|partition| is_area(map.scheme, partition));
+        areas.extend(
+            listed.map(|partition| {
+                Area::new(partition.range.clone(), &partition.name, kind(partition))
+            }),
+        );
         if let Some(areas) = with_gaps(areas, len) {
             return Ok((Some(map.scheme), areas));
         }
     }
-    let kind = if has_hfs(disk)? { "Apple_HFS" } else { "unknown partition" };
+    let kind = if has_hfs(disk)? {
+        "Apple_HFS"
+    } else {
+        "unknown partition"
+    };
     Ok((None, vec![Area::new(0..len, "whole disk", kind)]))
 }
 
@@ -55,10 +70,21 @@ fn structures(disk: &dyn BlockDevice, map: &Map) -> Result<Vec<Area>> {
         Scheme::Mbr => vec![Area::new(first, "Master Boot Record", "MBR")],
         Scheme::Gpt => {
             let mut areas = vec![Area::new(first, "Protective Master Boot Record", "MBR")];
-            for (copy, which) in gpt::copies(disk, map.block)?.into_iter().zip(["Primary", "Backup"]) {
+            for (copy, which) in gpt::copies(disk, map.block)?
+                .into_iter()
+                .zip(["Primary", "Backup"])
+            {
                 let Some(copy) = copy else { continue };
-                areas.push(Area::new(copy.header, "GPT Header", format!("{which} GPT Header")));
-                areas.push(Area::new(copy.table, "GPT Partition Data", format!("{which} GPT Table")));
+                areas.push(Area::new(
+                    copy.header,
+                    "GPT Header",
+                    format!("{which} GPT Header"),
+                ));
+                areas.push(Area::new(
+                    copy.table,
+                    "GPT Partition Data",
+                    format!("{which} GPT Table"),
+                ));
             }
             areas
         }
@@ -73,7 +99,9 @@ fn is_area(scheme: Scheme, partition: &Partition) -> bool {
 /// hdiutil's word for what Apple's systems know, else the GUID as it prints them.
 fn kind(partition: &Partition) -> Cow<'_, str> {
     match &partition.type_id {
-        TypeId::Guid(guid) if !partition.kind.starts_with("Apple_") => guid.to_string().to_uppercase().into(),
+        TypeId::Guid(guid) if !partition.kind.starts_with("Apple_") => {
+            guid.to_string().to_uppercase().into()
+        }
         _ => partition.kind.as_str().into(),
     }
 }
@@ -122,7 +150,11 @@ mod tests {
         let map = probe(disk).unwrap();
         let (scheme, areas) = areas(disk, map.as_ref()).unwrap();
         let said = |area: Area| {
-            (area.range.start / 512, (area.range.end - area.range.start) / 512, format!("{} ({})", area.name, area.kind))
+            (
+                area.range.start / 512,
+                (area.range.end - area.range.start) / 512,
+                format!("{} ({})", area.name, area.kind),
+            )
         };
         (scheme, areas.into_iter().map(said).collect())
     }
@@ -158,9 +190,18 @@ mod tests {
     #[test]
     fn without_a_usable_map_the_disk_is_one_area() {
         let mut bytes = vec![0; MIB];
-        assert_eq!(listed(&Memory::from(bytes.clone())), (None, vec![(0, 2048, "whole disk (unknown partition)".into())]));
+        assert_eq!(
+            listed(&Memory::from(bytes.clone())),
+            (
+                None,
+                vec![(0, 2048, "whole disk (unknown partition)".into())]
+            )
+        );
         bytes[1024..1026].copy_from_slice(b"H+");
-        assert_eq!(listed(&Memory::from(bytes.clone())).1[0].2, "whole disk (Apple_HFS)");
+        assert_eq!(
+            listed(&Memory::from(bytes.clone())).1[0].2,
+            "whole disk (Apple_HFS)"
+        );
         // An MBR with two partitions, then with the second moved over the first.
         bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
         for (n, first, blocks) in [(0, 128u32, 100u32), (1, 300, 50)] {
@@ -177,8 +218,13 @@ mod tests {
             (300, 50, " (Windows_FAT_16)"),
             (350, 1698, " (Apple_Free)"),
         ];
-        let expected = expected.map(|(start, len, name)| (start, len, name.to_owned())).to_vec();
-        assert_eq!(listed(&Memory::from(bytes.clone())), (Some(Scheme::Mbr), expected));
+        let expected = expected
+            .map(|(start, len, name)| (start, len, name.to_owned()))
+            .to_vec();
+        assert_eq!(
+            listed(&Memory::from(bytes.clone())),
+            (Some(Scheme::Mbr), expected)
+        );
         bytes[446 + 16 + 8] = 200;
         bytes[446 + 16 + 9] = 0;
         assert_eq!(listed(&Memory::from(bytes)).1.len(), 1);

@@ -23,9 +23,16 @@ pub fn check(disk: &dyn BlockDevice, problems: &mut Problems) -> Result<Option<M
     let Some(mut map) = map else { return Ok(None) };
     if map.scheme == Scheme::Apm && !block_0.boot_code.starts_with(&DRIVER_DESCRIPTOR_SIGNATURE) {
         let missing = "block 0 lacks the driver descriptor ER, which older systems look for";
-        problems.add(Severity::Note, Error::corrupt("apple partition map", 0, missing));
+        problems.add(
+            Severity::Note,
+            Error::corrupt("apple partition map", 0, missing),
+        );
     }
-    map.problems.drain(..).for_each(|error| problems.add(Severity::Damage, error));
-    overlaps(&map.partitions).into_iter().for_each(|error| problems.add(Severity::Damage, error));
+    map.problems
+        .drain(..)
+        .for_each(|error| problems.add(Severity::Damage, error));
+    overlaps(&map.partitions)
+        .into_iter()
+        .for_each(|error| problems.add(Severity::Damage, error));
     Ok(Some(map))
 }

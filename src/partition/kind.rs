@@ -26,14 +26,29 @@ const GPT_KINDS: [(Uuid, &str); 15] = [
     (EFI_SYSTEM, "EFI System"),
     (BASIC_DATA, "Microsoft Basic Data"),
     (uuid!("426f6f74-0000-11aa-aa11-00306543ecac"), "Apple_Boot"),
-    (uuid!("53746f72-6167-11aa-aa11-00306543ecac"), "Apple_CoreStorage"),
+    (
+        uuid!("53746f72-6167-11aa-aa11-00306543ecac"),
+        "Apple_CoreStorage",
+    ),
     (uuid!("52414944-0000-11aa-aa11-00306543ecac"), "Apple_RAID"),
-    (uuid!("69646961-6700-11aa-aa11-00306543ecac"), "Apple_APFS_ISC"),
-    (uuid!("52637672-7900-11aa-aa11-00306543ecac"), "Apple_APFS_Recovery"),
+    (
+        uuid!("69646961-6700-11aa-aa11-00306543ecac"),
+        "Apple_APFS_ISC",
+    ),
+    (
+        uuid!("52637672-7900-11aa-aa11-00306543ecac"),
+        "Apple_APFS_Recovery",
+    ),
     (uuid!("55465300-0000-11aa-aa11-00306543ecac"), "Apple_UFS"),
-    (uuid!("e3c9e316-0b5c-4db8-817d-f92df00215ae"), "Microsoft Reserved"),
+    (
+        uuid!("e3c9e316-0b5c-4db8-817d-f92df00215ae"),
+        "Microsoft Reserved",
+    ),
     (uuid!("21686148-6449-6e6f-744e-656564454649"), "BIOS Boot"),
-    (uuid!("0fc63daf-8483-4772-8e79-3d69d8477de4"), "Linux Filesystem"),
+    (
+        uuid!("0fc63daf-8483-4772-8e79-3d69d8477de4"),
+        "Linux Filesystem",
+    ),
     (uuid!("0657fd6d-a4ab-43c4-84e5-0933c84b4f4f"), "Linux Swap"),
     (uuid!("e6d6d379-f507-44c2-a23c-238f2a3df928"), "Linux LVM"),
 ];
@@ -72,8 +87,14 @@ impl TypeId {
     /// The type in words, as macOS knows it (`Apple_HFS`), else in its map's own terms.
     pub fn kind(&self) -> Cow<'_, str> {
         let known = match self {
-            Self::Guid(guid) => GPT_KINDS.iter().find(|(known, _)| known == guid).map(|(_, kind)| *kind),
-            Self::Byte(byte) => MBR_KINDS.iter().find(|(known, _)| known == byte).map(|(_, kind)| *kind),
+            Self::Guid(guid) => GPT_KINDS
+                .iter()
+                .find(|(known, _)| known == guid)
+                .map(|(_, kind)| *kind),
+            Self::Byte(byte) => MBR_KINDS
+                .iter()
+                .find(|(known, _)| known == byte)
+                .map(|(_, kind)| *kind),
             Self::Name(name) => return name.into(),
         };
         known.map_or_else(|| self.to_string().into(), Into::into)
@@ -85,7 +106,14 @@ impl TypeId {
             Self::Guid(_) => true,
             Self::Byte(byte) => *byte != PROTECTIVE && !is_extended(*byte),
             Self::Name(name) => {
-                !["Apple_partition_map", "Apple_Free", "Apple_Void", "Apple_Scratch", "Apple_Patches"].contains(&name.as_str())
+                ![
+                    "Apple_partition_map",
+                    "Apple_Free",
+                    "Apple_Void",
+                    "Apple_Scratch",
+                    "Apple_Patches",
+                ]
+                .contains(&name.as_str())
                     && !name.starts_with("Apple_Driver")
                     && name != "Apple_FWDriver"
             }
@@ -115,17 +143,54 @@ mod tests {
     #[test]
     fn kinds_in_words() {
         for (id, shown, kind, volume) in [
-            (TypeId::Guid(APPLE_HFS), "48465300-0000-11aa-aa11-00306543ecac", "Apple_HFS", true),
-            (TypeId::Guid(EFI_SYSTEM), "c12a7328-f81f-11d2-ba4b-00a0c93ec93b", "EFI System", true),
-            (TypeId::Guid(Uuid::nil()), "00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000000", true),
-            (TypeId::Name("Apple_HFS".into()), "Apple_HFS", "Apple_HFS", true),
-            (TypeId::Name("Apple_Free".into()), "Apple_Free", "Apple_Free", false),
-            (TypeId::Name("Apple_Driver43".into()), "Apple_Driver43", "Apple_Driver43", false),
+            (
+                TypeId::Guid(APPLE_HFS),
+                "48465300-0000-11aa-aa11-00306543ecac",
+                "Apple_HFS",
+                true,
+            ),
+            (
+                TypeId::Guid(EFI_SYSTEM),
+                "c12a7328-f81f-11d2-ba4b-00a0c93ec93b",
+                "EFI System",
+                true,
+            ),
+            (
+                TypeId::Guid(Uuid::nil()),
+                "00000000-0000-0000-0000-000000000000",
+                "00000000-0000-0000-0000-000000000000",
+                true,
+            ),
+            (
+                TypeId::Name("Apple_HFS".into()),
+                "Apple_HFS",
+                "Apple_HFS",
+                true,
+            ),
+            (
+                TypeId::Name("Apple_Free".into()),
+                "Apple_Free",
+                "Apple_Free",
+                false,
+            ),
+            (
+                TypeId::Name("Apple_Driver43".into()),
+                "Apple_Driver43",
+                "Apple_Driver43",
+                false,
+            ),
             (TypeId::Byte(0xaf), "0xaf", "Apple_HFS", true),
             (TypeId::Byte(0x05), "0x05", "DOS_Extended", false),
             (TypeId::Byte(0x99), "0x99", "0x99", true),
         ] {
-            assert_eq!((id.to_string().as_str(), id.kind().as_ref(), id.may_hold_volume()), (shown, kind, volume));
+            assert_eq!(
+                (
+                    id.to_string().as_str(),
+                    id.kind().as_ref(),
+                    id.may_hold_volume()
+                ),
+                (shown, kind, volume)
+            );
         }
     }
 }

@@ -27,7 +27,8 @@ pub(super) struct MbrEntryRaw {
     /*01*/ pub(super) first_chs: [u8; 3],
     /*04*/ pub(super) kind: u8, // 0: unused
     /*05*/ pub(super) last_chs: [u8; 3],
-    /*08*/ pub(super) first: Le32, // block; in a chain relative to this record or to its head
+    /*08*/
+    pub(super) first: Le32, // block; in a chain relative to this record or to its head
     /*0c*/ pub(super) blocks: Le32,
 }
 const _: () = assert!(size_of::<MbrEntryRaw>() == 16);

@@ -68,7 +68,15 @@ pub struct Partition {
 impl Partition {
     fn new(number: u32, range: Range<u64>, name: String, type_id: TypeId) -> Self {
         let kind = type_id.kind().into_owned();
-        Self { number, range, name, kind, type_id, guid: None, flags: 0 }
+        Self {
+            number,
+            range,
+            name,
+            kind,
+            type_id,
+            guid: None,
+            flags: 0,
+        }
     }
 }
 
@@ -123,9 +131,18 @@ fn read<T: FromBytes + zerocopy::IntoBytes>(disk: &dyn BlockDevice, offset: u64)
 }
 
 /// The bytes of `count` blocks from `first`, or the reason why they cannot be a partition of a disk of `len` bytes.
-fn block_range(layer: &'static str, number: u32, first: u64, count: u64, block: u32, len: u64) -> Result<Range<u64>> {
+fn block_range(
+    layer: &'static str,
+    number: u32,
+    first: u64,
+    count: u64,
+    block: u32,
+    len: u64,
+) -> Result<Range<u64>> {
     let bytes = |blocks: u64| blocks.checked_mul(u64::from(block));
-    let range = bytes(first).zip(first.checked_add(count).and_then(bytes)).map(|(start, end)| start..end);
+    let range = bytes(first)
+        .zip(first.checked_add(count).and_then(bytes))
+        .map(|(start, end)| start..end);
     range.filter(|range| count > 0 && range.end <= len).ok_or_else(|| {
         let what = format!(
             "partition {number}, {count} blocks of {block} bytes from block {first}, is not within the disk of {len} bytes"
@@ -138,14 +155,20 @@ fn block_range(layer: &'static str, number: u32, first: u64, count: u64, block: 
 
 /// One problem for each partition that begins before another's end.
 fn overlaps(partitions: &[Partition]) -> Vec<Error> {
-    let mut sorted: Vec<_> = partitions.iter().filter(|partition| partition.type_id.may_hold_volume()).collect();
+    let mut sorted: Vec<_> = partitions
+        .iter()
+        .filter(|partition| partition.type_id.may_hold_volume())
+        .collect();
     sorted.sort_by_key(|partition| partition.range.start);
     let mut problems = Vec::new();
     let mut reaching_furthest: Option<&Partition> = None;
     for partition in sorted {
         match reaching_furthest {
             Some(other) if partition.range.start < other.range.end => {
-                let what = format!("partitions {} and {} overlap", other.number, partition.number);
+                let what = format!(
+                    "partitions {} and {} overlap",
+                    other.number, partition.number
+                );
                 problems.push(Error::corrupt("partition map", partition.range.start, what));
             }
             _ => {}
@@ -159,6 +182,9 @@ fn overlaps(partitions: &[Partition]) -> Vec<Error> {
 
 /// Text that ends at the first zero.
 fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let end = bytes
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

@@ -49,7 +49,15 @@ impl Resizable<'_> {
     pub(crate) fn put(&self, disk_len: u64, range: Range<u64>) -> Result<()> {
         let Self { disk, number, .. } = *self;
         match self.scheme {
-            Scheme::Gpt => gpt::change(disk, disk_len, &[gpt::Change { number, range: Some(range), type_guid: None }]),
+            Scheme::Gpt => gpt::change(
+                disk,
+                disk_len,
+                &[gpt::Change {
+                    number,
+                    range: Some(range),
+                    type_guid: None,
+                }],
+            ),
             Scheme::Apm => apm::change(disk, disk_len, number, &range),
             Scheme::Mbr => mbr::change(disk, number, &range),
         }

@@ -5,7 +5,8 @@ use std::ops::Range;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::{
-    APM_SIGNATURE, ApmEntryRaw, DRIVER_DESCRIPTOR_SIGNATURE, DriverDescriptorRaw, MBR_SIGNATURE, MbrEntryRaw, MbrRaw,
+    APM_SIGNATURE, ApmEntryRaw, DRIVER_DESCRIPTOR_SIGNATURE, DriverDescriptorRaw, MBR_SIGNATURE,
+    MbrEntryRaw, MbrRaw,
 };
 use crate::device::BlockDevice;
 
@@ -32,16 +33,31 @@ pub(crate) fn apple_map(disk: &dyn BlockDevice, partitions: &[(Range<u64>, &str)
     }
     let block_count = (disk.info().len / 512) as u32;
     let signature = DRIVER_DESCRIPTOR_SIGNATURE;
-    let descriptor = DriverDescriptorRaw { signature, block_size: 512.into(), block_count: block_count.into() };
+    let descriptor = DriverDescriptorRaw {
+        signature,
+        block_size: 512.into(),
+        block_count: block_count.into(),
+    };
     disk.write_at(0, descriptor.as_bytes()).unwrap();
 }
 
 /// Writes an MBR of these partitions.
 pub(crate) fn mbr(disk: &dyn BlockDevice, partitions: &[(Range<u64>, u8)]) {
-    let mut raw = MbrRaw { signature: MBR_SIGNATURE, ..MbrRaw::new_zeroed() };
+    let mut raw = MbrRaw {
+        signature: MBR_SIGNATURE,
+        ..MbrRaw::new_zeroed()
+    };
     for (entry, (range, kind)) in raw.entries.iter_mut().zip(partitions) {
-        let (first, blocks) = ((range.start / 512) as u32, ((range.end - range.start) / 512) as u32);
-        *entry = MbrEntryRaw { kind: *kind, first: first.into(), blocks: blocks.into(), ..MbrEntryRaw::default() };
+        let (first, blocks) = (
+            (range.start / 512) as u32,
+            ((range.end - range.start) / 512) as u32,
+        );
+        *entry = MbrEntryRaw {
+            kind: *kind,
+            first: first.into(),
+            blocks: blocks.into(),
+            ..MbrEntryRaw::default()
+        };
     }
     disk.write_at(0, raw.as_bytes()).unwrap();
 }

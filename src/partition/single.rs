@@ -8,7 +8,8 @@ use uuid::Uuid;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::{
-    APM_SIGNATURE, ApmEntryRaw, DRIVER_DESCRIPTOR_SIGNATURE, DriverDescriptorRaw, MBR_SIGNATURE, MbrEntryRaw, MbrRaw,
+    APM_SIGNATURE, ApmEntryRaw, DRIVER_DESCRIPTOR_SIGNATURE, DriverDescriptorRaw, MBR_SIGNATURE,
+    MbrEntryRaw, MbrRaw,
 };
 use super::{APPLE_HFS, MBR_HFS, Scheme, TypeId, gpt};
 use crate::device::BlockDevice;
@@ -33,8 +34,17 @@ pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> 
         Scheme::Apm => (APM_HEAD * u64::from(block), APM_TAIL * u64::from(block)),
         Scheme::Mbr => (ALIGN, 0),
     };
-    let len = volume_len.max(1).checked_next_multiple_of(ALIGN).and_then(|len| len.checked_add(head + tail));
-    let len = len.ok_or_else(|| Error::new(Kind::Limit, LAYER, "the volume is longer than a disk can be"))?;
+    let len = volume_len
+        .max(1)
+        .checked_next_multiple_of(ALIGN)
+        .and_then(|len| len.checked_add(head + tail));
+    let len = len.ok_or_else(|| {
+        Error::new(
+            Kind::Limit,
+            LAYER,
+            "the volume is longer than a disk can be",
+        )
+    })?;
     blocks(len, block).map(|_| len)
 }
 
@@ -42,11 +52,19 @@ pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> 
 ///
 /// `type_guid` is what a GPT would call it. [`Kind::Unsupported`] for one that the map has no word for, [`Kind::Limit`] for a
 /// disk of more blocks than it can tell, [`Kind::Invalid`] for one that has no room.
-pub fn create(scheme: Scheme, disk: &dyn BlockDevice, type_guid: Uuid, guids: gpt::Guids) -> Result<Range<u64>> {
+pub fn create(
+    scheme: Scheme,
+    disk: &dyn BlockDevice,
+    type_guid: Uuid,
+    guids: gpt::Guids,
+) -> Result<Range<u64>> {
     let info = disk.info();
     info.check_writable(LAYER)?;
     if info.len < disk_len_for(scheme, 1, info.block)? {
-        let message = format!("a disk of {} bytes is too small for a map and a partition", info.len);
+        let message = format!(
+            "a disk of {} bytes is too small for a map and a partition",
+            info.len
+        );
         return Err(Error::new(Kind::Invalid, LAYER, message));
     }
     match scheme {
@@ -60,7 +78,11 @@ pub fn create(scheme: Scheme, disk: &dyn BlockDevice, type_guid: Uuid, guids: gp
 fn blocks(len: u64, block: u32) -> Result<u32> {
     u32::try_from(len / u64::from(block)).map_err(|_| {
         let most = u64::from(u32::MAX) * u64::from(block);
-        Error::new(Kind::Limit, LAYER, format!("a map of this kind tells of {most} bytes at most; a GPT has no such limit"))
+        Error::new(
+            Kind::Limit,
+            LAYER,
+            format!("a map of this kind tells of {most} bytes at most; a GPT has no such limit"),
+        )
     })
 }
 
@@ -78,7 +100,8 @@ fn create_apm(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
     ];
     for (number, ((range, name, kind), status)) in (1..).zip(entries.iter().zip(APM_STATUS)) {
         // All fit, because the disk's count of blocks does.
-        let [first, blocks] = [range.start / block, (range.end - range.start) / block].map(|count| count as u32);
+        let [first, blocks] =
+            [range.start / block, (range.end - range.start) / block].map(|count| count as u32);
         let mut raw = ApmEntryRaw {
             signature: APM_SIGNATURE,
             entries: (entries.len() as u32).into(),
@@ -89,13 +112,21 @@ fn create_apm(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
             ..ApmEntryRaw::new_zeroed()
         };
         for (field, text) in [(&mut raw.name, name), (&mut raw.kind, kind)] {
-            field.iter_mut().zip(text.bytes()).for_each(|(slot, byte)| *slot = byte);
+            field
+                .iter_mut()
+                .zip(text.bytes())
+                .for_each(|(slot, byte)| *slot = byte);
         }
         disk.write_at(block * number, raw.as_bytes())?;
     }
-    let block_size = u16::try_from(info.block).map_err(|_| Error::unsupported(LAYER, "blocks of this size"))?;
+    let block_size =
+        u16::try_from(info.block).map_err(|_| Error::unsupported(LAYER, "blocks of this size"))?;
     let signature = DRIVER_DESCRIPTOR_SIGNATURE;
-    let descriptor = DriverDescriptorRaw { signature, block_size: block_size.into(), block_count: all.into() };
+    let descriptor = DriverDescriptorRaw {
+        signature,
+        block_size: block_size.into(),
+        block_count: all.into(),
+    };
     disk.write_at(0, descriptor.as_bytes())?;
     disk.flush()?;
     Ok(range)
@@ -104,15 +135,30 @@ fn create_apm(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
 fn create_mbr(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
     if type_guid != APPLE_HFS {
         let kind = TypeId::Guid(type_guid).kind().into_owned();
-        return Err(Error::unsupported(LAYER, format!("an MBR has no word for {kind}; a GPT has")));
+        return Err(Error::unsupported(
+            LAYER,
+            format!("an MBR has no word for {kind}; a GPT has"),
+        ));
     }
     let info = disk.info();
     let block = u64::from(info.block);
     let range = ALIGN..info.len - info.len % ALIGN;
-    let (first, blocks) = ((range.start / block) as u32, blocks(range.end - range.start, info.block)?);
-    let mut raw = MbrRaw { signature: MBR_SIGNATURE, ..MbrRaw::new_zeroed() };
-    raw.entries[0] =
-        MbrEntryRaw { status: 0, first_chs: NO_CHS, kind: MBR_HFS, last_chs: NO_CHS, first: first.into(), blocks: blocks.into() };
+    let (first, blocks) = (
+        (range.start / block) as u32,
+        blocks(range.end - range.start, info.block)?,
+    );
+    let mut raw = MbrRaw {
+        signature: MBR_SIGNATURE,
+        ..MbrRaw::new_zeroed()
+    };
+    raw.entries[0] = MbrEntryRaw {
+        status: 0,
+        first_chs: NO_CHS,
+        kind: MBR_HFS,
+        last_chs: NO_CHS,
+        first: first.into(),
+        blocks: blocks.into(),
+    };
     disk.write_at(0, raw.as_bytes())?;
     disk.flush()?;
     Ok(range)
@@ -134,12 +180,41 @@ mod tests {
         let entry = |number: usize| {
             let entry = &bytes[number * 512..][..92];
             let word = |at: usize| u32::from_be_bytes(entry[at..at + 4].try_into().unwrap());
-            let text = |at: usize| String::from_utf8(entry[at..at + 32].to_vec()).unwrap().trim_end_matches('\0').to_owned();
-            (&entry[..4] == b"PM\0\0", [word(4), word(8), word(12), word(88)], text(16), text(48))
+            let text = |at: usize| {
+                String::from_utf8(entry[at..at + 32].to_vec())
+                    .unwrap()
+                    .trim_end_matches('\0')
+                    .to_owned()
+            };
+            (
+                &entry[..4] == b"PM\0\0",
+                [word(4), word(8), word(12), word(88)],
+                text(16),
+                text(48),
+            )
         };
-        assert_eq!(entry(1), (true, [3, 1, 63, 3], "Apple".into(), "Apple_partition_map".into()));
-        assert_eq!(entry(2), (true, [3, 64, 2104, 0x4000_0033], "disk image".into(), "Apple_HFS".into()));
-        assert_eq!(entry(3), (true, [3, 2168, 10, 1], String::new(), "Apple_Free".into()));
+        assert_eq!(
+            entry(1),
+            (
+                true,
+                [3, 1, 63, 3],
+                "Apple".into(),
+                "Apple_partition_map".into()
+            )
+        );
+        assert_eq!(
+            entry(2),
+            (
+                true,
+                [3, 64, 2104, 0x4000_0033],
+                "disk image".into(),
+                "Apple_HFS".into()
+            )
+        );
+        assert_eq!(
+            entry(3),
+            (true, [3, 2168, 10, 1], String::new(), "Apple_Free".into())
+        );
         assert_eq!(bytes[..8], [b'E', b'R', 2, 0, 0, 0, 8, 0x82]);
     }
 
@@ -152,19 +227,43 @@ mod tests {
                     let disk = Memory::zeros((len + more) as usize);
                     let range = create(scheme, &disk, APPLE_HFS, gpt::Guids::derived("x")).unwrap();
                     let map = probe(&disk).unwrap().unwrap();
-                    assert!(map.scheme == scheme && map.problems.is_empty(), "{:?}", map.problems);
-                    let volume = map.partitions.iter().find(|partition| partition.kind == "Apple_HFS").unwrap();
-                    assert_eq!((&volume.range, range.start % ALIGN, range.end % ALIGN), (&range, 0, 0));
-                    assert!(range.end - range.start >= volume_len && range.end <= len + more, "{scheme}: {range:?}");
+                    assert!(
+                        map.scheme == scheme && map.problems.is_empty(),
+                        "{:?}",
+                        map.problems
+                    );
+                    let volume = map
+                        .partitions
+                        .iter()
+                        .find(|partition| partition.kind == "Apple_HFS")
+                        .unwrap();
+                    assert_eq!(
+                        (&volume.range, range.start % ALIGN, range.end % ALIGN),
+                        (&range, 0, 0)
+                    );
+                    assert!(
+                        range.end - range.start >= volume_len && range.end <= len + more,
+                        "{scheme}: {range:?}"
+                    );
                 }
                 let small = Memory::zeros((disk_len_for(scheme, 1, 512).unwrap() - 512) as usize);
-                let error = create(scheme, &small, APPLE_HFS, gpt::Guids::derived("x")).unwrap_err();
-                assert!(error.kind() == Kind::Invalid && small.to_vec().iter().all(|byte| *byte == 0), "{scheme}: {error}");
+                let error =
+                    create(scheme, &small, APPLE_HFS, gpt::Guids::derived("x")).unwrap_err();
+                assert!(
+                    error.kind() == Kind::Invalid && small.to_vec().iter().all(|byte| *byte == 0),
+                    "{scheme}: {error}"
+                );
             }
         }
         for scheme in [Scheme::Apm, Scheme::Mbr] {
-            assert_eq!(disk_len_for(scheme, 3 << 40, 512).unwrap_err().kind(), Kind::Limit);
-            assert_eq!(disk_len_for(scheme, u64::MAX, 512).unwrap_err().kind(), Kind::Limit);
+            assert_eq!(
+                disk_len_for(scheme, 3 << 40, 512).unwrap_err().kind(),
+                Kind::Limit
+            );
+            assert_eq!(
+                disk_len_for(scheme, u64::MAX, 512).unwrap_err().kind(),
+                Kind::Limit
+            );
         }
         let disk = Memory::zeros(1 << 20);
         let error = create(Scheme::Mbr, &disk, APPLE_APFS, gpt::Guids::derived("x")).unwrap_err();

@@ -34,7 +34,10 @@ pub fn take_removed() -> Vec<PathBuf> {
 pub fn own_suffix() -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let (process, number) = (std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
-    mark().map_or_else(|| format!("{process}-{number}"), |mark| format!("{mark}-{process}-{number}"))
+    mark().map_or_else(
+        || format!("{process}-{number}"),
+        |mark| format!("{mark}-{process}-{number}"),
+    )
 }
 
 fn mark() -> Option<&'static str> {
@@ -44,7 +47,9 @@ fn mark() -> Option<&'static str> {
         let space = fs::read_link("/proc/self/ns/pid").ok()?;
         // FNV-1a: names stay short, and nothing hangs on two marks being different.
         let bytes = start.iter().chain(space.as_os_str().as_encoded_bytes());
-        let sum = bytes.fold(0x811c_9dc5_u32, |sum, &byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let sum = bytes.fold(0x811c_9dc5_u32, |sum, &byte| {
+            (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
         Some(format!("{sum:08x}"))
     })
     .as_deref()
@@ -55,8 +60,13 @@ fn mark() -> Option<&'static str> {
 pub fn remove_leftovers(folder: &Path, prefix: &str) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let age = name.to_str().and_then(|name| name.strip_prefix(prefix)).and_then(least_age);
-        if age.is_some_and(|age| is_older(&entry.path(), age)) && remove_unless_locked(&entry.path()) {
+        let age = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(prefix))
+            .and_then(least_age);
+        if age.is_some_and(|age| is_older(&entry.path(), age))
+            && remove_unless_locked(&entry.path())
+        {
             let mut removed = REMOVED.lock().unwrap_or_else(PoisonError::into_inner);
             if removed.len() < MOST_TOLD {
                 removed.push(entry.path());
@@ -73,12 +83,19 @@ fn least_age(suffix: &str) -> Option<Duration> {
     let (given, process) = match parts[..] {
         [process] => (None, process),
         [process, number] if is_number(number) => (None, process),
-        [mark, process, number] if is_number(number) && mark.len() == 8 && u32::from_str_radix(mark, 16).is_ok() => {
+        [mark, process, number]
+            if is_number(number) && mark.len() == 8 && u32::from_str_radix(mark, 16).is_ok() =>
+        {
             (Some(mark), process)
         }
         _ => return None,
     };
-    let process = Pid::from_raw(Some(process).filter(|process| is_number(process))?.parse().ok()?)?;
+    let process = Pid::from_raw(
+        Some(process)
+            .filter(|process| is_number(process))?
+            .parse()
+            .ok()?,
+    )?;
     if given.is_some() && given != mark() {
         return Some(AGE_OF_FOREIGN);
     }
@@ -93,16 +110,24 @@ fn is_older(path: &Path, least: Duration) -> bool {
 
 /// Returns whether it was removed.
 fn remove_unless_locked(path: &Path) -> bool {
-    let Ok(meta) = fs::symlink_metadata(path) else { return false };
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return false;
+    };
     if meta.is_file() {
         let lock = File::open(path);
-        lock.is_ok_and(|file| try_lock(&file, true).unwrap_or(false)) && fs::remove_file(path).is_ok()
+        lock.is_ok_and(|file| try_lock(&file, true).unwrap_or(false))
+            && fs::remove_file(path).is_ok()
     } else if meta.is_dir() {
         // A bundle is locked by files in it.
         let files = fs::read_dir(path).into_iter().flatten().flatten();
         let files = files.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
-        let locks: Vec<File> = files.filter_map(|entry| File::open(entry.path()).ok()).collect();
-        locks.iter().all(|file| try_lock(file, true).unwrap_or(false)) && fs::remove_dir_all(path).is_ok()
+        let locks: Vec<File> = files
+            .filter_map(|entry| File::open(entry.path()).ok())
+            .collect();
+        locks
+            .iter()
+            .all(|file| try_lock(file, true).unwrap_or(false))
+            && fs::remove_dir_all(path).is_ok()
     } else {
         false
     }
@@ -136,7 +161,10 @@ mod tests {
             ".x.new--1".to_owned(),
             "x".to_owned(),
         ];
-        names.iter().chain(&kept).for_each(|name| drop(old(&path(name))));
+        names
+            .iter()
+            .chain(&kept)
+            .for_each(|name| drop(old(&path(name))));
         let locked = old(&path(&format!(".x.new-{DEAD}-1")));
         assert!(try_lock(&locked, true).unwrap());
         let young = path(&format!(".x.new-{DEAD}-2"));
@@ -162,10 +190,18 @@ mod tests {
             fs::write(path, b"").unwrap();
         }
         remove_leftovers(scratch.path(), ".x.new-");
-        assert_eq!([&left, &living, &foreign].map(|path| path.exists()), [false, true, true]);
+        assert_eq!(
+            [&left, &living, &foreign].map(|path| path.exists()),
+            [false, true, true]
+        );
         assert!(take_removed().contains(&left));
         let long_ago = std::time::SystemTime::now() - 2 * AGE_OF_FOREIGN;
-        File::options().write(true).open(&foreign).unwrap().set_modified(long_ago).unwrap();
+        File::options()
+            .write(true)
+            .open(&foreign)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
         remove_leftovers(scratch.path(), ".x.new-");
         assert!(!foreign.exists());
     }
@@ -177,7 +213,10 @@ mod tests {
         fs::create_dir_all(bundle.join("bands")).unwrap();
         let token = File::create(bundle.join("token")).unwrap();
         assert!(try_lock(&token, true).unwrap());
-        File::open(&bundle).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        File::open(&bundle)
+            .unwrap()
+            .set_modified(std::time::SystemTime::UNIX_EPOCH)
+            .unwrap();
         remove_leftovers(scratch.path(), ".b.new-");
         assert!(bundle.exists());
         drop(token);

@@ -39,8 +39,18 @@ pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<bool>
 
 /// File systems that free no parts of files, or mostly do not, as statfs(2) numbers them: FAT, exFAT, three of SMB, NFS, 9P, HFS+,
 /// ramfs and FUSE.
-const WHOLE_FILES: [i128; 10] =
-    [0x4d44, 0x2011_bab0, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x6969, 0x0102_1997, 0x482b, 0x8584_58f6, 0x6573_5546];
+const WHOLE_FILES: [i128; 10] = [
+    0x4d44,
+    0x2011_bab0,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x6969,
+    0x0102_1997,
+    0x482b,
+    0x8584_58f6,
+    0x6573_5546,
+];
 
 /// SMB, as statfs(2) numbers it.
 const SMB: [i128; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
@@ -48,7 +58,8 @@ const SMB: [i128; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
 /// Returns whether the file server of an open, writable file has lost its state, and so the locks: it was restarted. Always
 /// false on local file systems.
 pub(crate) fn is_forgotten(file: &File) -> bool {
-    let on_smb = rustix::fs::fstatfs(file).is_ok_and(|of| SMB.contains(&(i128::from(of.f_type) & 0xffff_ffff)));
+    let on_smb = rustix::fs::fstatfs(file)
+        .is_ok_and(|of| SMB.contains(&(i128::from(of.f_type) & 0xffff_ffff)));
     // Goes to the server by the handle that it gave, also where nothing is to be flushed.
     on_smb && file.sync_all().is_err()
 }
@@ -56,19 +67,27 @@ pub(crate) fn is_forgotten(file: &File) -> bool {
 /// Returns whether the file system of `folder` can punch holes, by trying it on a temporary file there; true if no file can be
 /// created. Without `named` the file has no name, and where the file system has no unnamed files, its type decides.
 pub(crate) fn can_punch_in(folder: &Path, named: bool) -> bool {
-    let unnamed = rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+    let unnamed = rustix::fs::open(
+        folder,
+        OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::RUSR | Mode::WUSR,
+    );
     match unnamed {
         Ok(file) => frees_parts(&File::from(file)),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) if named => {
             let name = folder.join(format!(".bandsaw-punch-{}", std::process::id()));
-            let Ok(file) = File::options().create_new(true).write(true).open(&name) else { return true };
+            let Ok(file) = File::options().create_new(true).write(true).open(&name) else {
+                return true;
+            };
             let frees = frees_parts(&file);
             drop(file); // some hosts keep the names of open files
             let _ = fs::remove_file(&name);
             frees
         }
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
-            rustix::fs::statfs(folder).map_or(true, |of| !WHOLE_FILES.contains(&(i128::from(of.f_type) & 0xffff_ffff)))
+            rustix::fs::statfs(folder).map_or(true, |of| {
+                !WHOLE_FILES.contains(&(i128::from(of.f_type) & 0xffff_ffff))
+            })
         }
         Err(_) => true,
     }
@@ -77,18 +96,31 @@ pub(crate) fn can_punch_in(folder: &Path, named: bool) -> bool {
 /// Returns whether a hole over all of an empty file leaves it without storage: some hosts write zeros, and call that a hole.
 fn frees_parts(file: &File) -> bool {
     const LEN: u64 = 256 << 10;
-    let punched = file.write_all_at(&vec![0xA5; LEN as usize], 0).and_then(|()| punch_hole(file, 0, LEN));
+    let punched = file
+        .write_all_at(&vec![0xA5; LEN as usize], 0)
+        .and_then(|()| punch_hole(file, 0, LEN));
     match punched {
-        Ok(true) => file.metadata().map_or(true, |meta| meta.blocks() * 512 < LEN / 2),
+        Ok(true) => file
+            .metadata()
+            .map_or(true, |meta| meta.blocks() * 512 < LEN / 2),
         Ok(false) => false,
         Err(_) => true,
     }
 }
 
 /// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the file system cannot.
-pub(crate) fn clone_file(from: &File, folder: BorrowedFd<'_>, name: &str) -> io::Result<Option<File>> {
+pub(crate) fn clone_file(
+    from: &File,
+    folder: BorrowedFd<'_>,
+    name: &str,
+) -> io::Result<Option<File>> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let to = File::from(rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o600))?);
+    let to = File::from(rustix::fs::openat(
+        folder,
+        name,
+        flags,
+        Mode::from_raw_mode(0o600),
+    )?);
     // Which errors mean "cannot" differs by file system; a copy of the bytes tells the real ones soon enough.
     if rustix::fs::ioctl_ficlone(&to, from).is_ok() {
         return Ok(Some(to));
@@ -153,7 +185,10 @@ fn on_battery_by(folder: &Path) -> Option<bool> {
 }
 
 pub(super) fn mounts() -> io::Result<Vec<Mount>> {
-    Ok(fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(mount_in).collect())
+    Ok(fs::read("/proc/self/mountinfo")?
+        .split(|byte| *byte == b'\n')
+        .filter_map(mount_in)
+        .collect())
 }
 
 /// One line of `/proc/self/mountinfo`: `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw`.
@@ -163,7 +198,11 @@ fn mount_in(line: &[u8]) -> Option<Mount> {
     fields.by_ref().find(|field| *field == b"-")?;
     let (kind, source) = (fields.next()?, fields.next()?);
     let text = |bytes| String::from_utf8_lossy(&unescape(bytes)).into_owned();
-    Some(Mount { path: PathBuf::from(std::ffi::OsString::from_vec(unescape(path))), source: text(source), kind: text(kind) })
+    Some(Mount {
+        path: PathBuf::from(std::ffi::OsString::from_vec(unescape(path))),
+        source: text(source),
+        kind: text(kind),
+    })
 }
 
 /// Undoes the kernel's `\040` for blanks, tabs, line ends and backslashes.
@@ -172,7 +211,10 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
-        let octal = tail.get(..3).filter(|_| byte == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = tail
+            .get(..3)
+            .filter(|_| byte == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(value) => {
                 out.push(value);
@@ -195,9 +237,15 @@ mod tests {
         let can = frees_parts(&file);
         assert_eq!(can_punch_in(folder.path(), true), can);
         can_punch_in(folder.path(), false);
-        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let names: Vec<_> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert_eq!(names, ["file"]);
-        assert!(can_punch_in(&folder.path().join("absent"), true), "nothing says that it cannot");
+        assert!(
+            can_punch_in(&folder.path().join("absent"), true),
+            "nothing says that it cannot"
+        );
     }
 
     #[test]
@@ -205,13 +253,23 @@ mod tests {
         let line = "17: FLOCK  ADVISORY  WRITE 708 08:01:131 0 EOF";
         assert_eq!(holder_in(line, "08:01:131"), Some(708));
         assert_eq!(holder_in(line, "08:01:13"), None);
-        assert_eq!(holder_in("2: POSIX  ADVISORY  WRITE 708 08:01:131 0 EOF", "08:01:131"), None);
+        assert_eq!(
+            holder_in("2: POSIX  ADVISORY  WRITE 708 08:01:131 0 EOF", "08:01:131"),
+            None
+        );
     }
 
     #[test]
     fn mount_lines_are_unescaped() {
-        let mount = mount_in(br"36 35 98:0 / /mnt/my\040disk rw,noatime shared:1 master:2 - ext4 /dev/sd\134a rw").unwrap();
-        let expected = Mount { path: "/mnt/my disk".into(), source: r"/dev/sd\a".into(), kind: "ext4".into() };
+        let mount = mount_in(
+            br"36 35 98:0 / /mnt/my\040disk rw,noatime shared:1 master:2 - ext4 /dev/sd\134a rw",
+        )
+        .unwrap();
+        let expected = Mount {
+            path: "/mnt/my disk".into(),
+            source: r"/dev/sd\a".into(),
+            kind: "ext4".into(),
+        };
         assert_eq!(mount, expected);
         assert_eq!(mount_in(b""), None);
     }
@@ -222,11 +280,20 @@ mod tests {
         let supply = |name: &str, facts: &[(&str, &str)]| {
             let path = folder.path().join(name);
             fs::create_dir_all(&path).unwrap();
-            facts.iter().for_each(|(key, value)| fs::write(path.join(key), format!("{value}\n")).unwrap());
+            facts
+                .iter()
+                .for_each(|(key, value)| fs::write(path.join(key), format!("{value}\n")).unwrap());
         };
         assert_eq!(on_battery_by(&folder.path().join("absent")), None);
         assert_eq!(on_battery_by(folder.path()), Some(false));
-        supply("mouse", &[("type", "Battery"), ("status", "Discharging"), ("scope", "Device")]);
+        supply(
+            "mouse",
+            &[
+                ("type", "Battery"),
+                ("status", "Discharging"),
+                ("scope", "Device"),
+            ],
+        );
         assert_eq!(on_battery_by(folder.path()), Some(false));
         supply("BAT0", &[("type", "Battery"), ("status", "Discharging")]);
         assert_eq!(on_battery_by(folder.path()), Some(true));

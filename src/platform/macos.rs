@@ -16,7 +16,9 @@ pub(crate) fn make_durable(file: &File) -> io::Result<()> {
     // fsync stops at the drive's cache here; F_FULLFSYNC empties that too. Network file systems know only fsync.
     match rustix::fs::fcntl_fullfsync(file) {
         Ok(()) => Ok(()),
-        Err(Errno::NOTSUP | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY) => Ok(rustix::fs::fsync(file)?),
+        Err(Errno::NOTSUP | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY) => {
+            Ok(rustix::fs::fsync(file)?)
+        }
         Err(errno) => Err(errno.into()),
     }
 }
@@ -39,12 +41,21 @@ pub(crate) fn can_punch_in(_folder: &Path, _named: bool) -> bool {
 }
 
 /// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the file system cannot.
-pub(crate) fn clone_file(from: &File, folder: BorrowedFd<'_>, name: &str) -> io::Result<Option<File>> {
+pub(crate) fn clone_file(
+    from: &File,
+    folder: BorrowedFd<'_>,
+    name: &str,
+) -> io::Result<Option<File>> {
     if rustix::fs::fclonefileat(from, folder, name, CloneFlags::empty()).is_err() {
         return Ok(None);
     }
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(Some(File::from(rustix::fs::openat(folder, name, flags, Mode::empty())?)))
+    Ok(Some(File::from(rustix::fs::openat(
+        folder,
+        name,
+        flags,
+        Mode::empty(),
+    )?)))
 }
 
 /// Copies up to `len` bytes between the same offsets of two files inside the kernel; returns how many were.
@@ -65,11 +76,17 @@ pub(crate) fn lock_holder(_file: &File) -> Option<String> {
 }
 
 pub(super) fn on_battery() -> Option<bool> {
-    let output = Command::new("/usr/bin/pmset").args(["-g", "batt"]).output().ok()?;
+    let output = Command::new("/usr/bin/pmset")
+        .args(["-g", "batt"])
+        .output()
+        .ok()?;
     macos_text::on_battery(&String::from_utf8_lossy(&output.stdout))
 }
 
 pub(super) fn mounts() -> io::Result<Vec<Mount>> {
     let output = Command::new("/sbin/mount").output()?;
-    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(macos_text::mount).collect())
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(macos_text::mount)
+        .collect())
 }

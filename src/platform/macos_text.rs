@@ -13,7 +13,11 @@ pub(super) fn mount(line: &str) -> Option<Mount> {
     let (source, rest) = line.split_once(" on ")?;
     let (path, options) = rest.rsplit_once(" (")?;
     let kind = options.trim_end_matches(')').split(',').next()?;
-    Some(Mount { path: path.into(), source: source.to_owned(), kind: kind.to_owned() })
+    Some(Mount {
+        path: path.into(),
+        source: source.to_owned(),
+        kind: kind.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -31,7 +35,11 @@ mod tests {
     #[test]
     fn a_mount_line_is_read() {
         let mounted = mount("/dev/disk5s1 on /Volumes/My (old) disk (hfs, local, nodev)").unwrap();
-        let expected = Mount { path: "/Volumes/My (old) disk".into(), source: "/dev/disk5s1".into(), kind: "hfs".into() };
+        let expected = Mount {
+            path: "/Volumes/My (old) disk".into(),
+            source: "/dev/disk5s1".into(),
+            kind: "hfs".into(),
+        };
         assert_eq!(mounted, expected);
         assert_eq!(mount("nonsense"), None);
     }

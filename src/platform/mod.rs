@@ -31,7 +31,8 @@ use macos as host;
 compile_error!("Bandsaw knows the system calls of Linux and macOS only; see src/platform/");
 
 pub(crate) use host::{
-    can_punch_in, clone_file, copy_range, is_forgotten, lock_holder, make_durable, make_names_durable, punch_hole,
+    can_punch_in, clone_file, copy_range, is_forgotten, lock_holder, make_durable,
+    make_names_durable, punch_hole,
 };
 pub use leftovers::{own_suffix, remove_leftovers, take_removed};
 
@@ -60,7 +61,13 @@ pub fn mounts() -> io::Result<Vec<Mount>> {
 /// nothing changes.
 pub fn forbid_core_dumps() {
     let now = getrlimit(Resource::Core);
-    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: now.maximum });
+    let _ = setrlimit(
+        Resource::Core,
+        Rlimit {
+            current: Some(0),
+            maximum: now.maximum,
+        },
+    );
 }
 
 /// Asks for `wanted` open files at once; returns how many the process may have now, which can be fewer.
@@ -70,8 +77,18 @@ pub fn raise_file_limit(wanted: u64) -> u64 {
     if enough(now.current) {
         return now.current.unwrap_or(u64::MAX);
     }
-    let current = if enough(now.maximum) { Some(wanted) } else { now.maximum };
-    match setrlimit(Resource::Nofile, Rlimit { current, maximum: now.maximum }) {
+    let current = if enough(now.maximum) {
+        Some(wanted)
+    } else {
+        now.maximum
+    };
+    match setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current,
+            maximum: now.maximum,
+        },
+    ) {
         Ok(()) => current.unwrap_or(u64::MAX),
         Err(_) => now.current.unwrap_or(u64::MAX),
     }
@@ -79,7 +96,11 @@ pub fn raise_file_limit(wanted: u64) -> u64 {
 
 /// Takes the lock of an open file without waiting. `false`: somebody else has it.
 pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
-    let how = if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
+    let how = if exclusive {
+        FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
+    };
     loop {
         match rustix::fs::flock(file, how) {
             Ok(()) => return Ok(true),
@@ -135,7 +156,9 @@ fn next(found: rustix::io::Result<u64>) -> io::Result<Next> {
         Ok(at) => Ok(Next::At(at)),
         Err(Errno::NXIO) => Ok(Next::Nowhere),
         // IO: Linux's SMB client of a server that does not answer the question. A disk that fails says so when it is read.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::NOTTY | Errno::IO) => Ok(Next::Unknown),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::NOTTY | Errno::IO) => {
+            Ok(Next::Unknown)
+        }
         Err(errno) => Err(errno.into()),
     }
 }
@@ -146,7 +169,12 @@ mod tests {
 
     #[test]
     fn the_root_is_mounted() {
-        assert!(mounts().unwrap().iter().any(|mount| mount.path.as_os_str() == "/"));
+        assert!(
+            mounts()
+                .unwrap()
+                .iter()
+                .any(|mount| mount.path.as_os_str() == "/")
+        );
     }
 
     #[test]
@@ -189,7 +217,12 @@ mod tests {
     fn holes_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sparse");
-        let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
+        let file = File::options()
+            .create_new(true)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap();
         file.set_len(1 << 20).unwrap();
         assert_eq!(next_data(&file, 0).unwrap(), Next::Nowhere);
         assert_eq!(next_hole(&file, 0).unwrap(), Next::At(0));

@@ -15,7 +15,10 @@ mod host;
 #[path = "nodes_macos.rs"]
 mod host;
 
-pub(crate) use host::{MOST_XATTR, device_from_mac, device_to_mac, make_special, node_at, node_of, xattr_from_mac, xattr_to_mac};
+pub(crate) use host::{
+    MOST_XATTR, device_from_mac, device_to_mac, make_special, node_at, node_of, xattr_from_mac,
+    xattr_to_mac,
+};
 
 /// Seconds and nanoseconds since 1970.
 pub(crate) type Moment = (i64, u32);
@@ -58,9 +61,12 @@ pub(crate) fn open_file(folder: impl AsFd, name: &str) -> io::Result<OwnedFd> {
 /// belongs to the host alone (security labels, access lists) is left out, as is everything on file systems without any.
 pub(crate) fn xattrs(node: BorrowedFd<'_>) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
-    for name in xattr_list(node)?.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let host_name =
-            std::str::from_utf8(name).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "its name is not UTF-8"))?;
+    for name in xattr_list(node)?
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let host_name = std::str::from_utf8(name)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "its name is not UTF-8"))?;
         if let Some(mac_name) = xattr_to_mac(host_name) {
             found.push((mac_name.to_owned(), xattr_value(node, host_name)?));
         }
@@ -71,7 +77,12 @@ pub(crate) fn xattrs(node: BorrowedFd<'_>) -> io::Result<Vec<(String, Vec<u8>)>>
 
 /// Sets an extended attribute, named as macOS does, of an open node.
 pub(crate) fn set_xattr(node: BorrowedFd<'_>, mac_name: &str, value: &[u8]) -> io::Result<()> {
-    Ok(rustix::fs::fsetxattr(node, &*xattr_from_mac(mac_name), value, rustix::fs::XattrFlags::empty())?)
+    Ok(rustix::fs::fsetxattr(
+        node,
+        &*xattr_from_mac(mac_name),
+        value,
+        rustix::fs::XattrFlags::empty(),
+    )?)
 }
 
 fn xattr_list(node: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
@@ -91,7 +102,9 @@ fn xattr_value(node: BorrowedFd<'_>, host_name: &str) -> io::Result<Vec<u8>> {
 
 /// Calls `read` with ever larger buffers until it does not say that the buffer is too small. The kernel's own limits
 /// (64 KiB on Linux) bound the loop; on macOS a resource fork may be larger.
-fn retry_larger(mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Vec<u8>> {
+fn retry_larger(
+    mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
+) -> io::Result<Vec<u8>> {
     const MOST: usize = 1 << 30;
     let mut buf = vec![0; 64 << 10];
     loop {
@@ -116,14 +129,19 @@ pub(crate) fn mac_device(major: u32, minor: u32) -> Option<u32> {
 pub(crate) fn nameless_file(folder: &Path) -> io::Result<File> {
     let unique = uuid::Uuid::new_v4();
     let path = folder.join(format!(".bandsaw-{unique}"));
-    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
     std::fs::remove_file(path)?;
     Ok(file)
 }
 
 /// A name for a system call.
 pub(crate) fn c_name(name: &[u8]) -> io::Result<std::ffi::CString> {
-    std::ffi::CString::new(name).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a name with a zero byte"))
+    std::ffi::CString::new(name)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a name with a zero byte"))
 }
 
 /// `.` and `..`.

@@ -12,13 +12,23 @@ use super::{Moment, Node};
 /// What is known of a node within a folder; of a symbolic link itself.
 pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<Node> {
     let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    Ok(node(&rustix::fs::statx(folder, name, AtFlags::SYMLINK_NOFOLLOW, flags)?))
+    Ok(node(&rustix::fs::statx(
+        folder,
+        name,
+        AtFlags::SYMLINK_NOFOLLOW,
+        flags,
+    )?))
 }
 
 /// What is known of an open node.
 pub(crate) fn node_of(open: impl AsFd) -> io::Result<Node> {
     let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    Ok(node(&rustix::fs::statx(open, c"", AtFlags::EMPTY_PATH, flags)?))
+    Ok(node(&rustix::fs::statx(
+        open,
+        c"",
+        AtFlags::EMPTY_PATH,
+        flags,
+    )?))
 }
 
 fn node(stat: &Statx) -> Node {
@@ -31,7 +41,10 @@ fn node(stat: &Statx) -> Node {
         gid: stat.stx_gid,
         flags: 0,
         links: u64::from(stat.stx_nlink),
-        identity: (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
+        identity: (
+            rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            stat.stx_ino,
+        ),
         size: stat.stx_size,
         special: rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
         created: has_birth.then(|| moment(stat.stx_btime)),
@@ -46,7 +59,9 @@ const PREFIX: &str = "user.";
 
 /// macOS's name of an extended attribute; `None` for those that belong to the host alone.
 pub(crate) fn xattr_to_mac(host_name: &str) -> Option<&str> {
-    host_name.strip_prefix(PREFIX).filter(|name| !name.is_empty())
+    host_name
+        .strip_prefix(PREFIX)
+        .filter(|name| !name.is_empty())
 }
 
 /// The host's name of one of macOS's extended attributes.

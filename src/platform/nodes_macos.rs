@@ -11,7 +11,11 @@ use super::Node;
 
 /// What is known of a node within a folder; of a symbolic link itself.
 pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<Node> {
-    Ok(node(&rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?))
+    Ok(node(&rustix::fs::statat(
+        folder,
+        name,
+        AtFlags::SYMLINK_NOFOLLOW,
+    )?))
 }
 
 /// What is known of an open node.

@@ -24,10 +24,17 @@ impl Locks {
             (None, Lock::Exclusive) => Held::Exclusive,
             (None, Lock::Shared) => Held::Shared(1),
             (Some(Held::Shared(n)), Lock::Shared) => Held::Shared(n + 1),
-            (Some(_), _) => return Err(Error::new(Kind::Conflict, "lock", "is in use by this process").named(name)),
+            (Some(_), _) => {
+                return Err(
+                    Error::new(Kind::Conflict, "lock", "is in use by this process").named(name),
+                );
+            }
         };
         locks.insert(name.to_owned(), held);
-        Ok(Guard::new(Release { locks: self.clone(), name: name.to_owned() }))
+        Ok(Guard::new(Release {
+            locks: self.clone(),
+            name: name.to_owned(),
+        }))
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<String, Held>> {

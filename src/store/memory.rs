@@ -60,7 +60,10 @@ impl Store for MemoryStore {
         check_name(from)?;
         check_name(to)?;
         let mut files = self.files();
-        let bytes = files.get(from).ok_or_else(|| Error::not_found(LAYER, from))?.to_vec();
+        let bytes = files
+            .get(from)
+            .ok_or_else(|| Error::not_found(LAYER, from))?
+            .to_vec();
         files.insert(to.to_owned(), Arc::new(Memory::from(bytes)));
         Ok(())
     }
@@ -69,7 +72,9 @@ impl Store for MemoryStore {
         check_name(from)?;
         check_name(to)?;
         let mut files = self.files();
-        let file = files.remove(from).ok_or_else(|| Error::not_found(LAYER, from))?;
+        let file = files
+            .remove(from)
+            .ok_or_else(|| Error::not_found(LAYER, from))?;
         files.insert(to.to_owned(), file);
         Ok(())
     }
@@ -80,8 +85,15 @@ impl Store for MemoryStore {
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
-        let found: Vec<String> = self.files().keys().filter(|name| name.starts_with(prefix)).cloned().collect();
-        found.iter().try_for_each(|name| each(Entry::new(name, &|| self.stat(name))))
+        let found: Vec<String> = self
+            .files()
+            .keys()
+            .filter(|name| name.starts_with(prefix))
+            .cloned()
+            .collect();
+        found
+            .iter()
+            .try_for_each(|name| each(Entry::new(name, &|| self.stat(name))))
     }
 
     fn sync(&self) -> Result<()> {
@@ -102,5 +114,9 @@ impl Store for MemoryStore {
 fn meta(file: &Memory) -> Meta {
     let contents = file.to_vec();
     let len = contents.len() as u64;
-    Meta { len, allocated: len, version: u64::from(crc32fast::hash(&contents)) }
+    Meta {
+        len,
+        allocated: len,
+        version: u64::from(crc32fast::hash(&contents)),
+    }
 }

@@ -30,7 +30,9 @@ pub use local::{FileMode, Local, LocalFile};
 pub(crate) use locks::Locks;
 pub use memory::MemoryStore;
 pub use objects::{Fill, MemoryObjects, ObjectMeta, Objects, Piece};
-pub use remote::{CacheOptions, Checkpointed, FlushTo, Holder, Remote, RemoteOptions, Snapshot, Status};
+pub use remote::{
+    CacheOptions, Checkpointed, FlushTo, Holder, Remote, RemoteOptions, Snapshot, Status,
+};
 pub(crate) use staged::Content;
 pub use staged::Staged;
 
@@ -115,7 +117,9 @@ impl<'a> Entry<'a> {
 
 impl fmt::Debug for Entry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Entry")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -188,6 +192,13 @@ impl fmt::Debug for Guard {
 
 /// Refuses names that could lead out of the store.
 pub(crate) fn check_name(name: &str) -> Result<()> {
-    let fine = !name.is_empty() && name.split('/').all(|part| !matches!(part, "" | "." | "..") && !part.contains('\0'));
-    if fine { Ok(()) } else { Err(Error::new(Kind::Invalid, "store", "not a name within the folder").named(name)) }
+    let fine = !name.is_empty()
+        && name
+            .split('/')
+            .all(|part| !matches!(part, "" | "." | "..") && !part.contains('\0'));
+    if fine {
+        Ok(())
+    } else {
+        Err(Error::new(Kind::Invalid, "store", "not a name within the folder").named(name))
+    }
 }

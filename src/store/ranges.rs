@@ -52,15 +52,22 @@ struct Piece {
 
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").field("pieces", &self.pieces.len()).finish_non_exhaustive()
+        f.debug_struct("Kept")
+            .field("pieces", &self.pieces.len())
+            .finish_non_exhaustive()
     }
 }
 
 impl Pieces {
     /// None yet, and at most `bytes`.
     pub(super) fn new(bytes: u64) -> Arc<Self> {
-        let most = usize::try_from(bytes / PIECE).unwrap_or(usize::MAX).max(MOST_AHEAD as usize);
-        Arc::new(Self { kept: Mutex::default(), most })
+        let most = usize::try_from(bytes / PIECE)
+            .unwrap_or(usize::MAX)
+            .max(MOST_AHEAD as usize);
+        Arc::new(Self {
+            kept: Mutex::default(),
+            most,
+        })
     }
 
     fn locked(&self) -> MutexGuard<'_, Kept> {
@@ -84,9 +91,22 @@ impl Pieces {
         let mut kept = self.locked();
         kept.clock += 1;
         let now = kept.clock;
-        kept.pieces.insert((file.clone(), index), Piece { bytes: piece.into(), used: now });
+        kept.pieces.insert(
+            (file.clone(), index),
+            Piece {
+                bytes: piece.into(),
+                used: now,
+            },
+        );
         while kept.pieces.len() > self.most {
-            let Some(oldest) = kept.pieces.iter().min_by_key(|(_, piece)| piece.used).map(|(key, _)| key.clone()) else { return };
+            let Some(oldest) = kept
+                .pieces
+                .iter()
+                .min_by_key(|(_, piece)| piece.used)
+                .map(|(key, _)| key.clone())
+            else {
+                return;
+            };
             kept.pieces.remove(&oldest);
         }
     }
@@ -106,7 +126,13 @@ pub(super) struct Fetched {
 
 impl Fetched {
     pub(super) fn new(ranges: Box<dyn Ranges>, name: &str, pieces: &Arc<Pieces>) -> Self {
-        Self { ranges, name: name.into(), pieces: pieces.clone(), next: AtomicU64::new(u64::MAX), ahead: AtomicU64::new(1) }
+        Self {
+            ranges,
+            name: name.into(),
+            pieces: pieces.clone(),
+            next: AtomicU64::new(u64::MAX),
+            ahead: AtomicU64::new(1),
+        }
     }
 
     /// Bytes of it that have been fetched already.
@@ -130,10 +156,15 @@ impl Fetched {
             return Ok(piece);
         }
         let follows = self.next.swap(index + 1, Ordering::Relaxed) == index;
-        let ahead = if follows { (self.ahead.load(Ordering::Relaxed) * 2).min(MOST_AHEAD) } else { 1 };
+        let ahead = if follows {
+            (self.ahead.load(Ordering::Relaxed) * 2).min(MOST_AHEAD)
+        } else {
+            1
+        };
         self.ahead.store(ahead, Ordering::Relaxed);
         let last = self.ranges.len().div_ceil(PIECE);
-        let end = (index + 1..(index + ahead).min(last)).find(|&next| self.pieces.has(&self.name, next));
+        let end =
+            (index + 1..(index + ahead).min(last)).find(|&next| self.pieces.has(&self.name, next));
         let end = end.unwrap_or((index + ahead).min(last));
         let range = self.piece(index).start..self.piece(end - 1).end;
         let mut bytes = vec![0; (range.end - range.start) as usize];
@@ -148,7 +179,13 @@ impl Fetched {
 
 impl BlockDevice for Fetched {
     fn info(&self) -> Info {
-        Info { len: self.ranges.len(), block: 512, write: 1, discard: 1, access: Access::ReadOnly }
+        Info {
+            len: self.ranges.len(),
+            block: 512,
+            write: 1,
+            discard: 1,
+            access: Access::ReadOnly,
+        }
     }
 
     fn read_at(&self, offset: u64, mut buf: &mut [u8]) -> Result<()> {
@@ -161,7 +198,9 @@ impl BlockDevice for Fetched {
             let piece = self.get(at / PIECE)?;
             let within = (at % PIECE) as usize;
             let found = piece.get(within..).filter(|rest| !rest.is_empty());
-            let found = found.ok_or_else(|| Error::new(Kind::Io, LAYER, "fewer bytes came than were asked for").at(at))?;
+            let found = found.ok_or_else(|| {
+                Error::new(Kind::Io, LAYER, "fewer bytes came than were asked for").at(at)
+            })?;
             let n = found.len().min(buf.len());
             let (now, rest) = buf.split_at_mut(n);
             now.copy_from_slice(&found[..n]);
@@ -173,7 +212,10 @@ impl BlockDevice for Fetched {
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
-        Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
+        Ok(Extent {
+            kind: ExtentKind::Data,
+            len: range.end - range.start,
+        })
     }
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
@@ -200,7 +242,10 @@ mod tests {
         }
 
         fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-            self.1.lock().unwrap().push(offset..offset + into.len() as u64);
+            self.1
+                .lock()
+                .unwrap()
+                .push(offset..offset + into.len() as u64);
             into.copy_from_slice(&self.0[offset as usize..][..into.len()]);
             Ok(())
         }
@@ -209,7 +254,11 @@ mod tests {
     fn fetched(len: usize) -> (Vec<u8>, Asked, Fetched) {
         let (bytes, asked) = (Random::new(len as u64).bytes(len), Asked::default());
         let ranges = Box::new(Counted(bytes.clone(), Arc::clone(&asked)));
-        (bytes, asked, Fetched::new(ranges, "it", &Pieces::new(4 << 20)))
+        (
+            bytes,
+            asked,
+            Fetched::new(ranges, "it", &Pieces::new(4 << 20)),
+        )
     }
 
     #[test]
@@ -221,23 +270,41 @@ mod tests {
     fn what_is_at_hand_is_not_asked_for_again() {
         let (bytes, asked, device) = fetched((PIECE * 40 + 5) as usize);
         for _ in 0..3 {
-            assert_eq!(device.read_vec(PIECE - 3, 10).unwrap(), bytes[PIECE as usize - 3..][..10]);
-            assert_eq!(device.read_vec(PIECE * 40, 5).unwrap(), bytes[PIECE as usize * 40..]);
+            assert_eq!(
+                device.read_vec(PIECE - 3, 10).unwrap(),
+                bytes[PIECE as usize - 3..][..10]
+            );
+            assert_eq!(
+                device.read_vec(PIECE * 40, 5).unwrap(),
+                bytes[PIECE as usize * 40..]
+            );
         }
         let asked: Vec<_> = std::mem::take(&mut *asked.lock().unwrap());
-        assert_eq!(asked, [0..PIECE, PIECE..3 * PIECE, PIECE * 40..PIECE * 40 + 5]);
+        assert_eq!(
+            asked,
+            [0..PIECE, PIECE..3 * PIECE, PIECE * 40..PIECE * 40 + 5]
+        );
     }
 
     #[test]
     fn reads_in_order_take_few_requests() {
         let (bytes, asked, device) = fetched((PIECE * 64) as usize);
         for at in (0..bytes.len()).step_by(4096) {
-            assert_eq!(device.read_vec(at as u64, 4096).unwrap(), bytes[at..at + 4096]);
+            assert_eq!(
+                device.read_vec(at as u64, 4096).unwrap(),
+                bytes[at..at + 4096]
+            );
         }
         assert!(asked.lock().unwrap().len() <= 12, "{asked:?}");
-        assert!(device.pieces.locked().pieces.len() <= 16, "memory is bounded");
+        assert!(
+            device.pieces.locked().pieces.len() <= 16,
+            "memory is bounded"
+        );
         asked.lock().unwrap().clear();
-        assert_eq!(device.read_vec(7, LARGE as usize).unwrap(), bytes[7..][..LARGE as usize]);
+        assert_eq!(
+            device.read_vec(7, LARGE as usize).unwrap(),
+            bytes[7..][..LARGE as usize]
+        );
         assert!(matches!(&asked.lock().unwrap()[..], [range] if *range == (7..7 + LARGE)));
     }
 }

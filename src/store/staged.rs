@@ -85,10 +85,19 @@ impl Spill {
         if let Some(file) = &*file {
             return Ok(file.clone());
         }
-        let name = self.folder.join(format!(".bandsaw-staged-{}-{:p}", std::process::id(), self));
-        let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name);
+        let name = self
+            .folder
+            .join(format!(".bandsaw-staged-{}-{:p}", std::process::id(), self));
+        let made = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&name);
         let made = made.and_then(|made| std::fs::remove_file(&name).map(|()| Arc::new(made)));
-        let made = made.map_err(|error| Error::io(LAYER, "cannot make a file for changes", error).in_file(&self.folder))?;
+        let made = made.map_err(|error| {
+            Error::io(LAYER, "cannot make a file for changes", error).in_file(&self.folder)
+        })?;
         *file = Some(made.clone());
         Ok(made)
     }
@@ -99,10 +108,16 @@ impl Spill {
             return Ok(Bytes::Memory(bytes));
         }
         if at >= MOST {
-            return Err(Error::new(Kind::Limit, LAYER, "the changes take more room than is set aside for them"));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                "the changes take more room than is set aside for them",
+            ));
         }
         let written = self.file()?.write_all_at(&bytes[..], at - IN_MEMORY);
-        written.map_err(|error| Error::io(LAYER, "cannot keep changes", error).in_file(&self.folder))?;
+        written.map_err(|error| {
+            Error::io(LAYER, "cannot keep changes", error).in_file(&self.folder)
+        })?;
         Ok(Bytes::Spilled(at - IN_MEMORY))
     }
 
@@ -113,7 +128,9 @@ impl Spill {
             Bytes::Memory(bytes) => chunk.copy_from_slice(&bytes[..]),
             Bytes::Spilled(at) => {
                 let read = self.file()?.read_exact_at(&mut chunk[..], *at);
-                read.map_err(|error| Error::io(LAYER, "cannot read kept changes", error).in_file(&self.folder))?;
+                read.map_err(|error| {
+                    Error::io(LAYER, "cannot read kept changes", error).in_file(&self.folder)
+                })?;
             }
         }
         Ok(chunk)
@@ -123,8 +140,17 @@ impl Spill {
 impl Staged {
     /// No changes yet. Those that are too many for memory go to a file without a name in the folder `spill`.
     pub fn new(below: Arc<dyn Store>, spill: PathBuf) -> Self {
-        let spill = Arc::new(Spill { folder: spill, file: Mutex::default(), used: AtomicU64::new(0) });
-        Self(Arc::new(Inner { below, spill, files: Mutex::default(), epoch: Arc::default() }))
+        let spill = Arc::new(Spill {
+            folder: spill,
+            file: Mutex::default(),
+            used: AtomicU64::new(0),
+        });
+        Self(Arc::new(Inner {
+            below,
+            spill,
+            files: Mutex::default(),
+            epoch: Arc::default(),
+        }))
     }
 
     /// The store below.
@@ -135,10 +161,16 @@ impl Staged {
     /// Names that are gone (`None`) and names whose files are new, moved or changed.
     pub(crate) fn changes(&self) -> Vec<(String, Option<Arc<Content>>)> {
         let is_changed = |name: &String, content: &Option<Arc<Content>>| {
-            content.as_ref().is_none_or(|content| content.origin.as_ref() != Some(name) || content.state().is_changed)
+            content.as_ref().is_none_or(|content| {
+                content.origin.as_ref() != Some(name) || content.state().is_changed
+            })
         };
         let files = self.files();
-        files.iter().filter(|(name, content)| is_changed(name, content)).map(|(n, c)| (n.clone(), c.clone())).collect()
+        files
+            .iter()
+            .filter(|(name, content)| is_changed(name, content))
+            .map(|(n, c)| (n.clone(), c.clone()))
+            .collect()
     }
 
     /// Returns whether anything differs from the store below, as far as is known without comparing bytes.
@@ -151,13 +183,28 @@ impl Staged {
     }
 
     fn new_content(&self, origin: Option<String>, len: u64) -> Arc<Content> {
-        let state = State { len, through: len, chunks: BTreeMap::new(), is_changed: origin.is_none() };
+        let state = State {
+            len,
+            through: len,
+            chunks: BTreeMap::new(),
+            is_changed: origin.is_none(),
+        };
         let (spill, epoch) = (self.0.spill.clone(), self.0.epoch.clone());
-        Arc::new(Content { origin, is_put: false, state: RwLock::new(state), spill, epoch })
+        Arc::new(Content {
+            origin,
+            is_put: false,
+            state: RwLock::new(state),
+            spill,
+            epoch,
+        })
     }
 
     /// The device of a content that a name led to.
-    pub(crate) fn device(&self, content: Arc<Content>, access: Access) -> Result<Option<Arc<dyn BlockDevice>>> {
+    pub(crate) fn device(
+        &self,
+        content: Arc<Content>,
+        access: Access,
+    ) -> Result<Option<Arc<dyn BlockDevice>>> {
         let below = match &content.origin {
             Some(origin) => match self.0.below.open(origin, Open::Read)? {
                 Some(below) => Some(below),
@@ -165,26 +212,43 @@ impl Staged {
             },
             None => None,
         };
-        Ok(Some(Arc::new(StagedFile { content, below, access })))
+        Ok(Some(Arc::new(StagedFile {
+            content,
+            below,
+            access,
+        })))
     }
 
     fn content(&self, name: &str) -> Result<Option<Arc<Content>>> {
         if let Some(known) = self.files().get(name) {
             return Ok(known.clone());
         }
-        let Some(below) = self.0.below.open(name, Open::Read)? else { return Ok(None) };
+        let Some(below) = self.0.below.open(name, Open::Read)? else {
+            return Ok(None);
+        };
         let content = self.new_content(Some(name.to_owned()), below.info().len);
-        Ok(self.files().entry(name.to_owned()).or_insert(Some(content)).clone())
+        Ok(self
+            .files()
+            .entry(name.to_owned())
+            .or_insert(Some(content))
+            .clone())
     }
 
     fn put_content(&self, bytes: &[u8]) -> Result<Arc<Content>> {
         let content = self.new_content(None, 0);
-        let device = StagedFile { content: content.clone(), below: None, access: Access::ReadWrite };
+        let device = StagedFile {
+            content: content.clone(),
+            below: None,
+            access: Access::ReadWrite,
+        };
         device.set_len(bytes.len() as u64, Leave::Zeros)?;
         device.write_at(0, bytes)?;
         drop(device);
         Ok(match Arc::try_unwrap(content) {
-            Ok(content) => Arc::new(Content { is_put: true, ..content }),
+            Ok(content) => Arc::new(Content {
+                is_put: true,
+                ..content
+            }),
             Err(content) => content,
         })
     }
@@ -194,7 +258,11 @@ impl Store for Staged {
     fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         check_name(name)?;
         let content = self.content(name)?;
-        let access = if how == Open::Read { Access::ReadOnly } else { Access::ReadWrite };
+        let access = if how == Open::Read {
+            Access::ReadOnly
+        } else {
+            Access::ReadWrite
+        };
         let content = match (how, content) {
             (Open::Read | Open::Write, None) | (Open::CreateNew, Some(_)) => return Ok(None),
             (_, Some(content)) => content,
@@ -222,7 +290,11 @@ impl Store for Staged {
         match self.files().get(name) {
             Some(Some(content)) => {
                 let len = content.state().len;
-                Ok(Some(Meta { len, allocated: len, version: self.0.epoch.load(Ordering::Relaxed) }))
+                Ok(Some(Meta {
+                    len,
+                    allocated: len,
+                    version: self.0.epoch.load(Ordering::Relaxed),
+                }))
             }
             Some(None) => Ok(None),
             None => self.0.below.stat(name),
@@ -230,15 +302,22 @@ impl Store for Staged {
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
-        let source = self.open(from, Open::Read)?.ok_or_else(|| Error::not_found(LAYER, from))?;
-        self.files().insert(to.to_owned(), Some(self.new_content(None, 0)));
-        let target = self.open(to, Open::Write)?.ok_or_else(|| Error::not_found(LAYER, to))?;
+        let source = self
+            .open(from, Open::Read)?
+            .ok_or_else(|| Error::not_found(LAYER, from))?;
+        self.files()
+            .insert(to.to_owned(), Some(self.new_content(None, 0)));
+        let target = self
+            .open(to, Open::Write)?
+            .ok_or_else(|| Error::not_found(LAYER, to))?;
         regions::copy_all(&*source, &*target)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         check_name(to)?;
-        let content = self.content(from)?.ok_or_else(|| Error::not_found(LAYER, from))?;
+        let content = self
+            .content(from)?
+            .ok_or_else(|| Error::not_found(LAYER, from))?;
         let mut files = self.files();
         files.insert(from.to_owned(), None);
         files.insert(to.to_owned(), Some(content));
@@ -254,10 +333,23 @@ impl Store for Staged {
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
-        let known: BTreeMap<String, bool> =
-            self.files().iter().filter(|(name, _)| name.starts_with(prefix)).map(|(n, c)| (n.clone(), c.is_some())).collect();
-        self.0.below.list(prefix, &mut |entry| if known.contains_key(entry.name) { Ok(()) } else { each(entry) })?;
-        known.iter().filter(|(_, there)| **there).try_for_each(|(name, _)| each(Entry::new(name, &|| self.stat(name))))
+        let known: BTreeMap<String, bool> = self
+            .files()
+            .iter()
+            .filter(|(name, _)| name.starts_with(prefix))
+            .map(|(n, c)| (n.clone(), c.is_some()))
+            .collect();
+        self.0.below.list(prefix, &mut |entry| {
+            if known.contains_key(entry.name) {
+                Ok(())
+            } else {
+                each(entry)
+            }
+        })?;
+        known
+            .iter()
+            .filter(|(_, there)| **there)
+            .try_for_each(|(name, _)| each(Entry::new(name, &|| self.stat(name))))
     }
 
     fn sync(&self) -> Result<()> {
@@ -296,7 +388,9 @@ impl Content {
         for (&number, chunk) in &state.chunks {
             let range = number * CHUNK..((number + 1) * CHUNK).min(state.len);
             match runs.last_mut() {
-                Some((last, epoch)) if last.end == range.start && *epoch == chunk.epoch => last.end = range.end,
+                Some((last, epoch)) if last.end == range.start && *epoch == chunk.epoch => {
+                    last.end = range.end
+                }
                 _ => runs.push((range, chunk.epoch)),
             }
         }
@@ -304,7 +398,12 @@ impl Content {
     }
 
     /// Makes `bytes` (`None`: zeros) the contents of `range`, which lies within the file.
-    fn change(&self, below: Option<&dyn BlockDevice>, range: Range<u64>, bytes: Option<&[u8]>) -> Result<()> {
+    fn change(
+        &self,
+        below: Option<&dyn BlockDevice>,
+        range: Range<u64>,
+        bytes: Option<&[u8]>,
+    ) -> Result<()> {
         let mut state = self.state_mut();
         state.is_changed = true;
         let epoch = self.epoch.load(Ordering::Relaxed);
@@ -313,20 +412,36 @@ impl Content {
             let (number, within) = (at / CHUNK, (at % CHUNK) as usize);
             let end = range.end.min((number + 1) * CHUNK);
             let length = (end - at) as usize;
-            let new = bytes.map(|bytes| &bytes[(at - range.start) as usize..(end - range.start) as usize]);
+            let new = bytes
+                .map(|bytes| &bytes[(at - range.start) as usize..(end - range.start) as usize]);
             at = end;
             if length == CHUNK_LEN && new.is_none() {
-                state.chunks.insert(number, Chunk { epoch, bytes: Bytes::Zero });
+                state.chunks.insert(
+                    number,
+                    Chunk {
+                        epoch,
+                        bytes: Bytes::Zero,
+                    },
+                );
                 continue;
             }
             let old = state.chunks.remove(&number);
             let place = match &old {
-                Some(Chunk { bytes: Bytes::Memory(_), .. }) => Some(None),
-                Some(Chunk { bytes: Bytes::Spilled(place), .. }) => Some(Some(*place)),
+                Some(Chunk {
+                    bytes: Bytes::Memory(_),
+                    ..
+                }) => Some(None),
+                Some(Chunk {
+                    bytes: Bytes::Spilled(place),
+                    ..
+                }) => Some(Some(*place)),
                 _ => None,
             };
             let mut whole = match old {
-                Some(Chunk { bytes: Bytes::Memory(bytes), .. }) => bytes,
+                Some(Chunk {
+                    bytes: Bytes::Memory(bytes),
+                    ..
+                }) => bytes,
                 Some(chunk) => self.spill.read(&chunk.bytes)?,
                 None => {
                     let mut whole = Box::new([0; CHUNK_LEN]);
@@ -370,8 +485,18 @@ impl BlockDevice for StagedFile {
     fn info(&self) -> Info {
         let len = self.content.len();
         match &self.below {
-            Some(below) => Info { len, access: self.access, ..below.info() },
-            None => Info { len, block: 512, write: 1, discard: CHUNK, access: self.access },
+            Some(below) => Info {
+                len,
+                access: self.access,
+                ..below.info()
+            },
+            None => Info {
+                len,
+                block: 512,
+                write: 1,
+                discard: CHUNK,
+                access: self.access,
+            },
         }
     }
 
@@ -396,7 +521,8 @@ impl BlockDevice for StagedFile {
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.info().check_writable(LAYER)?;
         let end = self.info().check(LAYER, offset, buf.len() as u64)?;
-        self.content.change(self.below.as_deref(), offset..end, Some(buf))
+        self.content
+            .change(self.below.as_deref(), offset..end, Some(buf))
     }
 
     fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
@@ -411,18 +537,33 @@ impl BlockDevice for StagedFile {
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
         let state = self.content.state();
-        let next = state.chunks.range(range.start / CHUNK..range.end.div_ceil(CHUNK)).next();
+        let next = state
+            .chunks
+            .range(range.start / CHUNK..range.end.div_ceil(CHUNK))
+            .next();
         let until = match next {
             Some((&number, chunk)) if number * CHUNK <= range.start => {
-                let kind = if matches!(chunk.bytes, Bytes::Zero) { ExtentKind::Zero } else { ExtentKind::Data };
-                return Ok(Extent { kind, len: ((number + 1) * CHUNK).min(range.end) - range.start });
+                let kind = if matches!(chunk.bytes, Bytes::Zero) {
+                    ExtentKind::Zero
+                } else {
+                    ExtentKind::Data
+                };
+                return Ok(Extent {
+                    kind,
+                    len: ((number + 1) * CHUNK).min(range.end) - range.start,
+                });
             }
             Some((&number, _)) => (number * CHUNK).min(range.end),
             None => range.end,
         };
         match &self.below {
-            Some(below) if range.start < state.through => below.extent_at(range.start..until.min(state.through)),
-            _ => Ok(Extent { kind: ExtentKind::Hole, len: until - range.start }),
+            Some(below) if range.start < state.through => {
+                below.extent_at(range.start..until.min(state.through))
+            }
+            _ => Ok(Extent {
+                kind: ExtentKind::Hole,
+                len: until - range.start,
+            }),
         }
     }
 
@@ -480,7 +621,9 @@ mod tests {
     fn changes_show_and_the_store_below_stays() {
         let below = MemoryStore::default();
         for name in ["a", "b", "c"] {
-            below.put(name, &[name.as_bytes()[0]; 10_000], Put::Replace).unwrap();
+            below
+                .put(name, &[name.as_bytes()[0]; 10_000], Put::Replace)
+                .unwrap();
         }
         let staged = Staged::new(Arc::new(below.clone()), std::env::temp_dir());
         let a = staged.open("a", Open::Write).unwrap().unwrap();
@@ -496,11 +639,35 @@ mod tests {
         staged.remove("c").unwrap();
         staged.put("e", b"new", Put::Replace).unwrap();
         assert_eq!(names(&staged), ["a", "d", "e"]);
-        assert_eq!(staged.open("d", Open::Read).unwrap().unwrap().read_vec(0, 2).unwrap(), b"bb");
-        assert!(staged.open("a", Open::Read).unwrap().unwrap().read_vec(0, 9000).unwrap() == expected);
+        assert_eq!(
+            staged
+                .open("d", Open::Read)
+                .unwrap()
+                .unwrap()
+                .read_vec(0, 2)
+                .unwrap(),
+            b"bb"
+        );
+        assert!(
+            staged
+                .open("a", Open::Read)
+                .unwrap()
+                .unwrap()
+                .read_vec(0, 9000)
+                .unwrap()
+                == expected
+        );
         assert_eq!(staged.changes().len(), 5);
         assert_eq!(names(&below), ["a", "b", "c"]);
-        assert!(below.open("a", Open::Read).unwrap().unwrap().read_vec(0, 10_000).unwrap() == [b'a'; 10_000]);
+        assert!(
+            below
+                .open("a", Open::Read)
+                .unwrap()
+                .unwrap()
+                .read_vec(0, 10_000)
+                .unwrap()
+                == [b'a'; 10_000]
+        );
     }
 
     #[test]

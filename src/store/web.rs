@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED, RANGE};
+use reqwest::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED,
+    RANGE,
+};
 use reqwest::{Client, Response, StatusCode};
 
 use super::bucket::{Patience, prepare_tls, runtime};
@@ -28,9 +31,17 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// [`Kind::Unsupported`] for a server that does not answer ranges, [`Kind::Invalid`] for an address with a password in it.
 ///
 /// `timeout` is how long the server may stay silent; `None`: a minute.
-pub(crate) fn open(url: &str, timeout: Option<Duration>) -> Result<impl crate::device::BlockDevice + use<>> {
+pub(crate) fn open(
+    url: &str,
+    timeout: Option<Duration>,
+) -> Result<impl crate::device::BlockDevice + use<>> {
     let (_, rest) = url.split_once("://").unwrap_or_default();
-    if rest.split(['/', '?', '#']).next().unwrap_or_default().contains('@') {
+    if rest
+        .split(['/', '?', '#'])
+        .next()
+        .unwrap_or_default()
+        .contains('@')
+    {
         return Err(Error::new(
             Kind::Invalid,
             LAYER,
@@ -45,8 +56,21 @@ pub(crate) fn open(url: &str, timeout: Option<Duration>) -> Result<impl crate::d
         .read_timeout(patience.silence)
         .timeout(patience.request)
         .build()
-        .map_err(|error| Error::new(Kind::Io, LAYER, format!("no request can be made: {}", reason(&error))))?;
-    let mut file = WebFile { client, patience, url: url.to_owned(), len: 0, version: None, answered: AtomicBool::new(false) };
+        .map_err(|error| {
+            Error::new(
+                Kind::Io,
+                LAYER,
+                format!("no request can be made: {}", reason(&error)),
+            )
+        })?;
+    let mut file = WebFile {
+        client,
+        patience,
+        url: url.to_owned(),
+        len: 0,
+        version: None,
+        answered: AtomicBool::new(false),
+    };
     let head = file.first()?;
     let fetched = Fetched::new(Box::new(file), "", &Pieces::new(MEMORY));
     fetched.keep(0, &head);
@@ -76,7 +100,9 @@ impl WebFile {
     fn first(&mut self) -> Result<Vec<u8>> {
         let (len, version, head) = self.patiently(async || {
             let mut answer = self.ask(0..PIECE).await?;
-            if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE && total(answer.headers()) == Some(0) {
+            if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE
+                && total(answer.headers()) == Some(0)
+            {
                 return Ok((0, None, Vec::new()));
             }
             let len = self.check(&answer)?;
@@ -90,13 +116,22 @@ impl WebFile {
 
     async fn ask(&self, range: std::ops::Range<u64>) -> Result<Response, Failed> {
         let range = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
-        let request = self.client.get(&self.url).header(RANGE, range).header(ACCEPT_ENCODING, "identity");
+        let request = self
+            .client
+            .get(&self.url)
+            .header(RANGE, range)
+            .header(ACCEPT_ENCODING, "identity");
         let answer = request.send().await.map_err(|error| {
             let message = format!("cannot be fetched: {}", reason(&error));
             let error_of = Error::new(Kind::Io, LAYER, message);
-            let is_silent = error.is_timeout() && !error.is_connect() && !self.answered.load(Ordering::Relaxed);
+            let is_silent =
+                error.is_timeout() && !error.is_connect() && !self.answered.load(Ordering::Relaxed);
             let is_final = is_silent || error.is_builder() || error.is_redirect();
-            if is_final { Failed::ForGood(error_of) } else { Failed::InPassing(error_of) }
+            if is_final {
+                Failed::ForGood(error_of)
+            } else {
+                Failed::InPassing(error_of)
+            }
         });
         self.answered.fetch_or(answer.is_ok(), Ordering::Relaxed);
         answer
@@ -104,16 +139,20 @@ impl WebFile {
 
     /// The length of the file that a part of was answered.
     fn check(&self, answer: &Response) -> Result<u64, Failed> {
-        let refused = |kind, message: String| Err(Failed::ForGood(Error::new(kind, LAYER, message)));
+        let refused =
+            |kind, message: String| Err(Failed::ForGood(Error::new(kind, LAYER, message)));
         let host = answer.url().host_str().unwrap_or("the server").to_owned();
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => {}
             StatusCode::OK => {
-                let message =
-                    format!("{host} does not answer range requests, without which an image cannot be read in place: download it");
+                let message = format!(
+                    "{host} does not answer range requests, without which an image cannot be read in place: download it"
+                );
                 return refused(Kind::Unsupported, message);
             }
-            StatusCode::NOT_FOUND | StatusCode::GONE => return refused(Kind::NotFound, format!("does not exist, says {host}")),
+            StatusCode::NOT_FOUND | StatusCode::GONE => {
+                return refused(Kind::NotFound, format!("does not exist, says {host}"));
+            }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 return refused(
                     Kind::Io,
@@ -124,19 +163,32 @@ impl WebFile {
                 );
             }
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                return Err(Failed::InPassing(Error::new(Kind::Io, LAYER, format!("{host} answers {status}: try again later"))));
+                return Err(Failed::InPassing(Error::new(
+                    Kind::Io,
+                    LAYER,
+                    format!("{host} answers {status}: try again later"),
+                )));
             }
             status => return refused(Kind::Io, format!("{host} answers {status}")),
         }
-        if answer.headers().get(CONTENT_ENCODING).is_some_and(|how| how != "identity") {
+        if answer
+            .headers()
+            .get(CONTENT_ENCODING)
+            .is_some_and(|how| how != "identity")
+        {
             return refused(
                 Kind::Unsupported,
-                format!("{host} packs what it sends, so that ranges of the file cannot be read: download it"),
+                format!(
+                    "{host} packs what it sends, so that ranges of the file cannot be read: download it"
+                ),
             );
         }
         match total(answer.headers()) {
             Some(len) => Ok(len),
-            None => refused(Kind::Unsupported, format!("{host} does not say how long the file is (Content-Range): download it")),
+            None => refused(
+                Kind::Unsupported,
+                format!("{host} does not say how long the file is (Content-Range): download it"),
+            ),
         }
     }
 
@@ -145,8 +197,13 @@ impl WebFile {
         let (offset, into) = (offset + *filled as u64, &mut into[*filled..]);
         let end = offset + into.len() as u64;
         let mut answer = self.ask(offset..end).await?;
-        let changed =
-            || Failed::ForGood(Error::new(Kind::Conflict, LAYER, "was changed on the server while it is open: open it again"));
+        let changed = || {
+            Failed::ForGood(Error::new(
+                Kind::Conflict,
+                LAYER,
+                "was changed on the server while it is open: open it again",
+            ))
+        };
         // A shorter file.
         if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             return Err(changed());
@@ -157,7 +214,9 @@ impl WebFile {
         }
         if start(answer.headers()) != Some(offset) {
             let message = "another range came than was asked for";
-            return Err(Failed::InPassing(Error::new(Kind::Io, LAYER, message).at(offset)));
+            return Err(Failed::InPassing(
+                Error::new(Kind::Io, LAYER, message).at(offset),
+            ));
         }
         fill(&mut answer, into, filled).await
     }
@@ -169,7 +228,9 @@ impl WebFile {
             loop {
                 match run().await {
                     Ok(done) => return Ok(done),
-                    Err(Failed::InPassing(_)) if tries < TRIES && began.elapsed() < self.patience.retry => {
+                    Err(Failed::InPassing(_))
+                        if tries < TRIES && began.elapsed() < self.patience.retry =>
+                    {
                         tokio::time::sleep(PAUSE * 2_u32.pow(tries - 1)).await
                     }
                     Err(Failed::InPassing(error) | Failed::ForGood(error)) => return Err(error),
@@ -186,7 +247,10 @@ impl Ranges for WebFile {
     }
 
     fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        for (at, piece) in (offset..).step_by(MOST_AT_ONCE).zip(into.chunks_mut(MOST_AT_ONCE)) {
+        for (at, piece) in (offset..)
+            .step_by(MOST_AT_ONCE)
+            .zip(into.chunks_mut(MOST_AT_ONCE))
+        {
             // What broke off is gone on with where it did.
             let mut filled = 0;
             self.patiently(async || self.part(at, piece, &mut filled).await)?;
@@ -196,11 +260,20 @@ impl Ranges for WebFile {
 }
 
 /// Fills all of `into` with what the answer holds, and reads no further. What came is added to `filled`.
-async fn fill(answer: &mut Response, mut into: &mut [u8], filled: &mut usize) -> Result<(), Failed> {
+async fn fill(
+    answer: &mut Response,
+    mut into: &mut [u8],
+    filled: &mut usize,
+) -> Result<(), Failed> {
     while !into.is_empty() {
         let broken = |message: String| Failed::InPassing(Error::new(Kind::Io, LAYER, message));
-        let piece = answer.chunk().await.map_err(|error| broken(format!("broke off: {}", reason(&error))))?;
-        let Some(piece) = piece else { return Err(broken(format!("ended {} bytes too early", into.len()))) };
+        let piece = answer
+            .chunk()
+            .await
+            .map_err(|error| broken(format!("broke off: {}", reason(&error))))?;
+        let Some(piece) = piece else {
+            return Err(broken(format!("ended {} bytes too early", into.len())));
+        };
         let n = piece.len().min(into.len());
         let (now, rest) = into.split_at_mut(n);
         now.copy_from_slice(&piece[..n]);
@@ -212,9 +285,17 @@ async fn fill(answer: &mut Response, mut into: &mut [u8], filled: &mut usize) ->
 
 /// `7` and `100` of `bytes 7-9/100`: where the part begins, and the length of the file.
 fn content_range(headers: &HeaderMap) -> Option<(Option<u64>, u64)> {
-    let text = headers.get(CONTENT_RANGE)?.to_str().ok()?.strip_prefix("bytes ")?;
+    let text = headers
+        .get(CONTENT_RANGE)?
+        .to_str()
+        .ok()?
+        .strip_prefix("bytes ")?;
     let (part, total) = text.split_once('/')?;
-    Some((part.split_once('-').and_then(|(start, _)| start.trim().parse().ok()), total.trim().parse().ok()?))
+    Some((
+        part.split_once('-')
+            .and_then(|(start, _)| start.trim().parse().ok()),
+        total.trim().parse().ok()?,
+    ))
 }
 
 fn total(headers: &HeaderMap) -> Option<u64> {

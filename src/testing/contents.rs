@@ -16,16 +16,31 @@ pub type Contents = BTreeMap<String, (u64, u32)>;
 
 /// Reads every file of the image in `store`: the file called `file`, or the sparse bundle that the store holds. An error is
 /// the first thing that cannot be read.
-pub fn contents(store: Arc<dyn Store>, file: Option<&str>, options: &OpenOptions<'_>) -> Result<Contents> {
+pub fn contents(
+    store: Arc<dyn Store>,
+    file: Option<&str>,
+    options: &OpenOptions<'_>,
+) -> Result<Contents> {
     let stored = match file {
         None => Stored::Folder(store),
-        Some(name) => Stored::File(store.open(name, Open::Read)?.ok_or_else(|| Error::not_found("testing", name))?),
+        Some(name) => Stored::File(
+            store
+                .open(name, Open::Read)?
+                .ok_or_else(|| Error::not_found("testing", name))?,
+        ),
     };
-    let disk = open::disk_of(Path::new(file.unwrap_or("bundle")), stored, options, &mut Vec::new())?;
+    let disk = open::disk_of(
+        Path::new(file.unwrap_or("bundle")),
+        stored,
+        options,
+        &mut Vec::new(),
+    )?;
     let map = partition::probe(&*disk)?;
     let volumes = open::find_volumes(&disk, map.as_ref())?;
     let volume = volumes.iter().find(|volume| volume.format.is_supported());
-    let volume = volume.ok_or_else(|| Error::not_found("testing", "a volume"))?.open()?;
+    let volume = volume
+        .ok_or_else(|| Error::not_found("testing", "a volume"))?
+        .open()?;
     let mut contents = Contents::new();
     let mut folders = vec![(volume.root(), String::new())];
     while let Some((folder, path)) = folders.pop() {
@@ -34,7 +49,9 @@ pub fn contents(store: Arc<dyn Store>, file: Option<&str>, options: &OpenOptions
             let id = entry.attributes.id;
             match entry.attributes.kind {
                 FileKind::Folder => folders.push((id, path)),
-                FileKind::Symlink => drop(contents.insert(path, (0, crc32fast::hash(volume.read_link(id)?.as_bytes())))),
+                FileKind::Symlink => drop(
+                    contents.insert(path, (0, crc32fast::hash(volume.read_link(id)?.as_bytes()))),
+                ),
                 _ => drop(contents.insert(path, sum(&*volume, id)?)),
             }
         }

@@ -142,14 +142,19 @@ impl Faults {
         let count = plan.counts.entry(call).or_default();
         *count += 1;
         let count = *count;
-        let planned = plan.planned.iter().find(|(planned, n, _)| *planned == call && *n == count).map(|(.., fault)| *fault);
+        let planned = plan
+            .planned
+            .iter()
+            .find(|(planned, n, _)| *planned == call && *n == count)
+            .map(|(.., fault)| *fault);
         let fault = planned.or_else(|| plan.broken.get(&call).copied())?;
         plan.happened += 1;
         Some(fault)
     }
 
     fn check(&self, call: Call) -> Result<()> {
-        self.meet(call).map_or(Ok(()), |fault| Err(fault.error(call)))
+        self.meet(call)
+            .map_or(Ok(()), |fault| Err(fault.error(call)))
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {
@@ -183,7 +188,11 @@ pub struct FaultyDevice {
 impl FaultyDevice {
     /// `inner`, failing by `faults`.
     pub fn new(inner: Arc<dyn BlockDevice>, faults: &Arc<Faults>) -> Self {
-        Self { inner, faults: faults.clone(), lost: AtomicBool::new(false) }
+        Self {
+            inner,
+            faults: faults.clone(),
+            lost: AtomicBool::new(false),
+        }
     }
 
     fn check_changeable(&self) -> Result<()> {
@@ -238,7 +247,9 @@ impl BlockDevice for FaultyDevice {
 
     fn flush(&self) -> Result<()> {
         self.check_changeable()?;
-        self.faults.check(Call::Flush).inspect_err(|_| self.lost.store(true, Ordering::Release))?;
+        self.faults
+            .check(Call::Flush)
+            .inspect_err(|_| self.lost.store(true, Ordering::Release))?;
         self.inner.flush()
     }
 
@@ -266,7 +277,11 @@ pub struct FaultyStore {
 impl FaultyStore {
     /// `inner`, failing by `faults`.
     pub fn new(inner: Arc<dyn Store>, faults: &Arc<Faults>) -> Self {
-        Self { inner, faults: faults.clone(), lost: AtomicBool::new(false) }
+        Self {
+            inner,
+            faults: faults.clone(),
+            lost: AtomicBool::new(false),
+        }
     }
 
     fn change(&self, call: Call) -> Result<()> {
@@ -281,7 +296,9 @@ impl Store for FaultyStore {
     fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         self.faults.check(Call::Open)?;
         let device = self.inner.open(name, how)?;
-        Ok(device.map(|device| Arc::new(FaultyDevice::new(device, &self.faults)) as Arc<dyn BlockDevice>))
+        Ok(device.map(|device| {
+            Arc::new(FaultyDevice::new(device, &self.faults)) as Arc<dyn BlockDevice>
+        }))
     }
 
     fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {
@@ -315,7 +332,8 @@ impl Store for FaultyStore {
     }
 
     fn sync(&self) -> Result<()> {
-        self.change(Call::Sync).inspect_err(|_| self.lost.store(true, Ordering::Release))?;
+        self.change(Call::Sync)
+            .inspect_err(|_| self.lost.store(true, Ordering::Release))?;
         self.inner.sync()
     }
 
@@ -375,7 +393,10 @@ mod tests {
         faults.break_all(Call::Open, Fault::TooManyFiles);
         assert!(store.open("b", Open::Read).is_err() && store.open("c", Open::Create).is_err());
         faults.mend();
-        assert!(store.open("c", Open::Read).unwrap().is_none(), "a refused open made a file");
+        assert!(
+            store.open("c", Open::Read).unwrap().is_none(),
+            "a refused open made a file"
+        );
         faults.fail(Call::SetLen, 1, Fault::NoSpace);
         assert!(file.set_len(5, Leave::Zeros).is_err() && file.info().len == 0);
         faults.fail(Call::Sync, 1, Fault::Io);

@@ -45,14 +45,26 @@ pub struct Span {
 impl Span {
     fn on(self, device_len: u64) -> Range<u64> {
         let start = (u128::from(device_len) * u128::from(self.start) / 65536) as u64;
-        let start = if self.aligned { start / 512 * 512 } else { start };
+        let start = if self.aligned {
+            start / 512 * 512
+        } else {
+            start
+        };
         start..device_len.min(start + u64::from(self.len))
     }
 
     fn random(random: &mut Random, longest: u64) -> Self {
         let aligned = random.one_in(2);
-        let len = if random.one_in(4) { longest } else { longest.min(5000) };
-        Self { start: random.number() as u16, aligned, len: random.within(0..len + 1) as u32 }
+        let len = if random.one_in(4) {
+            longest
+        } else {
+            longest.min(5000)
+        };
+        Self {
+            start: random.number() as u16,
+            aligned,
+            len: random.within(0..len + 1) as u32,
+        }
     }
 }
 
@@ -83,7 +95,9 @@ pub struct Model<'a> {
 
 impl fmt::Debug for Model<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Model").field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("Model")
+            .field("device", &self.device)
+            .finish_non_exhaustive()
     }
 }
 
@@ -92,7 +106,11 @@ impl<'a> Model<'a> {
     pub fn new(device: Arc<dyn BlockDevice>) -> Self {
         let mut bytes = vec![0; device.info().len as usize];
         device.read_at(0, &mut bytes).expect("read the device");
-        Self { bytes: bytes.into_iter().map(Some).collect(), device: Some(device), reopen: None }
+        Self {
+            bytes: bytes.into_iter().map(Some).collect(),
+            device: Some(device),
+            reopen: None,
+        }
     }
 
     /// How to open the device again after it was dropped.
@@ -125,16 +143,23 @@ impl<'a> Model<'a> {
             Op::Write(span, seed) => {
                 let range = span.on(len);
                 let bytes = Random::new(seed).bytes((range.end - range.start) as usize);
-                self.device().write_at(range.start, &bytes).unwrap_or_else(|error| panic!("{place}: {error}"));
+                self.device()
+                    .write_at(range.start, &bytes)
+                    .unwrap_or_else(|error| panic!("{place}: {error}"));
                 self.set(range, |index| Some(bytes[index]));
             }
             Op::Discard(span, leave) => {
                 let range = span.on(len);
-                self.device().discard(range.clone(), leave).unwrap_or_else(|error| panic!("{place}: {error}"));
+                self.device()
+                    .discard(range.clone(), leave)
+                    .unwrap_or_else(|error| panic!("{place}: {error}"));
                 self.set(range, |_| (leave == Leave::Zeros).then_some(0));
             }
             Op::Extents(span) => self.extents(span.on(len), place),
-            Op::Flush => self.device().flush().unwrap_or_else(|error| panic!("{place}: {error}")),
+            Op::Flush => self
+                .device()
+                .flush()
+                .unwrap_or_else(|error| panic!("{place}: {error}")),
             Op::Resize(sectors) => self.resize(i64::from(sectors), place),
             Op::Reopen => self.open_again(place),
         }
@@ -142,12 +167,16 @@ impl<'a> Model<'a> {
 
     fn set(&mut self, range: Range<u64>, value: impl Fn(usize) -> Option<u8>) {
         let part = &mut self.bytes[range.start as usize..range.end as usize];
-        part.iter_mut().enumerate().for_each(|(index, byte)| *byte = value(index));
+        part.iter_mut()
+            .enumerate()
+            .for_each(|(index, byte)| *byte = value(index));
     }
 
     fn compare(&self, range: Range<u64>, place: &str) {
         let mut found = vec![0xee; (range.end - range.start) as usize];
-        self.device().read_at(range.start, &mut found).unwrap_or_else(|error| panic!("{place}: read {range:?}: {error}"));
+        self.device()
+            .read_at(range.start, &mut found)
+            .unwrap_or_else(|error| panic!("{place}: read {range:?}: {error}"));
         for (at, found) in range.zip(found) {
             let expected = self.bytes[at as usize];
             assert!(
@@ -160,12 +189,20 @@ impl<'a> Model<'a> {
     fn extents(&self, range: Range<u64>, place: &str) {
         let mut at = range.start;
         while at < range.end {
-            let extent =
-                self.device().extent_at(at..range.end).unwrap_or_else(|error| panic!("{place}: extent at {at}: {error}"));
-            assert!((1..=range.end - at).contains(&extent.len), "{place}: {extent:?} at {at} of {range:?}");
+            let extent = self
+                .device()
+                .extent_at(at..range.end)
+                .unwrap_or_else(|error| panic!("{place}: extent at {at}: {error}"));
+            assert!(
+                (1..=range.end - at).contains(&extent.len),
+                "{place}: {extent:?} at {at} of {range:?}"
+            );
             let run = &self.bytes[at as usize..(at + extent.len) as usize];
             let zeros = run.iter().all(|byte| byte.is_none_or(|byte| byte == 0));
-            assert!(extent.kind == ExtentKind::Data || zeros, "{place}: {extent:?} at {at} holds something");
+            assert!(
+                extent.kind == ExtentKind::Data || zeros,
+                "{place}: {extent:?} at {at} holds something"
+            );
             at += extent.len;
         }
     }
@@ -183,7 +220,9 @@ impl<'a> Model<'a> {
 
     fn open_again(&mut self, place: &str) {
         let Some(reopen) = &self.reopen else { return };
-        self.device().flush().unwrap_or_else(|error| panic!("{place}: {error}"));
+        self.device()
+            .flush()
+            .unwrap_or_else(|error| panic!("{place}: {error}"));
         self.device = None;
         self.device = Some(reopen());
         self.compare(0..self.bytes.len() as u64, place);

@@ -3,7 +3,18 @@
 use super::Random;
 
 /// Numbers at which arithmetic breaks.
-const EXTREME: [u64; 10] = [0, 1, 0x7f, 0x80, 0xff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, i64::MAX as u64, u64::MAX];
+const EXTREME: [u64; 10] = [
+    0,
+    1,
+    0x7f,
+    0x80,
+    0xff,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    i64::MAX as u64,
+    u64::MAX,
+];
 
 /// A copy of `bytes` with one to eight changes: bits turned over, extreme or random words, pieces copied elsewhere, and
 /// now and then a cut. Half of the changes stay close together, as a lying structure has them, and they keep to what is
@@ -21,7 +32,12 @@ pub fn mutated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
         let at = (near + random.within(0..64) as usize).min(copy.len() - 1);
         match random.within(0..32) {
             0..12 => copy[at] ^= 1 << random.within(0..8),
-            12..20 => put(&mut copy, at, EXTREME[random.within(0..EXTREME.len() as u64) as usize], random),
+            12..20 => put(
+                &mut copy,
+                at,
+                EXTREME[random.within(0..EXTREME.len() as u64) as usize],
+                random,
+            ),
             20..27 => {
                 let word = random.number();
                 put(&mut copy, at, word, random);
@@ -30,7 +46,10 @@ pub fn mutated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
                 let from = somewhere(&copy, random);
                 let len = random.within(1..257) as usize;
                 let piece = copy[from..copy.len().min(from + len)].to_vec();
-                copy[at..].iter_mut().zip(piece).for_each(|(byte, new)| *byte = new);
+                copy[at..]
+                    .iter_mut()
+                    .zip(piece)
+                    .for_each(|(byte, new)| *byte = new);
             }
             _ => copy.truncate(random.within(0..copy.len() as u64) as usize),
         }
@@ -60,7 +79,10 @@ fn put(bytes: &mut [u8], at: usize, word: u64, random: &mut Random) {
         word.reverse();
     }
     let at = at / len * len;
-    bytes[at..].iter_mut().zip(word).for_each(|(byte, new)| *byte = *new);
+    bytes[at..]
+        .iter_mut()
+        .zip(word)
+        .for_each(|(byte, new)| *byte = *new);
 }
 
 #[cfg(test)]
@@ -70,10 +92,17 @@ mod tests {
     #[test]
     fn a_seed_is_a_copy() {
         let bytes = Random::new(1).bytes(5000);
-        let copies: Vec<_> = (0..50).map(|seed| mutated(&bytes, &mut Random::new(seed))).collect();
+        let copies: Vec<_> = (0..50)
+            .map(|seed| mutated(&bytes, &mut Random::new(seed)))
+            .collect();
         assert!(copies.iter().all(|copy| copy.len() <= bytes.len()));
         assert!(copies.iter().filter(|copy| **copy != bytes).count() >= 49);
-        assert_eq!(copies, (0..50).map(|seed| mutated(&bytes, &mut Random::new(seed))).collect::<Vec<_>>());
+        assert_eq!(
+            copies,
+            (0..50)
+                .map(|seed| mutated(&bytes, &mut Random::new(seed)))
+                .collect::<Vec<_>>()
+        );
         assert!(mutated(&[], &mut Random::new(1)).is_empty());
     }
 }

@@ -70,7 +70,10 @@ struct Plan {
 impl FaultyObjects {
     /// `inner`, without faults yet.
     pub fn new(inner: Arc<dyn Objects>) -> Arc<Self> {
-        Arc::new(Self { inner, plan: Mutex::default() })
+        Arc::new(Self {
+            inner,
+            plan: Mutex::default(),
+        })
     }
 
     /// The `n`-th request of this kind from now on goes wrong (1 is the next one); those after it are done.
@@ -112,14 +115,24 @@ impl FaultyObjects {
         let count = plan.counts.entry(request).or_default();
         *count += 1;
         let count = *count;
-        let planned = plan.planned.iter().find(|(planned, n, _)| *planned == request && *n == count).map(|(.., slip)| *slip);
+        let planned = plan
+            .planned
+            .iter()
+            .find(|(planned, n, _)| *planned == request && *n == count)
+            .map(|(.., slip)| *slip);
         let slip = planned.or_else(|| plan.always.get(&request).copied())?;
         plan.happened += 1;
         Some(slip)
     }
 
     fn run<T>(&self, request: Request, mut run: impl FnMut() -> Result<T>) -> Result<T> {
-        let lost = || Error::io(LAYER, format!("{request:?}"), io::Error::from(io::ErrorKind::TimedOut));
+        let lost = || {
+            Error::io(
+                LAYER,
+                format!("{request:?}"),
+                io::Error::from(io::ErrorKind::TimedOut),
+            )
+        };
         match self.meet(request) {
             None => run(),
             Some(Slip::Lost) => Err(lost()),
@@ -160,7 +173,11 @@ impl Objects for FaultyObjects {
         self.run(Request::Stat, || self.inner.stat(key))
     }
 
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()> {
+    fn list(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>,
+    ) -> Result<()> {
         self.run(Request::List, || self.inner.list(prefix, each))
     }
 }
@@ -176,12 +193,18 @@ mod tests {
         let objects = FaultyObjects::new(Arc::new(MemoryObjects::default()));
         objects.plan(Request::Put, 2, Slip::Lost);
         objects.put("a", b"1", Put::Replace).unwrap();
-        assert_eq!(objects.put("a", b"2", Put::Replace).unwrap_err().kind(), Kind::Io);
+        assert_eq!(
+            objects.put("a", b"2", Put::Replace).unwrap_err().kind(),
+            Kind::Io
+        );
         let mut byte = [0];
         assert_eq!(objects.read_at("a", 0, &mut byte).unwrap(), Some(1));
         assert_eq!(byte, *b"1");
         objects.plan(Request::Put, 1, Slip::Twice);
-        assert!(objects.put("b", b"3", Put::IfAbsent).unwrap().is_none(), "the second answer is what is seen");
+        assert!(
+            objects.put("b", b"3", Put::IfAbsent).unwrap().is_none(),
+            "the second answer is what is seen"
+        );
         objects.always(Request::Remove, Slip::AnswerLost);
         assert!(objects.remove("a").is_err() && objects.stat("a").unwrap().is_none());
         objects.mend();

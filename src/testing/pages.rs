@@ -41,7 +41,10 @@ impl Pages {
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let fits = self.len.saturating_sub(offset).min(bytes.len() as u64) as usize;
         for (number, within, part) in pieces(offset, fits) {
-            let page = self.pages.entry(number).or_insert_with(|| Arc::new([0; PAGE as usize]));
+            let page = self
+                .pages
+                .entry(number)
+                .or_insert_with(|| Arc::new([0; PAGE as usize]));
             Arc::make_mut(page)[within..within + part.len()].copy_from_slice(&bytes[part]);
         }
     }
@@ -52,8 +55,11 @@ impl Pages {
         if range.is_empty() {
             return;
         }
-        let numbers: Vec<u64> =
-            self.pages.range(range.start / PAGE..range.end.div_ceil(PAGE)).map(|(number, _)| *number).collect();
+        let numbers: Vec<u64> = self
+            .pages
+            .range(range.start / PAGE..range.end.div_ceil(PAGE))
+            .map(|(number, _)| *number)
+            .collect();
         for number in numbers {
             let start = range.start.max(number * PAGE);
             let end = range.end.min((number + 1) * PAGE);
@@ -79,13 +85,28 @@ impl Pages {
         let first = range.start / PAGE;
         let is_there = self.pages.contains_key(&first);
         let end = if is_there {
-            let run = self.pages.range(first..).zip(first..).take_while(|((number, _), expected)| *number == expected).count();
+            let run = self
+                .pages
+                .range(first..)
+                .zip(first..)
+                .take_while(|((number, _), expected)| *number == expected)
+                .count();
             (first + run as u64) * PAGE
         } else {
-            self.pages.range(first..).next().map_or(u64::MAX, |(number, _)| number * PAGE)
+            self.pages
+                .range(first..)
+                .next()
+                .map_or(u64::MAX, |(number, _)| number * PAGE)
         };
-        let kind = if is_there { ExtentKind::Data } else { ExtentKind::Zero };
-        Extent { kind, len: end.min(range.end) - range.start }
+        let kind = if is_there {
+            ExtentKind::Data
+        } else {
+            ExtentKind::Zero
+        };
+        Extent {
+            kind,
+            len: end.min(range.end) - range.start,
+        }
     }
 }
 
@@ -141,7 +162,10 @@ mod tests {
             while at < pages.len() {
                 let extent = pages.extent(at..pages.len());
                 let run = &vector[at as usize..(at + extent.len) as usize];
-                assert!(!run.is_empty() && (extent.kind == ExtentKind::Data || run.iter().all(|byte| *byte == 0)));
+                assert!(
+                    !run.is_empty()
+                        && (extent.kind == ExtentKind::Data || run.iter().all(|byte| *byte == 0))
+                );
                 at += extent.len;
             }
         }

@@ -51,7 +51,10 @@ mod tests {
     fn a_seed_is_a_sequence() {
         // The reference implementation's first numbers for seed 1234567.
         let mut random = Random::new(1_234_567);
-        assert_eq!([random.number(), random.number()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+        assert_eq!(
+            [random.number(), random.number()],
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]
+        );
     }
 
     #[test]

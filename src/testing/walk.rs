@@ -23,7 +23,11 @@ pub struct Walked {
 /// Lists folders, looks names up, reads forks (of long ones the beginning and the end), links and attributes, until
 /// `most_objects` were met. Errors are counted, and the walk goes on.
 pub fn walk(volume: &dyn FileSystem, most_objects: u64) -> Walked {
-    let mut walk = Walk { volume, most_objects, met: Walked::default() };
+    let mut walk = Walk {
+        volume,
+        most_objects,
+        met: Walked::default(),
+    };
     let mut seen = HashSet::from([volume.root()]);
     let mut folders = vec![volume.root()];
     while let Some(folder) = folders.pop() {
@@ -98,7 +102,9 @@ impl Walk<'_> {
     }
 
     fn read(&mut self, stream: Result<Option<std::sync::Arc<dyn BlockDevice>>>) {
-        let Some(Some(stream)) = self.ask(stream) else { return };
+        let Some(Some(stream)) = self.ask(stream) else {
+            return;
+        };
         let len = stream.info().len;
         let mut piece = vec![0; len.min(PIECE) as usize];
         for offset in [0, len - piece.len() as u64] {

@@ -22,13 +22,28 @@ impl Ceph {
 
     /// The same with several OSDs, each of which has everything.
     pub(crate) fn start_with(osds: usize) -> Option<Self> {
-        let programs = ["ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "radosgw", "radosgw-admin"];
+        let programs = [
+            "ceph",
+            "ceph-mon",
+            "ceph-mgr",
+            "ceph-osd",
+            "radosgw",
+            "radosgw-admin",
+        ];
         if let Some(missing) = programs.iter().find(|program| !is_installed(program)) {
             eprintln!("skipped: {missing} is not installed, scripts/install-test-tools does it");
             return None;
         }
-        let ceph = Self { folder: tempfile::tempdir().expect("a folder"), port: free_port() };
-        ceph.script(&["start", &ceph.path(), &ceph.port.to_string(), &osds.to_string()]);
+        let ceph = Self {
+            folder: tempfile::tempdir().expect("a folder"),
+            port: free_port(),
+        };
+        ceph.script(&[
+            "start",
+            &ceph.path(),
+            &ceph.port.to_string(),
+            &osds.to_string(),
+        ]);
         Some(ceph)
     }
 
@@ -63,7 +78,11 @@ impl Ceph {
     /// The keys in a bucket, as another program lists them: a thousand at most.
     pub(crate) fn keys(&self, bucket: &str) -> Vec<String> {
         let listed = self.script(&["list", &self.path(), bucket]).stdout;
-        String::from_utf8(listed).expect("keys that are text").lines().map(str::to_owned).collect()
+        String::from_utf8(listed)
+            .expect("keys that are text")
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Bytes in KiB that the bucket may hold; negative: no limit.
@@ -72,14 +91,28 @@ impl Ceph {
     }
 
     fn path(&self) -> String {
-        self.folder.path().join("ceph").to_str().expect("a path that is text").to_owned()
+        self.folder
+            .path()
+            .join("ceph")
+            .to_str()
+            .expect("a path that is text")
+            .to_owned()
     }
 
     fn script(&self, arguments: &[&str]) -> Output {
-        let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("scripts/object-store"));
+        let mut folders = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .map(|folder| folder.join("scripts/object-store"));
         let script = folders.find(|script| script.exists()).expect("the script");
-        let output = Command::new(script).args(arguments).output().expect("run the script");
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new(script)
+            .args(arguments)
+            .output()
+            .expect("run the script");
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         output
     }
 }
@@ -100,7 +133,10 @@ fn is_installed(program: &str) -> bool {
 /// A port that is free, and the next one too, which the monitor takes.
 fn free_port() -> u16 {
     loop {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .expect("a port")
+            .port();
         if port < u16::MAX && TcpListener::bind(("127.0.0.1", port + 1)).is_ok() {
             return port;
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use bandsaw::device::{BlockDevice, BlockDeviceExt};
 use bandsaw::fs::{
-    Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode, NodeId,
+    Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind,
+    NewNode, NodeId,
 };
 use bandsaw::testing::Random;
 
@@ -24,7 +25,12 @@ pub(crate) fn read_into(fs: &dyn FileSystem, dir: NodeId, path: &str, world: &mu
             _ => Vec::new(),
         };
         let value = |name: &String| bytes(&*fs.xattr(found.id, name).unwrap().unwrap());
-        let xattrs = fs.xattrs(found.id).unwrap().iter().map(|name| (name.clone(), value(name))).collect();
+        let xattrs = fs
+            .xattrs(found.id)
+            .unwrap()
+            .iter()
+            .map(|name| (name.clone(), value(name)))
+            .collect();
         world.insert(path.clone(), (found.kind, found.links, contents, xattrs));
         if found.kind == FileKind::Folder {
             read_into(fs, found.id, &path, world);
@@ -34,10 +40,24 @@ pub(crate) fn read_into(fs: &dyn FileSystem, dir: NodeId, path: &str, world: &mu
 
 /// Some operation, which may be refused.
 pub(crate) fn operate(fs: &dyn FileSystemMut, random: &mut Random) {
-    let name = |random: &mut Random| format!("{} {}", "long name ".repeat(random.within(0..12) as usize), random.within(0..12));
+    let name = |random: &mut Random| {
+        format!(
+            "{} {}",
+            "long name ".repeat(random.within(0..12) as usize),
+            random.within(0..12)
+        )
+    };
     let folders: Vec<_> = {
-        let found = fs.entries(fs.root()).unwrap().into_iter().map(|entry| entry.attributes);
-        found.filter(|found| found.kind == FileKind::Folder).map(|found| found.id).chain([fs.root()]).collect()
+        let found = fs
+            .entries(fs.root())
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.attributes);
+        found
+            .filter(|found| found.kind == FileKind::Folder)
+            .map(|found| found.id)
+            .chain([fs.root()])
+            .collect()
     };
     let mut dir = || folders[random.within(0..folders.len() as u64) as usize];
     let (dir, other) = (dir(), dir());
@@ -46,8 +66,16 @@ pub(crate) fn operate(fs: &dyn FileSystemMut, random: &mut Random) {
     let contents = random.bytes(count);
     let there = fs.lookup(dir, &old).unwrap();
     let _ = match (random.within(0..10), there) {
-        (0, _) if dir == fs.root() => fs.create(dir, &new, &NewNode::new(NewKind::Folder)).map(drop),
-        (1, _) => fs.create(dir, &new, &NewNode::new(NewKind::Symlink("somewhere".into()))).map(drop),
+        (0, _) if dir == fs.root() => fs
+            .create(dir, &new, &NewNode::new(NewKind::Folder))
+            .map(drop),
+        (1, _) => fs
+            .create(
+                dir,
+                &new,
+                &NewNode::new(NewKind::Symlink("somewhere".into())),
+            )
+            .map(drop),
         (2, Some(_)) => fs.remove(dir, &old),
         (3, Some(_)) => fs.rename((dir, &old), (other, &new), Existing::Replace),
         (8, Some(_)) => fs.swap((dir, &old), (other, &new)),
@@ -55,6 +83,8 @@ pub(crate) fn operate(fs: &dyn FileSystemMut, random: &mut Random) {
         (5, Some(found)) => fs.set_xattr_bytes(found.id, "user.name", &contents[..count / 3]),
         (6, Some(found)) => fs.remove_xattr(found.id, "user.name"),
         (7, Some(found)) if found.kind == FileKind::File => fs.write_all(found.id, &contents),
-        _ => fs.create(dir, &new, &NewNode::new(NewKind::File)).and_then(|id| fs.write_all(id, &contents)),
+        _ => fs
+            .create(dir, &new, &NewNode::new(NewKind::File))
+            .and_then(|id| fs.write_all(id, &contents)),
     };
 }

@@ -10,13 +10,22 @@ use bandsaw::progress::Progress;
 
 /// Opens what shows no sign of its format.
 pub(crate) fn open_as(path: &Path, format: Format) -> Image {
-    open::open(path, &OpenOptions { image_format: Some(format), ..OpenOptions::default() }).unwrap()
+    open::open(
+        path,
+        &OpenOptions {
+            image_format: Some(format),
+            ..OpenOptions::default()
+        },
+    )
+    .unwrap()
 }
 
 /// Everything in the folder itself, sorted.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -30,7 +39,11 @@ impl Progress for StopAfter {
     fn stage(&self, _name: &str, _total: u64) {}
 
     fn advance(&self, n: u64) {
-        let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(n)));
+        let _ = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                Some(left.saturating_sub(n))
+            });
     }
 
     fn cancelled(&self) -> bool {

@@ -48,17 +48,30 @@ pub(crate) struct KnownFile {
 
 /// All images, or `None` (and a word on stderr, naming `test`) where there is no corpus.
 pub(crate) fn images(test: &str) -> Option<Vec<Image>> {
-    let folder = std::env::var_os("BANDSAW_CORPUS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
+    let folder = std::env::var_os("BANDSAW_CORPUS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"),
+        PathBuf::from,
+    );
     let manifest = match fs::read(folder.join("MANIFEST.json")) {
         Ok(manifest) => manifest,
         Err(error) => {
-            eprintln!("skipped: {test}: no corpus in {}: {error}", folder.display());
+            eprintln!(
+                "skipped: {test}: no corpus in {}: {error}",
+                folder.display()
+            );
             return None;
         }
     };
     let entries: Vec<Value> = serde_json::from_slice(&manifest).expect("MANIFEST.json is an array");
-    Some(entries.into_iter().map(|entry| Image { folder: folder.clone(), entry }).collect())
+    Some(
+        entries
+            .into_iter()
+            .map(|entry| Image {
+                folder: folder.clone(),
+                entry,
+            })
+            .collect(),
+    )
 }
 
 /// One image by its path in the corpus.
@@ -108,13 +121,21 @@ impl Image {
         match self.text("stored_compression") {
             None if self.location().is_dir() => return None,
             None => return Some(stored()),
-            Some("gzip") => flate2::read::GzDecoder::new(stored().as_slice()).read_to_end(&mut bytes).map(drop),
-            Some("xz") => lzma_rust2::XzReader::new(stored().as_slice(), false).read_to_end(&mut bytes).map(drop),
-            Some("lzfse") => lzfse_rust::decode_bytes(&stored(), &mut bytes).map(drop).map_err(std::io::Error::from),
+            Some("gzip") => flate2::read::GzDecoder::new(stored().as_slice())
+                .read_to_end(&mut bytes)
+                .map(drop),
+            Some("xz") => lzma_rust2::XzReader::new(stored().as_slice(), false)
+                .read_to_end(&mut bytes)
+                .map(drop),
+            Some("lzfse") => lzfse_rust::decode_bytes(&stored(), &mut bytes)
+                .map(drop)
+                .map_err(std::io::Error::from),
             Some(other) => panic!("{}: compressed by {other}", self.path()),
         }
         .expect("the corpus is well compressed");
-        let expected = self.text("image_sha256").expect("a compressed image has the sum of what is inside");
+        let expected = self
+            .text("image_sha256")
+            .expect("a compressed image has the sum of what is inside");
         assert_eq!(sha256(&bytes), expected, "{}", self.path());
         Some(bytes)
     }
@@ -140,19 +161,28 @@ impl Image {
             let index = usize::from_str_radix(band.file_name().to_str()?, 16).ok()?;
             let bytes = fs::read(band.path()).ok()?;
             let start = index * band_size;
-            medium.get_mut(start..start + bytes.len())?.copy_from_slice(&bytes);
+            medium
+                .get_mut(start..start + bytes.len())?
+                .copy_from_slice(&bytes);
         }
         Some(medium)
     }
 
     /// The file systems inside.
     pub(crate) fn file_systems(&self) -> Vec<FileSystem> {
-        let all = self.entry["file_systems"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let all = self.entry["file_systems"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         all.iter()
             .map(|facts| FileSystem {
                 offset: facts["partition_offset"].as_u64().unwrap_or_default(),
                 // Of some only the kind is told.
-                kind: facts["type"].as_str().or(facts.as_str()).unwrap_or_default().to_owned(),
+                kind: facts["type"]
+                    .as_str()
+                    .or(facts.as_str())
+                    .unwrap_or_default()
+                    .to_owned(),
                 facts: facts.clone(),
             })
             .collect()
@@ -161,27 +191,47 @@ impl Image {
     /// How long the partition is that begins at `offset` of the medium.
     pub(crate) fn partition_len(&self, offset: u64) -> Option<u64> {
         let partitions = self.entry["partitions"].as_array()?;
-        partitions.iter().find(|partition| partition["start"] == offset)?["size"].as_u64()
+        partitions
+            .iter()
+            .find(|partition| partition["start"] == offset)?["size"]
+            .as_u64()
     }
 
     /// The regular files known to be inside: all of them where they are no more than 200.
     pub(crate) fn files(&self) -> Vec<KnownFile> {
-        let all = self.entry["files"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let all = self.entry["files"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         all.iter().map(known_file).collect()
     }
 
     /// The symbolic links known to be inside and where they point.
     pub(crate) fn symlinks(&self) -> BTreeMap<String, String> {
         let all = self.entry["symlinks"].as_object();
-        let link = |(path, target): (&String, &Value)| (path.clone(), target.as_str().unwrap_or_default().to_owned());
-        all.map(|links| links.iter().map(link).collect()).unwrap_or_default()
+        let link = |(path, target): (&String, &Value)| {
+            (path.clone(), target.as_str().unwrap_or_default().to_owned())
+        };
+        all.map(|links| links.iter().map(link).collect())
+            .unwrap_or_default()
     }
 }
 
 fn known_file(file: &Value) -> KnownFile {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let xattrs = file["xattrs"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let sized = |xattr: &Value| (text(&xattr["name"]), (xattr["size"].as_u64().unwrap_or_default(), text(&xattr["sha256"])));
+    let xattrs = file["xattrs"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let sized = |xattr: &Value| {
+        (
+            text(&xattr["name"]),
+            (
+                xattr["size"].as_u64().unwrap_or_default(),
+                text(&xattr["sha256"]),
+            ),
+        )
+    };
     KnownFile {
         path: text(&file["path"]),
         size: file["size"].as_u64().unwrap_or_default(),
@@ -200,7 +250,9 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 /// The same of pieces that are not in memory together.
 pub(crate) fn sha256_of_pieces<B: AsRef<[u8]>>(pieces: impl IntoIterator<Item = B>) -> String {
     use std::fmt::Write;
-    let sum = pieces.into_iter().fold(Sha256::new(), |sum, piece| sum.chain_update(piece));
+    let sum = pieces
+        .into_iter()
+        .fold(Sha256::new(), |sum, piece| sum.chain_update(piece));
     sum.finalize().iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

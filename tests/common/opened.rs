@@ -37,5 +37,11 @@ pub(crate) fn open(image: &corpus::Image, scratch: &Path) -> Option<Result<Image
     let password = image.entry()["encrypted"]["password"].as_str();
     let secret = password.map(|password| Secret::new(password.into()));
     let keys = secret.as_ref().map(|secret| secret as &dyn Keys);
-    Some(open::open(&place(image, scratch)?, &OpenOptions { keys, ..OpenOptions::default() }))
+    Some(open::open(
+        &place(image, scratch)?,
+        &OpenOptions {
+            keys,
+            ..OpenOptions::default()
+        },
+    ))
 }

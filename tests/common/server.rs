@@ -34,7 +34,11 @@ impl Server {
     pub(crate) fn start(bytes: Vec<u8>, conduct: Conduct) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let state = Arc::new(State { conduct, bytes: Mutex::new((Arc::new(bytes), 0)), requests: AtomicUsize::new(0) });
+        let state = Arc::new(State {
+            conduct,
+            bytes: Mutex::new((Arc::new(bytes), 0)),
+            requests: AtomicUsize::new(0),
+        });
         let served = state.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -85,23 +89,49 @@ impl State {
             return write!(to, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
         }
         let (bytes, tag) = self.bytes.lock().unwrap().clone();
-        let asked = head.iter().find_map(|line| line.strip_prefix("range: bytes=")?.split_once('-'));
-        let range = asked.filter(|_| self.conduct != Conduct::Whole).map(|(start, end)| {
-            (start.parse::<usize>().unwrap(), end.parse::<usize>().unwrap().saturating_add(1).min(bytes.len()))
-        });
+        let asked = head
+            .iter()
+            .find_map(|line| line.strip_prefix("range: bytes=")?.split_once('-'));
+        let range = asked
+            .filter(|_| self.conduct != Conduct::Whole)
+            .map(|(start, end)| {
+                (
+                    start.parse::<usize>().unwrap(),
+                    end.parse::<usize>()
+                        .unwrap()
+                        .saturating_add(1)
+                        .min(bytes.len()),
+                )
+            });
         match range {
             None => {
-                write!(to, "HTTP/1.1 200 OK\r\nETag: \"{tag}\"\r\nContent-Length: {}\r\n\r\n", bytes.len())?;
+                write!(
+                    to,
+                    "HTTP/1.1 200 OK\r\nETag: \"{tag}\"\r\nContent-Length: {}\r\n\r\n",
+                    bytes.len()
+                )?;
                 to.write_all(&bytes)
             }
             Some((start, _)) if start >= bytes.len() => {
                 let len = bytes.len();
-                write!(to, "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */{len}\r\nContent-Length: 0\r\n\r\n")
+                write!(
+                    to,
+                    "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */{len}\r\nContent-Length: 0\r\n\r\n"
+                )
             }
             Some((start, end)) => {
                 let part = &bytes[start..end];
-                write!(to, "HTTP/1.1 206 Partial Content\r\nETag: \"{tag}\"\r\nContent-Length: {}\r\n", part.len())?;
-                write!(to, "Content-Range: bytes {start}-{}/{}\r\n\r\n", end - 1, bytes.len())?;
+                write!(
+                    to,
+                    "HTTP/1.1 206 Partial Content\r\nETag: \"{tag}\"\r\nContent-Length: {}\r\n",
+                    part.len()
+                )?;
+                write!(
+                    to,
+                    "Content-Range: bytes {start}-{}/{}\r\n\r\n",
+                    end - 1,
+                    bytes.len()
+                )?;
                 if self.conduct == Conduct::BreaksOff && number % 2 == 1 {
                     to.write_all(&part[..part.len() / 2])?;
                     return Err(std::io::ErrorKind::BrokenPipe.into());

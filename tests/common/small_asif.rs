@@ -7,7 +7,9 @@ use bandsaw::store::{Open, Store};
 pub(crate) use bandsaw::testing::fuzz::{SMALL_CHUNK as SMALL, small_asif as with_small_chunks};
 
 pub(crate) fn small_image(store: &dyn Store, len: u64) -> Result<Asif> {
-    let file = store.open("disk.asif", Open::CreateNew)?.expect("a new file");
+    let file = store
+        .open("disk.asif", Open::CreateNew)?
+        .expect("a new file");
     file.set_len(SMALL, Leave::Zeros)?;
     file.write_at(0, &with_small_chunks(len))?;
     file.flush()?;

@@ -26,12 +26,32 @@ impl Versity {
             return None;
         };
         let folder = tempfile::tempdir().expect("a folder");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .expect("a port")
+            .port();
         std::fs::create_dir(folder.path().join("test")).expect("a bucket");
         let mut command = Command::new(program);
-        command.args(["--access", Ceph::KEY, "--secret", Ceph::SECRET, "--port", &format!("127.0.0.1:{port}"), "posix"]);
-        command.arg(folder.path()).current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let gateway = Self { child: command.spawn().expect("start versitygw"), _folder: folder, port };
+        command.args([
+            "--access",
+            Ceph::KEY,
+            "--secret",
+            Ceph::SECRET,
+            "--port",
+            &format!("127.0.0.1:{port}"),
+            "posix",
+        ]);
+        command
+            .arg(folder.path())
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let gateway = Self {
+            child: command.spawn().expect("start versitygw"),
+            _folder: folder,
+            port,
+        };
         for _ in 0..200 {
             if TcpStream::connect(("127.0.0.1", port)).is_ok() {
                 return Some(gateway);
@@ -56,8 +76,21 @@ impl Drop for Versity {
 /// On the path, or where the tests' own tools are.
 fn program() -> Option<PathBuf> {
     let mut folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH")?).collect();
-    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache"))).map(|cache| cache.join("bandsaw-tests"));
-    folders.extend(set("BANDSAW_TEST_CACHE").or(cache).map(|cache| cache.join("bin")));
-    folders.into_iter().map(|folder| folder.join("versitygw")).find(|program| program.exists())
+    let set = |name: &str| {
+        env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let cache = set("XDG_CACHE_HOME")
+        .or_else(|| Some(set("HOME")?.join(".cache")))
+        .map(|cache| cache.join("bandsaw-tests"));
+    folders.extend(
+        set("BANDSAW_TEST_CACHE")
+            .or(cache)
+            .map(|cache| cache.join("bin")),
+    );
+    folders
+        .into_iter()
+        .map(|folder| folder.join("versitygw"))
+        .find(|program| program.exists())
 }

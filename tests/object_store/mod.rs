@@ -14,7 +14,8 @@ use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::open::{self, OpenOptions, Reach};
 use bandsaw::progress::Silent;
 use bandsaw::store::{
-    Bucket, BucketOptions, BucketPlace, Credentials, MemoryStore, Objects, Open, Put, Remote, RemoteOptions, Store,
+    Bucket, BucketOptions, BucketPlace, Credentials, MemoryStore, Objects, Open, Put, Remote,
+    RemoteOptions, Store,
 };
 use bandsaw::testing::{Random, conformance};
 
@@ -24,7 +25,10 @@ use crate::common::versity::Versity;
 /// A prefix that nobody has used.
 fn new_prefix() -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    format!("p{}/Some image.sparsebundle", COUNTER.fetch_add(1, Ordering::Relaxed))
+    format!(
+        "p{}/Some image.sparsebundle",
+        COUNTER.fetch_add(1, Ordering::Relaxed)
+    )
 }
 
 fn options(ceph: &Ceph) -> BucketOptions {
@@ -33,7 +37,11 @@ fn options(ceph: &Ceph) -> BucketOptions {
 
 fn options_at(endpoint: String) -> BucketOptions {
     let credentials = Some(Credentials::new(Ceph::KEY, Ceph::SECRET));
-    BucketOptions { endpoint: Some(endpoint), credentials, ..BucketOptions::default() }
+    BucketOptions {
+        endpoint: Some(endpoint),
+        credentials,
+        ..BucketOptions::default()
+    }
 }
 
 fn bucket(ceph: &Ceph, name: &str) -> Bucket {
@@ -41,12 +49,21 @@ fn bucket(ceph: &Ceph, name: &str) -> Bucket {
 }
 
 fn bucket_at(endpoint: String, name: &str) -> Bucket {
-    Bucket::new(BucketPlace { bucket: name.to_owned(), prefix: new_prefix() }, &options_at(endpoint)).unwrap()
+    Bucket::new(
+        BucketPlace {
+            bucket: name.to_owned(),
+            prefix: new_prefix(),
+        },
+        &options_at(endpoint),
+    )
+    .unwrap()
 }
 
 #[test]
 fn ceph_does_what_objects_do() {
-    let Some(ceph) = Ceph::start_with(2) else { return };
+    let Some(ceph) = Ceph::start_with(2) else {
+        return;
+    };
     ceph.make_bucket("test");
     conformance::objects(|| Arc::new(bucket(&ceph, "test")));
     a_bundle_that_was_copied_there_opens(&ceph);
@@ -63,7 +80,9 @@ fn ceph_does_what_objects_do() {
 
 #[test]
 fn versitygw_does_what_objects_do() {
-    let Some(versity) = Versity::start() else { return };
+    let Some(versity) = Versity::start() else {
+        return;
+    };
     conformance::objects(|| Arc::new(bucket_at(versity.endpoint(), "test")));
     large_bands_are_plain_objects(Arc::new(bucket_at(versity.endpoint(), "test")));
 }
@@ -72,33 +91,72 @@ fn versitygw_does_what_objects_do() {
 fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
     static VARIABLES: OnceLock<[(&str, String); 4]> = OnceLock::new();
     let made = Arc::new(MemoryStore::default());
-    let bundle = Bundle::create(made.clone(), &CreateOptions { len: 1 << 30, band_size: Some(1 << 20) }).unwrap();
+    let bundle = Bundle::create(
+        made.clone(),
+        &CreateOptions {
+            len: 1 << 30,
+            band_size: Some(1 << 20),
+        },
+    )
+    .unwrap();
     let bytes = Random::new(1).bytes(5 << 20);
     bundle.write_at(700 << 20, &bytes).unwrap();
     bundle.flush().unwrap();
     drop(bundle);
-    let place = BucketPlace { bucket: "test".to_owned(), prefix: "a:b/Copied 100%.sparsebundle".to_owned() };
+    let place = BucketPlace {
+        bucket: "test".to_owned(),
+        prefix: "a:b/Copied 100%.sparsebundle".to_owned(),
+    };
     let bucket = Bucket::new(place.clone(), &options(ceph)).unwrap();
     let copied = made.list("", &mut |entry| {
         let file = made.open(entry.name, Open::Read)?.expect("a listed file");
-        bucket.put(entry.name, &file.read_vec(0, file.info().len as usize)?, Put::Replace).map(drop)
+        bucket
+            .put(
+                entry.name,
+                &file.read_vec(0, file.info().len as usize)?,
+                Put::Replace,
+            )
+            .map(drop)
     });
     copied.unwrap();
 
     VARIABLES.set(ceph.variables()).unwrap();
-    let variables: fn(&str) -> Option<String> =
-        |name| VARIABLES.get()?.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
-    let reading = OpenOptions { reach: Reach { variables, ..Reach::default() }, ..OpenOptions::default() };
+    let variables: fn(&str) -> Option<String> = |name| {
+        VARIABLES
+            .get()?
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value.clone())
+    };
+    let reading = OpenOptions {
+        reach: Reach {
+            variables,
+            ..Reach::default()
+        },
+        ..OpenOptions::default()
+    };
     let url = place.to_string();
     let image = open::open(Path::new(&url), &reading).unwrap();
     assert_eq!(image.disk().info().len, 1 << 30);
-    assert_eq!(image.disk().read_vec(700 << 20, bytes.len()).unwrap(), bytes);
+    assert_eq!(
+        image.disk().read_vec(700 << 20, bytes.len()).unwrap(),
+        bytes
+    );
     assert_eq!(image.disk().read_vec(0, 4096).unwrap(), [0; 4096]);
-    assert!(open::examine(Path::new(&url), &reading, &Silent).unwrap().problems.worst().is_none());
+    assert!(
+        open::examine(Path::new(&url), &reading, &Silent)
+            .unwrap()
+            .problems
+            .worst()
+            .is_none()
+    );
     drop(image);
 
     // It is changed in place by one at a time, and is the bundle under its plain names again once it is closed.
-    let writing = OpenOptions { access: Access::ReadWrite, ..reading };
+    let writing = OpenOptions {
+        access: Access::ReadWrite,
+        ..reading
+    };
     let image = open::open(Path::new(&url), &writing).unwrap();
     let more = Random::new(2).bytes(3 << 20);
     image.disk().write_at(300 << 20, &more).unwrap();
@@ -113,7 +171,11 @@ fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
     let synced = bucket.list("", &mut |name, meta| {
         let mut bytes = vec![0; meta.len as usize];
         bucket.read_at(name, 0, &mut bytes)?;
-        if name.starts_with(".bandsaw/") { Ok(()) } else { copy.put(name, &bytes, Put::Replace).map(drop) }
+        if name.starts_with(".bandsaw/") {
+            Ok(())
+        } else {
+            copy.put(name, &bytes, Put::Replace).map(drop)
+        }
     });
     synced.unwrap();
     let plain = Bundle::open(copy, Access::ReadOnly).unwrap();
@@ -121,26 +183,48 @@ fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
     assert_eq!(plain.read_vec(700 << 20, bytes.len()).unwrap(), bytes);
     drop(open::open(Path::new(&url), &writing).unwrap());
     let nothing = format!("{url}x");
-    assert_eq!(open::open(Path::new(&nothing), &writing).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(
+        open::open(Path::new(&nothing), &writing)
+            .unwrap_err()
+            .kind(),
+        Kind::NotFound
+    );
 }
 
 /// A band of 128 MiB is many objects while it is written, and one of Apple's once it is closed, however little has changed.
 fn large_bands_are_plain_objects(objects: Arc<dyn Objects>) {
     const BAND: u64 = 128 << 20;
     let open = || {
-        let options = RemoteOptions { access: Access::ReadWrite, memory: 32 << 20, ..RemoteOptions::default() };
+        let options = RemoteOptions {
+            access: Access::ReadWrite,
+            memory: 32 << 20,
+            ..RemoteOptions::default()
+        };
         Remote::open(objects.clone(), &options).unwrap()
     };
-    let bundle = Bundle::create(open(), &CreateOptions { len: BAND + (70 << 20), band_size: Some(BAND) }).unwrap();
+    let bundle = Bundle::create(
+        open(),
+        &CreateOptions {
+            len: BAND + (70 << 20),
+            band_size: Some(BAND),
+        },
+    )
+    .unwrap();
     let piece = |n: u64| Random::new(n).bytes(9 << 20);
     let mut places = vec![(0, 1), (BAND - (4 << 20), 2), (BAND + (61 << 20), 3)];
-    places.iter().for_each(|(at, n)| bundle.write_at(*at, &piece(*n)).unwrap());
+    places
+        .iter()
+        .for_each(|(at, n)| bundle.write_at(*at, &piece(*n)).unwrap());
     bundle.flush().unwrap();
     drop(bundle);
     for round in 0..3 {
         let read = |band: &str, at: u64, len: usize| {
             let mut bytes = vec![0; len];
-            assert_eq!(objects.read_at(band, at, &mut bytes).unwrap(), Some(len), "{band} at {at}");
+            assert_eq!(
+                objects.read_at(band, at, &mut bytes).unwrap(),
+                Some(len),
+                "{band} at {at}"
+            );
             bytes
         };
         // All of the second band is there, and as much of the first as was written.
@@ -148,8 +232,15 @@ fn large_bands_are_plain_objects(objects: Arc<dyn Objects>) {
             let expected = piece(*n);
             let in_first = BAND.saturating_sub(*at).min(expected.len() as u64) as usize;
             let (first, second) = expected.split_at(in_first);
-            assert!(first.is_empty() || read("bands/0", *at, first.len()) == first, "round {round}");
-            assert!(second.is_empty() || read("bands/1", at.saturating_sub(BAND), second.len()) == second, "round {round}");
+            assert!(
+                first.is_empty() || read("bands/0", *at, first.len()) == first,
+                "round {round}"
+            );
+            assert!(
+                second.is_empty()
+                    || read("bands/1", at.saturating_sub(BAND), second.len()) == second,
+                "round {round}"
+            );
         }
         assert!(!objects_are_left(&*objects), "round {round}");
         let bundle = Bundle::open(open(), Access::ReadWrite).unwrap();
@@ -177,27 +268,49 @@ fn objects_are_left(objects: &dyn Objects) -> bool {
 fn refusals_say_what_to_do(ceph: &Ceph) {
     let read = |bucket: &Bucket| bucket.read_at("Info.plist", 0, &mut [0; 10]);
     let error = read(&bucket(ceph, "nosuchbucket")).unwrap_err();
-    assert!(error.kind() == Kind::NotFound && error.to_string().contains("there is no bucket nosuchbucket"), "{error}");
-    let place = || BucketPlace { bucket: "test".to_owned(), prefix: new_prefix() };
+    assert!(
+        error.kind() == Kind::NotFound
+            && error
+                .to_string()
+                .contains("there is no bucket nosuchbucket"),
+        "{error}"
+    );
+    let place = || BucketPlace {
+        bucket: "test".to_owned(),
+        prefix: new_prefix(),
+    };
     let with = |key: &str, secret: &str| {
         let mut options = options(ceph);
         options.credentials = Some(Credentials::new(key, secret));
-        read(&Bucket::new(place(), &options).unwrap()).unwrap_err().to_string()
+        read(&Bucket::new(place(), &options).unwrap())
+            .unwrap_err()
+            .to_string()
     };
     let wrong_key = with("AKother", Ceph::SECRET);
     assert!(wrong_key.contains("AWS_ACCESS_KEY_ID"), "{wrong_key}");
     let wrong_secret = with(Ceph::KEY, "SKother12345678");
-    assert!(wrong_secret.contains("AWS_SECRET_ACCESS_KEY") && !wrong_secret.contains("SKother"), "{wrong_secret}");
+    assert!(
+        wrong_secret.contains("AWS_SECRET_ACCESS_KEY") && !wrong_secret.contains("SKother"),
+        "{wrong_secret}"
+    );
     let mut nobody = options(ceph);
     nobody.endpoint = Some("http://127.0.0.1:1".to_owned());
-    let unreachable = read(&Bucket::new(place(), &nobody).unwrap()).unwrap_err().to_string();
-    assert!(unreachable.contains("http://127.0.0.1:1 cannot be reached"), "{unreachable}");
+    let unreachable = read(&Bucket::new(place(), &nobody).unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        unreachable.contains("http://127.0.0.1:1 cannot be reached"),
+        "{unreachable}"
+    );
 }
 
 fn limits_are_kept(ceph: &Ceph) {
     let full = bucket(ceph, "test");
     ceph.set_quota("test", 1);
-    let error = (0..200).find_map(|n| full.put(&format!("bands/{n:x}"), &[1; 1 << 20], Put::Replace).err());
+    let error = (0..200).find_map(|n| {
+        full.put(&format!("bands/{n:x}"), &[1; 1 << 20], Put::Replace)
+            .err()
+    });
     ceph.set_quota("test", -1);
     let error = error.expect("a quota is kept").to_string();
     assert!(error.contains("no room left for test"), "{error}");

@@ -41,7 +41,13 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let random = Mutex::new(Random::new(seed));
-        let proxy = Arc::new(Self { address, to, random, slips: AtomicU64::new(0), slipping: AtomicBool::new(true) });
+        let proxy = Arc::new(Self {
+            address,
+            to,
+            random,
+            slips: AtomicU64::new(0),
+            slipping: AtomicBool::new(true),
+        });
         let serving = proxy.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -62,13 +68,16 @@ impl Proxy {
             4 => Fate::Late,
             _ => Fate::Answered,
         };
-        self.slips.fetch_add(u64::from(fate != Fate::Answered), Ordering::SeqCst);
+        self.slips
+            .fetch_add(u64::from(fate != Fate::Answered), Ordering::SeqCst);
         fate
     }
 
     /// Passes one request on; the connection ends with it. A client whose connection breaks is what this is about.
     fn serve(&self, mut client: TcpStream) {
-        let Some(request) = request(&mut client) else { return };
+        let Some(request) = request(&mut client) else {
+            return;
+        };
         let fate = self.fate();
         if fate == Fate::Lost {
             return;
@@ -76,7 +85,9 @@ impl Proxy {
         if fate == Fate::Twice {
             let _ = self.ask(&request);
         }
-        let Some(answer) = self.ask(&request) else { return };
+        let Some(answer) = self.ask(&request) else {
+            return;
+        };
         let sent = match fate {
             Fate::AnswerLost => 0,
             Fate::AnswerCut => answer.len() / 2,
@@ -109,7 +120,9 @@ fn request(client: &mut TcpStream) -> Option<Vec<u8>> {
         bytes.extend_from_slice(&piece[..n]);
     };
     let lines = String::from_utf8_lossy(&bytes[..head]).to_lowercase();
-    let length = lines.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length = lines
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:"));
     let length: usize = length.map_or(0, |length| length.trim().parse().unwrap());
     while bytes.len() < head + 4 + length {
         let n = client.read(&mut piece).ok().filter(|n| *n > 0)?;
@@ -122,18 +135,42 @@ fn request(client: &mut TcpStream) -> Option<Vec<u8>> {
 pub(super) fn a_connection_that_loses_and_repeats(ceph: &Ceph) {
     let proxy = Proxy::start(ceph.address(), 11);
     let prefix = new_prefix();
-    let place = || BucketPlace { bucket: "test".to_owned(), prefix: prefix.clone() };
-    let through = BucketOptions { endpoint: Some(format!("http://{}", proxy.address)), ..options(ceph) };
-    let open = |options: &BucketOptions| -> Arc<dyn Objects> { Arc::new(Bucket::new(place(), options).unwrap()) };
-    let changing = RemoteOptions { access: Access::ReadWrite, steal: true, part: 1 << 20, ..RemoteOptions::default() };
-    let size = CreateOptions { len: 24 << 20, band_size: Some(2 << 20) };
-    let made = Bundle::create(Remote::open(open(&options(ceph)), &changing).unwrap(), &size).unwrap();
+    let place = || BucketPlace {
+        bucket: "test".to_owned(),
+        prefix: prefix.clone(),
+    };
+    let through = BucketOptions {
+        endpoint: Some(format!("http://{}", proxy.address)),
+        ..options(ceph)
+    };
+    let open = |options: &BucketOptions| -> Arc<dyn Objects> {
+        Arc::new(Bucket::new(place(), options).unwrap())
+    };
+    let changing = RemoteOptions {
+        access: Access::ReadWrite,
+        steal: true,
+        part: 1 << 20,
+        ..RemoteOptions::default()
+    };
+    let size = CreateOptions {
+        len: 24 << 20,
+        band_size: Some(2 << 20),
+    };
+    let made = Bundle::create(
+        Remote::open(open(&options(ceph)), &changing).unwrap(),
+        &size,
+    )
+    .unwrap();
     made.flush().unwrap();
     drop(made);
     let mut random = Random::new(12);
     let mut expected = vec![0; size.len as usize];
     for _life in 0..2 {
-        let bundle = Bundle::open(Remote::open(open(&through), &changing).unwrap(), Access::ReadWrite).unwrap();
+        let bundle = Bundle::open(
+            Remote::open(open(&through), &changing).unwrap(),
+            Access::ReadWrite,
+        )
+        .unwrap();
         for _ in 0..6 {
             let at = random.within(0..size.len - (3 << 20)) / 512 * 512;
             let bytes = random.bytes(512 * random.clone().within(1..6000) as usize);
@@ -146,6 +183,10 @@ pub(super) fn a_connection_that_loses_and_repeats(ceph: &Ceph) {
     let slips = proxy.slips.load(Ordering::SeqCst);
     assert!(slips > 5, "{slips} requests did not go well");
     proxy.slipping.store(false, Ordering::SeqCst);
-    let seen = Bundle::open(Remote::open(open(&options(ceph)), &RemoteOptions::default()).unwrap(), Access::ReadOnly).unwrap();
+    let seen = Bundle::open(
+        Remote::open(open(&options(ceph)), &RemoteOptions::default()).unwrap(),
+        Access::ReadOnly,
+    )
+    .unwrap();
     assert!(seen.read_vec(0, expected.len()).unwrap() == expected);
 }

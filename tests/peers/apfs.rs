@@ -43,17 +43,35 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("snapshots", apfsck_snapshots)
         .test("resized", apfsck_resized)
         .test("damaged", apfsck_damaged);
-    suite.peer("mkapfs", &[APFSCK, MKAPFS]).test("changed", mkapfs_changed);
-    suite.peer("fsapfsinfo", &[FSAPFSINFO]).test("formatted", fsapfsinfo_formatted);
-    suite.peer("7zz on APFS", &[SEVEN_ZIP]).test("unpacks_all", unpacks_all);
+    suite
+        .peer("mkapfs", &[APFSCK, MKAPFS])
+        .test("changed", mkapfs_changed);
+    suite
+        .peer("fsapfsinfo", &[FSAPFSINFO])
+        .test("formatted", fsapfsinfo_formatted);
+    suite
+        .peer("7zz on APFS", &[SEVEN_ZIP])
+        .test("unpacks_all", unpacks_all);
 }
 
 fn make(folder: &Path, len: Option<u64>, format: NewFormat, source: Source) -> PathBuf {
     let image = folder.join("apfs.img");
-    let volume = NewVolume { layout: Layout::None, name: NAME.into(), format, block_size: None, source };
+    let volume = NewVolume {
+        layout: Layout::None,
+        name: NAME.into(),
+        format,
+        block_size: None,
+        source,
+    };
     // Later than any file.
     let epoch = Some(Timestamp::from_seconds(crate::volume::CREATED));
-    let options = CreateOptions { len, overwrite: true, volume: Some(volume), epoch, ..CreateOptions::default() };
+    let options = CreateOptions {
+        len,
+        overwrite: true,
+        volume: Some(volume),
+        epoch,
+        ..CreateOptions::default()
+    };
     create(&image, options, &Silent).expect("making an image");
     image
 }
@@ -61,8 +79,14 @@ fn make(folder: &Path, len: Option<u64>, format: NewFormat, source: Source) -> P
 fn check(image: &Path) {
     let checked = output(APFSCK.command().arg("-cuw").arg(image));
     let said = everything(&checked);
-    assert!(checked.status.success() && said.is_empty(), "{}: {said}", checked.status);
-    let found = open::examine(image, &OpenOptions::default(), &Silent).expect("a check").problems;
+    assert!(
+        checked.status.success() && said.is_empty(),
+        "{}: {said}",
+        checked.status
+    );
+    let found = open::examine(image, &OpenOptions::default(), &Silent)
+        .expect("a check")
+        .problems;
     assert!(found.worst() <= Some(Severity::Note), "{found:#?}");
 }
 
@@ -71,7 +95,17 @@ const FORMATS: [NewFormat; 2] = [NewFormat::Apfs, NewFormat::ApfsCaseSensitive];
 fn apfsck_formatted() {
     let scratch = crate::scratch();
     for format in FORMATS {
-        for len in [128 * MIB, 128 * MIB + 4096, 512 * MIB, 513 * MIB, 1024 * MIB, 1500 * MIB, 5 << 30, 100 << 30, 1 << 40] {
+        for len in [
+            128 * MIB,
+            128 * MIB + 4096,
+            512 * MIB,
+            513 * MIB,
+            1024 * MIB,
+            1500 * MIB,
+            5 << 30,
+            100 << 30,
+            1 << 40,
+        ] {
             check(&make(scratch.path(), Some(len), format, Source::Empty));
         }
     }
@@ -88,9 +122,16 @@ fn apfsck_several() {
             block_size: None,
             source: Source::Empty,
         };
-        let more_volumes = (1..count).map(|number| format!("Volume {number}")).collect();
-        let options =
-            CreateOptions { len: Some(len), overwrite: true, volume: Some(volume), more_volumes, ..CreateOptions::default() };
+        let more_volumes = (1..count)
+            .map(|number| format!("Volume {number}"))
+            .collect();
+        let options = CreateOptions {
+            len: Some(len),
+            overwrite: true,
+            volume: Some(volume),
+            more_volumes,
+            ..CreateOptions::default()
+        };
         create(&image, options, &Silent).expect("making an image");
         check(&image);
     }
@@ -107,9 +148,14 @@ fn apfsck_built() {
 fn change(image: &Path, seed: u64, rounds: u64) {
     let mut random = Random::new(seed);
     for _ in 0..rounds {
-        let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            ..OpenOptions::default()
+        };
         let opened = open::open(image, &options).expect("opening an image");
-        let fs = opened.file_system_mut(None).expect("a volume that can be changed");
+        let fs = opened
+            .file_system_mut(None)
+            .expect("a volume that can be changed");
         for _ in 0..random.within(1..200) {
             operate(&*fs, &mut random);
             if random.one_in(20) {
@@ -125,9 +171,17 @@ fn change(image: &Path, seed: u64, rounds: u64) {
 fn apfsck_changed() {
     for (seed, format) in (0..).zip(FORMATS) {
         let scratch = crate::scratch();
-        change(&make(scratch.path(), Some(128 * MIB), format, Source::Empty), seed, 12);
+        change(
+            &make(scratch.path(), Some(128 * MIB), format, Source::Empty),
+            seed,
+            12,
+        );
         let (_source, source) = source(format);
-        change(&make(scratch.path(), Some(600 * MIB), format, source), seed, 8);
+        change(
+            &make(scratch.path(), Some(600 * MIB), format, source),
+            seed,
+            8,
+        );
     }
 }
 
@@ -139,12 +193,19 @@ fn apfsck_snapshots() {
         let (_source, source) = source(format);
         let image = make(scratch.path(), Some(200 * MIB), format, source);
         for round in 0..4 {
-            let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+            let options = OpenOptions {
+                access: Access::ReadWrite,
+                ..OpenOptions::default()
+            };
             let opened = open::open(&image, &options).expect("opening an image");
             let container = opened.volumes()[0].container().expect("a container");
-            let volume = ApfsMut::open(&container, 1, WriteOptions::default(), &|_| unreachable!("it is plain"))
-                .expect("a volume that can be changed");
-            volume.take_snapshot(&format!("snapshot {round}")).expect("a snapshot");
+            let volume = ApfsMut::open(&container, 1, WriteOptions::default(), &|_| {
+                unreachable!("it is plain")
+            })
+            .expect("a volume that can be changed");
+            volume
+                .take_snapshot(&format!("snapshot {round}"))
+                .expect("a snapshot");
             drop((volume, container, opened));
             change(&image, 4 * seed + round, 3);
         }
@@ -154,11 +215,37 @@ fn apfsck_snapshots() {
 /// Across chunks, blocks of descriptions and bitmaps of the pool, and back, with changes in between. It knows no container above 1 TiB.
 fn apfsck_resized() {
     let scratch = crate::scratch();
-    let image = make(scratch.path(), Some(128 * MIB), NewFormat::Apfs, Source::Empty);
-    for (seed, len) in (0..).zip([130 * MIB, 600 * MIB, 5 << 30, 200 << 30, 1 << 40, 20 << 30, 300 * MIB]) {
-        let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
-        let size = ResizeOptions { size: Size::Bytes(len), parts: Parts::All, volume: None, dry_run: false };
-        resize(&open::open(&image, &options).expect("opening an image"), &size, &Silent).expect("resizing");
+    let image = make(
+        scratch.path(),
+        Some(128 * MIB),
+        NewFormat::Apfs,
+        Source::Empty,
+    );
+    for (seed, len) in (0..).zip([
+        130 * MIB,
+        600 * MIB,
+        5 << 30,
+        200 << 30,
+        1 << 40,
+        20 << 30,
+        300 * MIB,
+    ]) {
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            ..OpenOptions::default()
+        };
+        let size = ResizeOptions {
+            size: Size::Bytes(len),
+            parts: Parts::All,
+            volume: None,
+            dry_run: false,
+        };
+        resize(
+            &open::open(&image, &options).expect("opening an image"),
+            &size,
+            &Silent,
+        )
+        .expect("resizing");
         check(&image);
         change(&image, seed, 1);
     }
@@ -172,7 +259,8 @@ fn apfsck_damaged() {
     let mut random = Random::new(1);
     let named = damage::apfs(LEN as usize).map(|(words, _, bytes)| (words.to_owned(), bytes));
     let by_chance = (0..BY_CHANCE).map(|_| damage::apfs_at_random(LEN as usize, &mut random));
-    let by_chance = by_chance.map(|((block, byte), bytes)| (format!("block {block}, byte {byte:#x}"), bytes));
+    let by_chance =
+        by_chance.map(|((block, byte), bytes)| (format!("block {block}, byte {byte:#x}"), bytes));
     let (mut missed, mut judged) = (Vec::new(), 0);
     for (what, bytes) in named.chain(by_chance) {
         write_sparse(&image, &bytes);
@@ -182,12 +270,17 @@ fn apfsck_damaged() {
             continue;
         }
         judged += 1;
-        let found = open::examine(&image, &OpenOptions::default(), &Silent).expect("a check").problems;
+        let found = open::examine(&image, &OpenOptions::default(), &Silent)
+            .expect("a check")
+            .problems;
         if found.worst().is_none() {
             missed.push(format!("{what}: {said}"));
         }
     }
-    assert!(missed.is_empty() && judged > 50, "of {judged} missed: {missed:#?}");
+    assert!(
+        missed.is_empty() && judged > 50,
+        "of {judged} missed: {missed:#?}"
+    );
 }
 
 /// Containers with a bit changed by chance.
@@ -200,7 +293,10 @@ fn write_sparse(image: &Path, bytes: &[u8]) {
     file.set_len(bytes.len() as u64).expect("a length");
     // Compared whole: byte by byte takes seconds without optimisation.
     let zeros = [0; 4096];
-    for (block, bytes) in (0..).zip(bytes.chunks(4096)).filter(|(_, bytes)| *bytes != &zeros[..bytes.len()]) {
+    for (block, bytes) in (0..)
+        .zip(bytes.chunks(4096))
+        .filter(|(_, bytes)| *bytes != &zeros[..bytes.len()])
+    {
         file.write_all_at(bytes, block * 4096).expect("a write");
     }
 }
@@ -209,7 +305,9 @@ fn mkapfs_changed() {
     let scratch = crate::scratch();
     let image = scratch.path().join("mkapfs.img");
     for (seed, options) in (0..).zip([&["-L", NAME][..], &["-s", "-L", NAME]]) {
-        std::fs::File::create(&image).and_then(|file| file.set_len(200 * MIB)).expect("a file");
+        std::fs::File::create(&image)
+            .and_then(|file| file.set_len(200 * MIB))
+            .expect("a file");
         run(MKAPFS.command().args(options).arg(&image));
         change(&image, seed, 8);
     }
@@ -228,7 +326,10 @@ fn fsapfsinfo_formatted() {
         for len in [MIB, 5 * MIB, 64 * MIB, 300 * MIB, 16 << 30] {
             let image = make(scratch.path(), Some(len), format, Source::Empty);
             let told = run_text(FSAPFSINFO.command().arg(&image));
-            assert!(told.contains("Number of volumes\t\t: 1") && told.contains(NAME), "{told}");
+            assert!(
+                told.contains("Number of volumes\t\t: 1") && told.contains(NAME),
+                "{told}"
+            );
         }
     }
 }
@@ -241,7 +342,11 @@ fn unpacks_all() {
         let into = scratch.path().join("unpacked");
         let mut out = OsString::from("-o");
         out.push(&into);
-        run(SEVEN_ZIP.command().args(["x", "-y", "-snld"]).arg(out).arg(image));
+        run(SEVEN_ZIP
+            .command()
+            .args(["x", "-y", "-snld"])
+            .arg(out)
+            .arg(image));
         assert_same(&expected, &known(&into));
     }
 }
@@ -252,14 +357,39 @@ fn as_shown(files: &Listing) -> Listing {
     let mut shown = Listing::new();
     for (path, item) in files {
         for (name, value) in item.xattrs.iter().filter(|_| item.kind != Kind::Folder) {
-            shown.insert(format!("{path}:{name}"), Item::of(Kind::File { len: value.len() as u64, sha256: sha256(value) }));
+            shown.insert(
+                format!("{path}:{name}"),
+                Item::of(Kind::File {
+                    len: value.len() as u64,
+                    sha256: sha256(value),
+                }),
+            );
         }
         let (kind, mode) = match &item.kind {
-            Kind::Fifo => (Kind::File { len: 0, sha256: sha256(b"") }, 0o644),
+            Kind::Fifo => (
+                Kind::File {
+                    len: 0,
+                    sha256: sha256(b""),
+                },
+                0o644,
+            ),
             kind => (kind.clone(), item.mode),
         };
-        let modified = if item.modified < 0 { FAR_AHEAD } else { item.modified };
-        shown.insert(path.clone(), Item { kind, mode: mode & UNPACKED_MODE, links: 1, xattrs: BTreeMap::new(), modified });
+        let modified = if item.modified < 0 {
+            FAR_AHEAD
+        } else {
+            item.modified
+        };
+        shown.insert(
+            path.clone(),
+            Item {
+                kind,
+                mode: mode & UNPACKED_MODE,
+                links: 1,
+                xattrs: BTreeMap::new(),
+                modified,
+            },
+        );
     }
     shown
 }
@@ -270,10 +400,27 @@ fn known(root: &Path) -> Listing {
     let known = |(path, item): (String, Item)| match item.kind {
         _ if path.contains(':') && !path.ends_with("with:colon") => (path, Item::of(item.kind)),
         Kind::Symlink(target) => {
-            let target = target.strip_prefix(prefix).map_or(target.clone(), str::to_owned);
-            (path, Item { kind: Kind::Symlink(target), mode: item.mode & UNPACKED_MODE, links: 1, ..item })
+            let target = target
+                .strip_prefix(prefix)
+                .map_or(target.clone(), str::to_owned);
+            (
+                path,
+                Item {
+                    kind: Kind::Symlink(target),
+                    mode: item.mode & UNPACKED_MODE,
+                    links: 1,
+                    ..item
+                },
+            )
         }
-        _ => (path, Item { mode: item.mode & UNPACKED_MODE, links: 1, ..item }),
+        _ => (
+            path,
+            Item {
+                mode: item.mode & UNPACKED_MODE,
+                links: 1,
+                ..item
+            },
+        ),
     };
     list(root).into_iter().map(known).collect()
 }

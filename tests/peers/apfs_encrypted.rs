@@ -45,12 +45,20 @@ print(json.dumps(files if not volume.is_locked() else None))
 ";
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("libfsapfs on encrypted volumes", &[FSAPFS]).test("reads_built_and_changed", reads_built_and_changed);
+    suite
+        .peer("libfsapfs on encrypted volumes", &[FSAPFS])
+        .test("reads_built_and_changed", reads_built_and_changed);
 }
 
 /// What libfsapfs finds with a passphrase or recovery key; `None` if that opens nothing.
 fn theirs(image: &Path, way: &str, secret: &str) -> Option<BTreeMap<String, String>> {
-    let told = run_text(FSAPFS.command().args(["-c", SCRIPT]).arg(image).args([way, secret]));
+    let told = run_text(
+        FSAPFS
+            .command()
+            .args(["-c", SCRIPT])
+            .arg(image)
+            .args([way, secret]),
+    );
     serde_json::from_str(&told).expect("what it prints is JSON")
 }
 
@@ -59,12 +67,29 @@ fn compare(image: &Path) {
     let opened = open::open(image, &OpenOptions::default()).expect("opening an image");
     let passphrase = Secret::new(PASSPHRASE.into());
     let recovery = Recovery;
-    for (way, secret, keys) in
-        [("passphrase", PASSPHRASE, &passphrase as &dyn Keys), ("recovery", RECOVERY_KEY, &recovery as &dyn Keys)]
-    {
-        let fs = opened.file_system_as(None, Wanted { snapshot: None, keys: Some(keys) }).expect("an encrypted volume");
-        let (ours, theirs) = (our_files(&*fs), theirs(image, way, secret).expect("their volume opens"));
-        assert!(!ours.is_empty() && ours == theirs, "{way}: {:?} and {:?}", ours.keys(), theirs.keys());
+    for (way, secret, keys) in [
+        ("passphrase", PASSPHRASE, &passphrase as &dyn Keys),
+        ("recovery", RECOVERY_KEY, &recovery as &dyn Keys),
+    ] {
+        let fs = opened
+            .file_system_as(
+                None,
+                Wanted {
+                    snapshot: None,
+                    keys: Some(keys),
+                },
+            )
+            .expect("an encrypted volume");
+        let (ours, theirs) = (
+            our_files(&*fs),
+            theirs(image, way, secret).expect("their volume opens"),
+        );
+        assert!(
+            !ours.is_empty() && ours == theirs,
+            "{way}: {:?} and {:?}",
+            ours.keys(),
+            theirs.keys()
+        );
     }
     assert!(theirs(image, "passphrase", "wrong").is_none());
 }
@@ -85,10 +110,18 @@ impl Keys for Recovery {
 fn reads_built_and_changed() {
     for (seed, format) in (0..).zip([NewFormat::Apfs, NewFormat::ApfsCaseSensitive]) {
         let folder = scratch();
-        let (source, image) = (folder.path().join("source"), folder.path().join("encrypted.img"));
+        let (source, image) = (
+            folder.path().join("source"),
+            folder.path().join("encrypted.img"),
+        );
         tree::write(&source, format == NewFormat::ApfsCaseSensitive);
-        let volume =
-            NewVolume { layout: Layout::None, name: "Vault".into(), format, block_size: None, source: Source::Folder(source) };
+        let volume = NewVolume {
+            layout: Layout::None,
+            name: "Vault".into(),
+            format,
+            block_size: None,
+            source: Source::Folder(source),
+        };
         let encryption = VolumeEncryption {
             passphrase: Secret::new(PASSPHRASE.into()),
             recovery_key: Some(Secret::new(RECOVERY_KEY.into())),
@@ -96,14 +129,24 @@ fn reads_built_and_changed() {
             iterations: 150_000,
         };
         let (volume, volume_encryption) = (Some(volume), Some(encryption));
-        let options = CreateOptions { len: Some(64 << 20), volume, volume_encryption, ..CreateOptions::default() };
+        let options = CreateOptions {
+            len: Some(64 << 20),
+            volume,
+            volume_encryption,
+            ..CreateOptions::default()
+        };
         create(&image, options, &Silent).expect("making an image");
         compare(&image);
         let mut random = Random::new(seed);
-        let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            ..OpenOptions::default()
+        };
         let opened = open::open(&image, &options).expect("opening an image");
         let keys = Secret::new(PASSPHRASE.into());
-        let fs = opened.file_system_mut_as(None, Some(&keys)).expect("a volume that can be changed");
+        let fs = opened
+            .file_system_mut_as(None, Some(&keys))
+            .expect("a volume that can be changed");
         for _ in 0..300 {
             operate(&*fs, &mut random);
         }

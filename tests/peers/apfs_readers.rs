@@ -18,12 +18,21 @@ const MKAPFS: Program = Program::Command(&["mkapfs"]);
 const FSAPFSINFO: Program = Program::Command(&["fsapfsinfo"]);
 
 /// Images without what 7-Zip reads wrong (holes, compressed files).
-const PLAIN: [&str; 2] = ["raw/dfvfs-apfs.raw.gz", "udif/sparkle-CodeSign_apfs_lzma_aux_files.dmg"];
+const PLAIN: [&str; 2] = [
+    "raw/dfvfs-apfs.raw.gz",
+    "udif/sparkle-CodeSign_apfs_lzma_aux_files.dmg",
+];
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("mkapfs", &[MKAPFS]).test("its_containers_are_read", its_containers_are_read);
-    suite.peer("libfsapfs", &[FSAPFSINFO]).test("names_the_same_volumes", names_the_same_volumes);
-    suite.peer("7-Zip and APFS", &[SEVEN_ZIP]).test("extracts_the_same_files", extracts_the_same_files);
+    suite
+        .peer("mkapfs", &[MKAPFS])
+        .test("its_containers_are_read", its_containers_are_read);
+    suite
+        .peer("libfsapfs", &[FSAPFSINFO])
+        .test("names_the_same_volumes", names_the_same_volumes);
+    suite
+        .peer("7-Zip and APFS", &[SEVEN_ZIP])
+        .test("extracts_the_same_files", extracts_the_same_files);
 }
 
 fn image(path: &Path) -> Image {
@@ -37,15 +46,35 @@ fn corpus_file(test: &str, name: &str, scratch: &Path) -> Option<PathBuf> {
 
 fn its_containers_are_read() {
     let folder = scratch();
-    for (number, (mib, case)) in [(130, None), (512, Some("-s")), (600, None), (70_000, Some("-z"))].into_iter().enumerate() {
+    for (number, (mib, case)) in [
+        (130, None),
+        (512, Some("-s")),
+        (600, None),
+        (70_000, Some("-z")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let path = folder.path().join(format!("{number}.img"));
         File::create(&path).unwrap().set_len(mib << 20).unwrap();
-        let made = MKAPFS.command().args(["-L", "Theirs"]).args(case).arg(&path).status().unwrap();
+        let made = MKAPFS
+            .command()
+            .args(["-L", "Theirs"])
+            .args(case)
+            .arg(&path)
+            .status()
+            .unwrap();
         assert!(made.success(), "mkapfs {case:?} of {mib} MiB");
         let image = image(&path);
         let container = image.volumes()[0].container().unwrap();
-        assert!(container.problems().is_empty(), "{:?}", container.problems());
-        let volume = image.file_system(Some(&VolumeSelector::Name("Theirs".into()))).unwrap();
+        assert!(
+            container.problems().is_empty(),
+            "{:?}",
+            container.problems()
+        );
+        let volume = image
+            .file_system(Some(&VolumeSelector::Name("Theirs".into())))
+            .unwrap();
         assert_eq!(volume.volume().case_sensitive, case.is_some());
         assert!(volume.entries(volume.root()).unwrap().is_empty());
         assert!(volume.volume().free < mib << 20 && volume.volume().free > 0);
@@ -55,13 +84,23 @@ fn its_containers_are_read() {
 fn names_the_same_volumes() {
     let folder = scratch();
     // It does not read the volume of the corpus with 512 snapshots, whose tree of snapshots has two levels.
-    for name in ["raw/dfvfs-apfs.raw.gz", "raw/dissect-apfs-case-insensitive.bin.gz", "raw/utillinux-apfs.img.xz"] {
-        let Some(path) = corpus_file("names_the_same_volumes", name, folder.path()) else { return };
+    for name in [
+        "raw/dfvfs-apfs.raw.gz",
+        "raw/dissect-apfs-case-insensitive.bin.gz",
+        "raw/utillinux-apfs.img.xz",
+    ] {
+        let Some(path) = corpus_file("names_the_same_volumes", name, folder.path()) else {
+            return;
+        };
         let told = run_text(FSAPFSINFO.command().arg(&path));
         let container = image(&path).volumes()[0].container().unwrap();
         for volume in container.volumes() {
             let volume = volume.unwrap();
-            for known in [volume.label.name, volume.uuid.to_string(), container.uuid().to_string()] {
+            for known in [
+                volume.label.name,
+                volume.uuid.to_string(),
+                container.uuid().to_string(),
+            ] {
                 assert!(told.contains(&known), "{name}: {known} is not in {told}");
             }
         }
@@ -71,15 +110,27 @@ fn names_the_same_volumes() {
 fn extracts_the_same_files() {
     let folder = scratch();
     for (number, name) in PLAIN.into_iter().enumerate() {
-        let Some(path) = corpus_file("extracts_the_same_files", name, folder.path()) else { return };
+        let Some(path) = corpus_file("extracts_the_same_files", name, folder.path()) else {
+            return;
+        };
         let out = folder.path().join(format!("out-{number}"));
         let mut command = SEVEN_ZIP.command();
-        run_text(command.args(["x", "-y", "-sns-"]).arg(format!("-o{}", out.display())).arg(&path));
+        run_text(
+            command
+                .args(["x", "-y", "-sns-"])
+                .arg(format!("-o{}", out.display()))
+                .arg(&path),
+        );
         let image = image(&path);
         let ours = our_files(&*image.file_system(None).unwrap());
         let mut theirs = BTreeMap::new();
         their_files(&out, &out, &mut theirs);
-        assert!(ours.len() > 3 && ours == theirs, "{name}: {:?} and {:?}", ours.keys(), theirs.keys());
+        assert!(
+            ours.len() > 3 && ours == theirs,
+            "{name}: {:?} and {:?}",
+            ours.keys(),
+            theirs.keys()
+        );
     }
 }
 
@@ -113,7 +164,10 @@ fn their_files(top: &Path, folder: &Path, all: &mut BTreeMap<String, String>) {
             their_files(top, &path, all);
         } else if kind.is_file() {
             let name = path.strip_prefix(top).unwrap().to_str().unwrap();
-            all.insert(format!("/{name}"), corpus::sha256(&fs::read(&path).unwrap()));
+            all.insert(
+                format!("/{name}"),
+                corpus::sha256(&fs::read(&path).unwrap()),
+            );
         }
     }
 }

@@ -25,27 +25,48 @@ const FSAPFS: Program = Program::PeerModule("pyfsapfs");
 const APFSCK: Program = Program::Command(&["apfsck"]);
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("7zz", &[SEVEN_ZIP]).test("unpacks_compressed_files", seven_zip_unpacks);
-    suite.peer("sleuthkit", &[ICAT]).test("reads_compressed_files", icat_reads);
-    suite.peer("liblzfse", &[LZFSE]).test("decodes_our_chunks", lzfse_decodes);
-    suite.peer("libfsapfs on compressed files", &[FSAPFS]).test("reads_them", libfsapfs_reads);
-    suite.peer("apfsck on compressed files", &[APFSCK]).test("is_silent", apfsck_is_silent);
+    suite
+        .peer("7zz", &[SEVEN_ZIP])
+        .test("unpacks_compressed_files", seven_zip_unpacks);
+    suite
+        .peer("sleuthkit", &[ICAT])
+        .test("reads_compressed_files", icat_reads);
+    suite
+        .peer("liblzfse", &[LZFSE])
+        .test("decodes_our_chunks", lzfse_decodes);
+    suite
+        .peer("libfsapfs on compressed files", &[FSAPFS])
+        .test("reads_them", libfsapfs_reads);
+    suite
+        .peer("apfsck on compressed files", &[APFSCK])
+        .test("is_silent", apfsck_is_silent);
 }
 
 /// Files of lengths around the limits: in the attribute, one chunk, several; with noise, which is stored as it is.
 fn files() -> Vec<(String, Vec<u8>)> {
-    let text =
-        |len: usize| (0_u32..).flat_map(|n| format!("{n} times {}, ", n % 771).into_bytes()).take(len).collect::<Vec<u8>>();
-    let sizes = [1, 100, 4000, 9000, 65_535, 65_536, 65_537, 131_072, 1_000_000];
+    let text = |len: usize| {
+        (0_u32..)
+            .flat_map(|n| format!("{n} times {}, ", n % 771).into_bytes())
+            .take(len)
+            .collect::<Vec<u8>>()
+    };
+    let sizes = [
+        1, 100, 4000, 9000, 65_535, 65_536, 65_537, 131_072, 1_000_000,
+    ];
     let plain = sizes.map(|len| (format!("text {len}"), text(len)));
     // The second chunk does not shrink, the others do.
     let mut mixed = text(300_000);
     mixed[65_536..131_072].copy_from_slice(&noise::noise(65_536));
-    plain.into_iter().chain([("mixed".to_owned(), mixed)]).collect()
+    plain
+        .into_iter()
+        .chain([("mixed".to_owned(), mixed)])
+        .collect()
 }
 
 fn options(method: Method) -> CompressOptions {
-    CompressOptions::new(Packing::new(method, Level::new(5).expect("5 is one")).expect("it is written"))
+    CompressOptions::new(
+        Packing::new(method, Level::new(5).expect("5 is one")).expect("it is written"),
+    )
 }
 
 /// An image with all files, built compressed.
@@ -54,17 +75,38 @@ fn built(scratch: &Path, format: NewFormat, method: Method) -> std::path::PathBu
 }
 
 /// An image with these files, built compressed.
-fn build(scratch: &Path, files: &[(String, Vec<u8>)], format: NewFormat, method: Method) -> std::path::PathBuf {
+fn build(
+    scratch: &Path,
+    files: &[(String, Vec<u8>)],
+    format: NewFormat,
+    method: Method,
+) -> std::path::PathBuf {
     let (source, disk) = (scratch.join("source"), scratch.join("built.img"));
     std::fs::create_dir(&source).expect("a folder");
-    files.iter().for_each(|(name, bytes)| std::fs::write(source.join(name), bytes).expect("a file"));
+    files
+        .iter()
+        .for_each(|(name, bytes)| std::fs::write(source.join(name), bytes).expect("a file"));
     let source = Source::Folder(source);
-    let volume = NewVolume { layout: Layout::None, name: volume::NAME.into(), format, block_size: None, source };
+    let volume = NewVolume {
+        layout: Layout::None,
+        name: volume::NAME.into(),
+        format,
+        block_size: None,
+        source,
+    };
     // Debian's apfsck knows no smaller containers.
-    let options =
-        CreateOptions { len: Some(130 << 20), volume: Some(volume), compress: Some(options(method)), ..CreateOptions::default() };
+    let options = CreateOptions {
+        len: Some(130 << 20),
+        volume: Some(volume),
+        compress: Some(options(method)),
+        ..CreateOptions::default()
+    };
     let made = create(&disk, options, &Silent).expect("an image");
-    let packed = made.compressed.iter().filter(|report| report.left.is_none()).count();
+    let packed = made
+        .compressed
+        .iter()
+        .filter(|report| report.left.is_none())
+        .count();
     assert!(packed >= files.len() - 1, "{packed} files were compressed");
     disk
 }
@@ -73,9 +115,24 @@ fn build(scratch: &Path, files: &[(String, Vec<u8>)], format: NewFormat, method:
 fn image(scratch: &Path, method: Method) -> std::path::PathBuf {
     let (source, disk) = (scratch.join("source"), scratch.join("compressed.img"));
     std::fs::create_dir(&source).expect("a folder");
-    files().iter().for_each(|(name, bytes)| std::fs::write(source.join(name), bytes).expect("a file"));
-    volume::create(Source::Folder(source), &disk, Format::Udrw, false, Layout::None);
-    let image = open(&disk, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() }).expect("our image");
+    files()
+        .iter()
+        .for_each(|(name, bytes)| std::fs::write(source.join(name), bytes).expect("a file"));
+    volume::create(
+        Source::Folder(source),
+        &disk,
+        Format::Udrw,
+        false,
+        Layout::None,
+    );
+    let image = open(
+        &disk,
+        &OpenOptions {
+            access: Access::ReadWrite,
+            ..OpenOptions::default()
+        },
+    )
+    .expect("our image");
     let fs = image.file_system_mut(None).expect("our volume");
     let options = options(method);
     let mut packed = 0;
@@ -85,7 +142,10 @@ fn image(scratch: &Path, method: Method) -> std::path::PathBuf {
     };
     compress(&*fs, &["/".to_owned()], &options, &Silent, &mut each).expect("compressing");
     fs.unmount().expect("leaving the volume clean");
-    assert!(packed >= files().len() - 1, "{packed} files were compressed");
+    assert!(
+        packed >= files().len() - 1,
+        "{packed} files were compressed"
+    );
     disk
 }
 
@@ -93,10 +153,15 @@ fn image(scratch: &Path, method: Method) -> std::path::PathBuf {
 type Make = fn(&Path, Method) -> std::path::PathBuf;
 
 /// In place, and while the volume is built.
-const BOTH: [Make; 2] = [image, |scratch, method| built(scratch, NewFormat::HfsPlus, method)];
+const BOTH: [Make; 2] = [image, |scratch, method| {
+    built(scratch, NewFormat::HfsPlus, method)
+}];
 
 fn seven_zip_unpacks() {
-    for (make, method) in BOTH.into_iter().flat_map(|make| [(make, Method::Zlib), (make, Method::Lzvn)]) {
+    for (make, method) in BOTH
+        .into_iter()
+        .flat_map(|make| [(make, Method::Zlib), (make, Method::Lzvn)])
+    {
         let scratch = crate::scratch();
         let disk = make(scratch.path(), method);
         let out = scratch.path().join("out");
@@ -104,14 +169,19 @@ fn seven_zip_unpacks() {
         to.push(&out);
         run(SEVEN_ZIP.command().args(["x", "-y"]).arg(to).arg(&disk));
         for (name, bytes) in files() {
-            let unpacked = std::fs::read(out.join(crate::tree::decomposed(volume::NAME)).join(&name)).expect("an unpacked file");
+            let unpacked =
+                std::fs::read(out.join(crate::tree::decomposed(volume::NAME)).join(&name))
+                    .expect("an unpacked file");
             assert!(unpacked == bytes, "{method}: {name}");
         }
     }
 }
 
 fn icat_reads() {
-    for (make, method) in BOTH.into_iter().flat_map(|make| [(make, Method::Zlib), (make, Method::Lzvn)]) {
+    for (make, method) in BOTH
+        .into_iter()
+        .flat_map(|make| [(make, Method::Zlib), (make, Method::Lzvn)])
+    {
         let scratch = crate::scratch();
         let disk = make(scratch.path(), method);
         let read = open(&disk, &OpenOptions::default()).expect("our image");
@@ -132,8 +202,17 @@ fn libfsapfs_reads() {
         let scratch = crate::scratch();
         let disk = built(scratch.path(), NewFormat::Apfs, method);
         for (name, bytes) in files() {
-            let told = run(FSAPFS.command().args(["-c", SCRIPT]).arg(&disk).arg(format!("/{name}")));
-            assert!(told == bytes, "{method}: {name}: {} of {} bytes", told.len(), bytes.len());
+            let told = run(FSAPFS
+                .command()
+                .args(["-c", SCRIPT])
+                .arg(&disk)
+                .arg(format!("/{name}")));
+            assert!(
+                told == bytes,
+                "{method}: {name}: {} of {} bytes",
+                told.len(),
+                bytes.len()
+            );
         }
     }
 }
@@ -141,16 +220,25 @@ fn libfsapfs_reads() {
 /// Of files in the attribute: Debian's apfsck does not know the forks.
 fn apfsck_is_silent() {
     let scratch = crate::scratch();
-    let short = files().into_iter().filter(|(_, bytes)| bytes.len() < 5000).collect::<Vec<_>>();
+    let short = files()
+        .into_iter()
+        .filter(|(_, bytes)| bytes.len() < 5000)
+        .collect::<Vec<_>>();
     let disk = build(scratch.path(), &short, NewFormat::Apfs, Method::Zlib);
     // Not -u: the magic that begins the attribute of every compressed file is unknown to it.
     let checked = output(APFSCK.command().arg("-cw").arg(&disk));
     let said = everything(&checked);
-    assert!(checked.status.success() && said.is_empty(), "{}: {said}", checked.status);
+    assert!(
+        checked.status.success() && said.is_empty(),
+        "{}: {said}",
+        checked.status
+    );
 }
 
 fn lzfse_decodes() {
-    for make in [BOTH[0], |scratch, method| built(scratch, NewFormat::Apfs, method)] {
+    for make in [BOTH[0], |scratch, method| {
+        built(scratch, NewFormat::Apfs, method)
+    }] {
         lzfse_decodes_all(make);
     }
 }
@@ -163,21 +251,32 @@ fn lzfse_decodes_all(make: Make) {
     for (name, bytes) in files() {
         let id = fs.resolve(&format!("/{name}")).expect("our file").id;
         let value = |name| {
-            fs.xattr(id, name)
-                .expect("its attributes")
-                .map(|value| value.read_vec(0, value.info().len as usize).expect("a value"))
+            fs.xattr(id, name).expect("its attributes").map(|value| {
+                value
+                    .read_vec(0, value.info().len as usize)
+                    .expect("a value")
+            })
         };
-        let Some(attribute) = value("com.apple.decmpfs") else { continue };
+        let Some(attribute) = value("com.apple.decmpfs") else {
+            continue;
+        };
         let chunks = match attribute[4] {
             11 => vec![attribute[16..].to_vec()],
             12 => {
                 let fork = value("com.apple.ResourceFork").expect("a fork");
-                let word = |at: usize| u32::from_le_bytes(fork[at..at + 4].try_into().expect("four bytes")) as usize;
-                (0..word(0) / 4 - 1).map(|n| fork[word(4 * n)..word(4 * n + 4)].to_vec()).collect()
+                let word = |at: usize| {
+                    u32::from_le_bytes(fork[at..at + 4].try_into().expect("four bytes")) as usize
+                };
+                (0..word(0) / 4 - 1)
+                    .map(|n| fork[word(4 * n)..word(4 * n + 4)].to_vec())
+                    .collect()
             }
             other => panic!("{name}: type {other}"),
         };
-        let decoded: Vec<u8> = chunks.iter().flat_map(|chunk| decode(scratch.path(), chunk)).collect();
+        let decoded: Vec<u8> = chunks
+            .iter()
+            .flat_map(|chunk| decode(scratch.path(), chunk))
+            .collect();
         assert!(decoded == bytes, "{name}");
     }
 }

@@ -15,12 +15,19 @@ pub(crate) const DISK_LEN: u64 = 64 << 20;
 
 /// Three partitions with room between them, the second with a name that is not ASCII, the last one to the end.
 pub(crate) fn partitions(block: u32) -> Vec<NewPartition> {
-    let end = gpt::Geometry::of(DISK_LEN, block).expect("64 MiB hold a map").partition().end;
+    let end = gpt::Geometry::of(DISK_LEN, block)
+        .expect("64 MiB hold a map")
+        .partition()
+        .end;
     let mib = |at: u64| at << 20;
     [
         (mib(1)..mib(5), EFI_SYSTEM, "EFI System Partition"),
         (mib(8)..mib(30), APPLE_HFS, "Büro 日本"),
-        (mib(30)..end, APPLE_APFS, "a name of exactly thirty-six letters"),
+        (
+            mib(30)..end,
+            APPLE_APFS,
+            "a name of exactly thirty-six letters",
+        ),
     ]
     .into_iter()
     .zip(1..)
@@ -46,18 +53,24 @@ pub(crate) fn with_our_gpt(block: u32) -> (TempDir, PathBuf) {
 pub(crate) fn blank() -> (TempDir, PathBuf) {
     let scratch = crate::scratch();
     let path = scratch.path().join("disk.img");
-    File::create(&path).and_then(|file| file.set_len(DISK_LEN)).expect("making a disk");
+    File::create(&path)
+        .and_then(|file| file.set_len(DISK_LEN))
+        .expect("making a disk");
     (scratch, path)
 }
 
 /// The disk as a device.
 pub(crate) fn open(path: &Path, how: Open) -> LocalFile {
-    LocalFile::open(path, how).expect("opening the disk").expect("the disk is there")
+    LocalFile::open(path, how)
+        .expect("opening the disk")
+        .expect("the disk is there")
 }
 
 /// What we read of a disk that others wrote, which is to have nothing wrong with it.
 pub(crate) fn our_view(path: &Path) -> Map {
-    let map = bandsaw::partition::probe(&open(path, Open::Read)).expect("reading the map").expect("there is a map");
+    let map = bandsaw::partition::probe(&open(path, Open::Read))
+        .expect("reading the map")
+        .expect("there is a map");
     assert!(map.problems.is_empty(), "{:?}", map.problems);
     map
 }

@@ -34,46 +34,74 @@ pub(crate) fn add(suite: &mut Suite) {
         .peer("cryptography", &[PYTHON])
         .test("decrypts_our_files", decrypts_our_files)
         .test("decrypts_our_bundle", decrypts_our_bundle)
-        .test("decrypts_our_compressed_images", decrypts_our_compressed_images)
-        .test("decrypts_what_is_made_of_a_folder", decrypts_what_is_made_of_a_folder)
+        .test(
+            "decrypts_our_compressed_images",
+            decrypts_our_compressed_images,
+        )
+        .test(
+            "decrypts_what_is_made_of_a_folder",
+            decrypts_what_is_made_of_a_folder,
+        )
         .test("opens_our_certificate_entry", opens_our_certificate_entry)
         .test("we_decrypt_its_files", we_decrypt_its_files)
         .corpus_test("reads_what_macos_wrote", reads_what_macos_wrote);
-    suite.peer("openssl", &[OPENSSL]).test("unwraps_our_keys", unwraps_our_keys);
+    suite
+        .peer("openssl", &[OPENSSL])
+        .test("unwraps_our_keys", unwraps_our_keys);
 }
 
 fn protection(key_bits: u32, block: u32) -> Protection {
     let passphrase = Some(Secret::new(PASSPHRASE.into()));
-    Protection { key_bits, block, passphrase, iterations: 1500, key_wrap: KeyWrap::TripleDes, certificates: Vec::new() }
+    Protection {
+        key_bits,
+        block,
+        passphrase,
+        iterations: 1500,
+        key_wrap: KeyWrap::TripleDes,
+        certificates: Vec::new(),
+    }
 }
 
 fn key_of(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/keys")
+        .join(name)
 }
 
 fn with_certificate() -> Protection {
     let certificate = std::fs::read(key_of("owner-certificate.pem")).expect("a test key");
     let certificates = vec![Certificate::parse(&certificate).expect("a certificate")];
-    Protection { certificates, ..protection(256, 512) }
+    Protection {
+        certificates,
+        ..protection(256, 512)
+    }
 }
 
 /// An encrypted file of ours, and what is in it.
 fn make(path: &Path, protection: &Protection) -> Vec<u8> {
-    let file = LocalFile::open(path, Open::CreateNew).expect("making a file").expect("a new file");
+    let file = LocalFile::open(path, Open::CreateNew)
+        .expect("making a file")
+        .expect("a new file");
     let device = Device::create(Arc::new(file), protection).expect("encrypting");
     device.set_len(LEN as u64, Leave::Zeros).expect("growing");
     let mut plain = vec![0; LEN];
     // Whole blocks, and parts of some.
     for (offset, len) in [(0, 100_000), (300_001, 77), (LEN - 50, 50)] {
         plain[offset..offset + len].copy_from_slice(&noise(len));
-        device.write_at(offset as u64, &noise(len)).expect("writing");
+        device
+            .write_at(offset as u64, &noise(len))
+            .expect("writing");
     }
     device.flush().expect("flushing");
     plain
 }
 
 fn decrypt(image: &Path, key: &Path, out: &Path) -> Vec<u8> {
-    run(PYTHON.command().arg(SCRIPT).arg("decrypt").args([image, key, out]));
+    run(PYTHON
+        .command()
+        .arg(SCRIPT)
+        .arg("decrypt")
+        .args([image, key, out]));
     std::fs::read(out).expect("what was decrypted")
 }
 
@@ -83,26 +111,39 @@ fn decrypts_our_files() {
         let [image, key, out] = ["image", "key", "out"].map(|name| scratch.path().join(name));
         std::fs::write(&key, PASSPHRASE).expect("writing the passphrase");
         let plain = make(&image, &protection(bits, block));
-        assert!(decrypt(&image, &key, &out) == plain, "AES-{bits}, blocks of {block} bytes");
+        assert!(
+            decrypt(&image, &key, &out) == plain,
+            "AES-{bits}, blocks of {block} bytes"
+        );
     }
 }
 
 fn decrypts_our_bundle() {
     for block in [512, 4096] {
         let scratch = crate::scratch();
-        let [folder, key, out] = ["b.sparsebundle", "key", "out"].map(|name| scratch.path().join(name));
+        let [folder, key, out] =
+            ["b.sparsebundle", "key", "out"].map(|name| scratch.path().join(name));
         std::fs::write(&key, PASSPHRASE).expect("writing the passphrase");
-        let options = CreateOptions { len: 3 << 20, band_size: Some(1 << 20) };
+        let options = CreateOptions {
+            len: 3 << 20,
+            band_size: Some(1 << 20),
+        };
         let store = Arc::new(Local::new(&folder));
-        let bundle = Bundle::create_encrypted(store, &options, &protection(256, block)).expect("making a bundle");
+        let bundle = Bundle::create_encrypted(store, &options, &protection(256, block))
+            .expect("making a bundle");
         let mut plain = vec![0; 3 << 20];
         // Within the first band, none of the second but its end, and over the border to the third.
         for (offset, len) in [(5000, 9000), ((2 << 20) - 700, 1500)] {
             plain[offset..offset + len].copy_from_slice(&noise(len));
-            bundle.write_at(offset as u64, &noise(len)).expect("writing");
+            bundle
+                .write_at(offset as u64, &noise(len))
+                .expect("writing");
         }
         bundle.flush().expect("flushing");
-        assert!(decrypt(&folder, &key, &out) == plain, "blocks of {block} bytes");
+        assert!(
+            decrypt(&folder, &key, &out) == plain,
+            "blocks of {block} bytes"
+        );
     }
 }
 
@@ -111,17 +152,42 @@ fn decrypts_our_compressed_images() {
     let scratch = crate::scratch();
     let [raw, key] = ["raw.img", "key"].map(|name| scratch.path().join(name));
     std::fs::write(&key, PASSPHRASE).expect("writing the passphrase");
-    let source = open::create(&raw, &open::CreateOptions { len: 2 << 20, ..Default::default() }).expect("a disk");
-    source.disk().write_at(700_000, &noise(300_000)).expect("writing");
+    let source = open::create(
+        &raw,
+        &open::CreateOptions {
+            len: 2 << 20,
+            ..Default::default()
+        },
+    )
+    .expect("a disk");
+    source
+        .disk()
+        .write_at(700_000, &noise(300_000))
+        .expect("writing");
     source.disk().flush().expect("flushing");
     for format in [Format::Udzo, Format::Ulmo] {
-        let [image, out] = ["dmg", "plain.dmg"].map(|end| scratch.path().join(format!("{format}.{end}")));
-        let encryption = Encryption { iterations: Some(150_000), ..Encryption::new(Secret::new(PASSPHRASE.into())) };
-        let options = ConvertOptions { format, encryption: Some(encryption), ..ConvertOptions::default() };
+        let [image, out] =
+            ["dmg", "plain.dmg"].map(|end| scratch.path().join(format!("{format}.{end}")));
+        let encryption = Encryption {
+            iterations: Some(150_000),
+            ..Encryption::new(Secret::new(PASSPHRASE.into()))
+        };
+        let options = ConvertOptions {
+            format,
+            encryption: Some(encryption),
+            ..ConvertOptions::default()
+        };
         drop(convert(&source, &image, &options, &Silent).expect("packing"));
         let decrypted = decrypt(&image, &key, &out);
-        assert_eq!(decrypted[decrypted.len() - 512..][..4], *b"koly", "{format}");
-        let opening = open::OpenOptions { image_format: Some(format), ..Default::default() };
+        assert_eq!(
+            decrypted[decrypted.len() - 512..][..4],
+            *b"koly",
+            "{format}"
+        );
+        let opening = open::OpenOptions {
+            image_format: Some(format),
+            ..Default::default()
+        };
         let opened = open::open(&out, &opening).expect("opening what was decrypted");
         assert!(opened.encryption().is_none());
         let bytes = |image: &open::Image| image.disk().read_vec(0, 2 << 20).expect("reading");
@@ -131,7 +197,8 @@ fn decrypts_our_compressed_images() {
 
 fn decrypts_what_is_made_of_a_folder() {
     let scratch = crate::scratch();
-    let [tree, key, image, out] = ["tree", "key", "Docs.dmg", "plain.dmg"].map(|name| scratch.path().join(name));
+    let [tree, key, image, out] =
+        ["tree", "key", "Docs.dmg", "plain.dmg"].map(|name| scratch.path().join(name));
     std::fs::write(&key, PASSPHRASE).expect("writing the passphrase");
     std::fs::create_dir(&tree).expect("a folder");
     std::fs::write(tree.join("noise"), noise(700_000)).expect("a file");
@@ -142,7 +209,10 @@ fn decrypts_what_is_made_of_a_folder() {
         block_size: None,
         source: create::Source::Folder(tree),
     };
-    let encryption = Encryption { iterations: Some(150_000), ..Encryption::new(Secret::new(PASSPHRASE.into())) };
+    let encryption = Encryption {
+        iterations: Some(150_000),
+        ..Encryption::new(Secret::new(PASSPHRASE.into()))
+    };
     let options = create::CreateOptions {
         format: Format::Udzo,
         volume: Some(volume),
@@ -151,7 +221,8 @@ fn decrypts_what_is_made_of_a_folder() {
     };
     drop(create::create(&image, options, &Silent).expect("creating"));
     assert!(!decrypt(&image, &key, &out).is_empty());
-    let opened = open::open(&out, &open::OpenOptions::default()).expect("opening what was decrypted");
+    let opened =
+        open::open(&out, &open::OpenOptions::default()).expect("opening what was decrypted");
     assert!(opened.encryption().is_none() && opened.format() == Format::Udzo);
     let volume = opened.file_system(None).expect("a volume");
     let file = volume.resolve("/noise").expect("the file");
@@ -172,11 +243,25 @@ fn we_decrypt_its_files() {
         let [plain, key, image] = ["plain", "key", "image"].map(|name| scratch.path().join(name));
         std::fs::write(&key, PASSPHRASE).expect("writing the passphrase");
         std::fs::write(&plain, noise(LEN)).expect("writing the plain text");
-        run(PYTHON.command().arg(SCRIPT).arg("make").args([&plain, &key, &image]).args([bits, block, "1200"]));
-        let file: Arc<dyn BlockDevice> = Arc::new(LocalFile::open(&image, Open::Read).expect("opening").expect("its image"));
+        run(PYTHON
+            .command()
+            .arg(SCRIPT)
+            .arg("make")
+            .args([&plain, &key, &image])
+            .args([bits, block, "1200"]));
+        let file: Arc<dyn BlockDevice> = Arc::new(
+            LocalFile::open(&image, Open::Read)
+                .expect("opening")
+                .expect("its image"),
+        );
         let header = Locked::read(&*file).expect("reading").expect("a header");
-        let keys = header.unlock_with(&Key::Passphrase(Secret::new(PASSPHRASE.into()))).expect("unlocking");
-        let ours = Device::new(file, header, &keys).expect("decrypting").read_vec(0, LEN).expect("reading");
+        let keys = header
+            .unlock_with(&Key::Passphrase(Secret::new(PASSPHRASE.into())))
+            .expect("unlocking");
+        let ours = Device::new(file, header, &keys)
+            .expect("decrypting")
+            .read_vec(0, LEN)
+            .expect("reading");
         assert!(ours == noise(LEN), "AES-{bits}, blocks of {block} bytes");
     }
 }
@@ -191,13 +276,23 @@ fn reads_what_macos_wrote() {
         "encrypted/jief-Test1Enc.sparsebundle",
         "encrypted/fstool-encrcdsa-aes128-fat12.dmg",
     ] {
-        let Some(image) = corpus::image(name, path) else { continue };
+        let Some(image) = corpus::image(name, path) else {
+            continue;
+        };
         let facts = &image.entry()["encrypted"];
         let scratch = crate::scratch();
         let [key, out] = ["key", "out"].map(|name| scratch.path().join(name));
-        std::fs::write(&key, facts["password"].as_str().expect("a password")).expect("writing the passphrase");
-        let expected = facts["plaintext_sha256"].as_str().or(image.text("media_sha256")).expect("a sum");
-        assert_eq!(corpus::sha256(&decrypt(&image.location(), &key, &out)), expected, "{path}");
+        std::fs::write(&key, facts["password"].as_str().expect("a password"))
+            .expect("writing the passphrase");
+        let expected = facts["plaintext_sha256"]
+            .as_str()
+            .or(image.text("media_sha256"))
+            .expect("a sum");
+        assert_eq!(
+            corpus::sha256(&decrypt(&image.location(), &key, &out)),
+            expected,
+            "{path}"
+        );
     }
 }
 
@@ -211,15 +306,36 @@ fn unwraps_our_keys() {
     std::fs::write(&blob, &header[0x74 + 0x34..][..256]).expect("writing the blob");
     let mut openssl: Command = OPENSSL.command();
     let plain = run(openssl
-        .args(["pkeyutl", "-decrypt", "-pkeyopt", "rsa_padding_mode:pkcs1", "-inkey"])
+        .args([
+            "pkeyutl",
+            "-decrypt",
+            "-pkeyopt",
+            "rsa_padding_mode:pkcs1",
+            "-inkey",
+        ])
         .arg(key_of("owner.pem"))
         .arg("-in")
         .arg(&blob));
-    assert!(plain.len() == 32 + 20 + 5 && plain.ends_with(b"CKIE\0"), "{} bytes", plain.len());
+    assert!(
+        plain.len() == 32 + 20 + 5 && plain.ends_with(b"CKIE\0"),
+        "{} bytes",
+        plain.len()
+    );
     // And in the certificate: what we call the key is what OpenSSL calls it.
     let mut openssl: Command = OPENSSL.command();
-    let told = run(openssl.args(["x509", "-noout", "-ext", "subjectKeyIdentifier", "-in"]).arg(key_of("owner-certificate.pem")));
-    let told: String = String::from_utf8_lossy(&told).lines().last().expect("a line").trim().replace(':', "").to_lowercase();
-    let ours: String = header[0x78..0x8C].iter().map(|byte| format!("{byte:02x}")).collect();
+    let told = run(openssl
+        .args(["x509", "-noout", "-ext", "subjectKeyIdentifier", "-in"])
+        .arg(key_of("owner-certificate.pem")));
+    let told: String = String::from_utf8_lossy(&told)
+        .lines()
+        .last()
+        .expect("a line")
+        .trim()
+        .replace(':', "")
+        .to_lowercase();
+    let ours: String = header[0x78..0x8C]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     assert_eq!(ours, told);
 }

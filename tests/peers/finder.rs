@@ -52,15 +52,29 @@ print(json.dumps(records))
 ";
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("ds_store", &[DS_STORE, MAC_ALIAS, SEVEN_ZIP]).test("reads_what_the_finder_is_told", reads_window);
-    suite.peer("7zz", &[SEVEN_ZIP]).test("unpacks_images_for_people", seven_zip_unpacks);
-    suite.peer("libfshfs", &[FSHFSINFO, SEVEN_ZIP]).test("knows_images_for_people", fshfsinfo_knows);
+    suite
+        .peer("ds_store", &[DS_STORE, MAC_ALIAS, SEVEN_ZIP])
+        .test("reads_what_the_finder_is_told", reads_window);
+    suite
+        .peer("7zz", &[SEVEN_ZIP])
+        .test("unpacks_images_for_people", seven_zip_unpacks);
+    suite
+        .peer("libfshfs", &[FSHFSINFO, SEVEN_ZIP])
+        .test("knows_images_for_people", fshfsinfo_knows);
 }
 
 /// Makes an image of two folders, a file and a link, with everything that the Finder is told.
 fn make(scratch: &Path, format: Format, places: u32) -> PathBuf {
-    let (one, two, image) = (scratch.join("one"), scratch.join("two"), scratch.join("made.dmg"));
-    for (path, contents) in [("one/App.app/Contents/Info.plist", "list"), ("two/Read me.txt", "read"), ("loose.pdf", "pdf")] {
+    let (one, two, image) = (
+        scratch.join("one"),
+        scratch.join("two"),
+        scratch.join("made.dmg"),
+    );
+    for (path, contents) in [
+        ("one/App.app/Contents/Info.plist", "list"),
+        ("two/Read me.txt", "read"),
+        ("loose.pdf", "pdf"),
+    ] {
         fs::create_dir_all(scratch.join(path).parent().expect("a folder")).expect("a folder");
         fs::write(scratch.join(path), contents).expect("a file");
     }
@@ -72,17 +86,32 @@ fn make(scratch: &Path, format: Format, places: u32) -> PathBuf {
     let mut look = Look {
         icon: Some(scratch.join("disk.icns")),
         background: Background::Picture(scratch.join("picture.png")),
-        window: Window { x: 10, y: 20, width: 500, height: 400 },
+        window: Window {
+            x: 10,
+            y: 20,
+            width: 500,
+            height: 400,
+        },
         ..Look::default()
     };
     look.icons.size = 96.0;
     look.places.insert("App.app".to_owned(), (140, 120));
-    look.places.extend((0..places).map(|number| (format!("File {number}"), (number, 7))));
+    look.places
+        .extend((0..places).map(|number| (format!("File {number}"), (number, 7))));
     let items = vec![
         Item::Contents(one),
-        Item::At { from: two, to: "Documents".to_owned() },
-        Item::At { from: scratch.join("loose.pdf"), to: "Documents/More/Manual.pdf".to_owned() },
-        Item::Link { at: "Applications".to_owned(), target: "/Applications".to_owned() },
+        Item::At {
+            from: two,
+            to: "Documents".to_owned(),
+        },
+        Item::At {
+            from: scratch.join("loose.pdf"),
+            to: "Documents/More/Manual.pdf".to_owned(),
+        },
+        Item::Link {
+            at: "Applications".to_owned(),
+            target: "/Applications".to_owned(),
+        },
     ];
     let volume = NewVolume {
         layout: Layout::Gptspud,
@@ -96,7 +125,11 @@ fn make(scratch: &Path, format: Format, places: u32) -> PathBuf {
         volume: Some(volume),
         look: Some(look),
         epoch: Some(Timestamp::from_seconds(1_700_000_000)),
-        resources: if format.is_udif() { licence(b"be nice\n").expect("a licence") } else { Vec::new() },
+        resources: if format.is_udif() {
+            licence(b"be nice\n").expect("a licence")
+        } else {
+            Vec::new()
+        },
         ..CreateOptions::default()
     };
     create(&image, options, &Silent).expect("making the image");
@@ -107,7 +140,11 @@ fn make(scratch: &Path, format: Format, places: u32) -> PathBuf {
 fn unpack(image: &Path, into: &Path) -> PathBuf {
     let mut out = OsString::from("-o");
     out.push(into);
-    run(SEVEN_ZIP.command().args(["x", "-y", "-snld"]).arg(out).arg(image));
+    run(SEVEN_ZIP
+        .command()
+        .args(["x", "-y", "-snld"])
+        .arg(out)
+        .arg(image));
     into.join(crate::tree::decomposed(NAME))
 }
 
@@ -118,14 +155,27 @@ fn reads_window() {
         let store = unpack(&image, &scratch.path().join("out")).join(".DS_Store");
         let told = run_text(Command::new(peer_python()).args(["-c", READ]).arg(store));
         let told: Value = serde_json::from_str(&told).expect("JSON");
-        assert_eq!(told.as_object().expect("records").len() as u32, places + 2, "{told}");
+        assert_eq!(
+            told.as_object().expect("records").len() as u32,
+            places + 2,
+            "{told}"
+        );
         let own = &told["."];
         assert_eq!(own["bwsp"]["WindowBounds"], "{{10, 20}, {500, 400}}");
-        assert_eq!((&own["icvp"]["iconSize"], &own["icvp"]["backgroundType"]), (&Value::from(96.0), &Value::from(2)));
-        assert_eq!((&own["vSrn"], &own["icvl"], &own["vstl"]), (&Value::from(1), &"icnv".into(), &"icnv".into()));
+        assert_eq!(
+            (&own["icvp"]["iconSize"], &own["icvp"]["backgroundType"]),
+            (&Value::from(96.0), &Value::from(2))
+        );
+        assert_eq!(
+            (&own["vSrn"], &own["icvl"], &own["vstl"]),
+            (&Value::from(1), &"icnv".into(), &"icnv".into())
+        );
         assert_eq!(told["App.app"]["Iloc"], serde_json::json!([140, 120]));
         if places > 0 {
-            assert_eq!(told[format!("File {}", places - 1)]["Iloc"], serde_json::json!([places - 1, 7]));
+            assert_eq!(
+                told[format!("File {}", places - 1)]["Iloc"],
+                serde_json::json!([places - 1, 7])
+            );
         }
         // The alias leads to the picture by its number as well as by its path.
         let opened = open(&image, &OpenOptions::default()).expect("our image");
@@ -150,7 +200,9 @@ fn seven_zip_unpacks() {
         let scratch = crate::scratch();
         let image = make(scratch.path(), format, 2);
         let root = unpack(&image, &scratch.path().join("out"));
-        let read = |path: &str| fs::read(root.join(path)).unwrap_or_else(|error| panic!("{format}: {path}: {error}"));
+        let read = |path: &str| {
+            fs::read(root.join(path)).unwrap_or_else(|error| panic!("{format}: {path}: {error}"))
+        };
         for (path, contents) in [
             ("App.app/Contents/Info.plist", &b"list"[..]),
             ("File 1", b"1"),
@@ -161,10 +213,23 @@ fn seven_zip_unpacks() {
         ] {
             assert_eq!(read(path), contents, "{format}: {path}");
         }
-        assert!(fs::read_link(root.join("Applications")).expect("a link").ends_with("Applications"));
+        assert!(
+            fs::read_link(root.join("Applications"))
+                .expect("a link")
+                .ends_with("Applications")
+        );
         let opened = open(&image, &OpenOptions::default()).expect("our image");
-        let kinds: Vec<_> = opened.udif().expect("UDIF").resources().iter().map(|resource| resource.kind.as_str()).collect();
-        assert!(kinds.contains(&"LPic") && kinds.contains(&"TEXT"), "{kinds:?}");
+        let kinds: Vec<_> = opened
+            .udif()
+            .expect("UDIF")
+            .resources()
+            .iter()
+            .map(|resource| resource.kind.as_str())
+            .collect();
+        assert!(
+            kinds.contains(&"LPic") && kinds.contains(&"TEXT"),
+            "{kinds:?}"
+        );
     }
 }
 
@@ -175,9 +240,26 @@ fn fshfsinfo_knows() {
     let map = opened.partitions().expect("a map");
     let volume = map.partitions.first().expect("a partition");
     let told = run_text(
-        FSHFSINFO.command().arg("-o").arg(volume.range.start.to_string()).args(["-F", "/.background/background.png"]).arg(&image),
+        FSHFSINFO
+            .command()
+            .arg("-o")
+            .arg(volume.range.start.to_string())
+            .args(["-F", "/.background/background.png"])
+            .arg(&image),
     );
-    assert!(told.contains("background.png") && told.contains("Size"), "{told}");
-    let told = run_text(FSHFSINFO.command().arg("-o").arg(volume.range.start.to_string()).arg(&image));
-    assert!(told.contains(NAME) || told.contains(&crate::tree::decomposed(NAME)), "{told}");
+    assert!(
+        told.contains("background.png") && told.contains("Size"),
+        "{told}"
+    );
+    let told = run_text(
+        FSHFSINFO
+            .command()
+            .arg("-o")
+            .arg(volume.range.start.to_string())
+            .arg(&image),
+    );
+    assert!(
+        told.contains(NAME) || told.contains(&crate::tree::decomposed(NAME)),
+        "{told}"
+    );
 }

@@ -24,7 +24,10 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("we_read_its_gpt", we_read_its_gpt)
         .test("reads_resized_disks", reads_resized_disks)
         .test("agrees_that_we_repaired", agrees_that_we_repaired)
-        .test("agrees_that_we_repaired_the_ends", agrees_that_we_repaired_the_ends);
+        .test(
+            "agrees_that_we_repaired_the_ends",
+            agrees_that_we_repaired_the_ends,
+        );
 }
 
 fn reads_our_gpt() {
@@ -32,13 +35,22 @@ fn reads_our_gpt() {
     assert_sound(&disk);
     let printed = run_text(SGDISK.command().arg("--print").arg(&disk));
     let guid = DISK_GUID.to_string().to_uppercase();
-    assert!(printed.contains(&format!("Disk identifier (GUID): {guid}")), "{printed}");
+    assert!(
+        printed.contains(&format!("Disk identifier (GUID): {guid}")),
+        "{printed}"
+    );
 
     for (number, partition) in (1..).zip(partitions(512)) {
         let told = run_text(SGDISK.command().arg(format!("--info={number}")).arg(&disk));
         for line in [
-            format!("Partition GUID code: {} ", partition.type_guid.to_string().to_uppercase()),
-            format!("Partition unique GUID: {}\n", partition.guid.to_string().to_uppercase()),
+            format!(
+                "Partition GUID code: {} ",
+                partition.type_guid.to_string().to_uppercase()
+            ),
+            format!(
+                "Partition unique GUID: {}\n",
+                partition.guid.to_string().to_uppercase()
+            ),
             format!("First sector: {} ", partition.range.start / SECTOR),
             format!("Last sector: {} ", partition.range.end / SECTOR - 1),
             format!("Partition name: '{}'\n", partition.name),
@@ -54,24 +66,59 @@ fn reads_resized_disks() {
         assert_sound(&volume.disk);
         let told = run_text(SGDISK.command().arg("--info=1").arg(&volume.disk));
         let last = format!("Last sector: {} ", volume.range.end / SECTOR - 1);
-        assert!(told.contains(&last) && told.contains("Apple HFS/HFS+"), "{told}");
+        assert!(
+            told.contains(&last) && told.contains("Apple HFS/HFS+"),
+            "{told}"
+        );
     }
 }
 
 fn we_read_its_gpt() {
     let (_scratch, disk) = crate::disk::blank();
     let mut sgdisk = SGDISK.command();
-    sgdisk.args(["-n", "1:2048:+10M", "-t", "1:af00", "-c", "1:Docs é", "-u", "1:5f0fcef0-6898-4e49-9848-86f463c2b824"]);
-    sgdisk.args(["-n", "7:40960:81919", "-t", "7:af0a", "-A", "7:set:2", "-U", &DISK_GUID.to_string()]);
+    sgdisk.args([
+        "-n",
+        "1:2048:+10M",
+        "-t",
+        "1:af00",
+        "-c",
+        "1:Docs é",
+        "-u",
+        "1:5f0fcef0-6898-4e49-9848-86f463c2b824",
+    ]);
+    sgdisk.args([
+        "-n",
+        "7:40960:81919",
+        "-t",
+        "7:af0a",
+        "-A",
+        "7:set:2",
+        "-U",
+        &DISK_GUID.to_string(),
+    ]);
     run_text(sgdisk.arg(&disk));
 
     let map = our_view(&disk);
-    assert_eq!((map.scheme, map.block, map.disk_guid), (Scheme::Gpt, 512, Some(DISK_GUID)));
-    let [first, seventh] = &map.partitions[..] else { panic!("{map:#?}") };
-    assert_eq!((first.number, first.range.clone(), first.name.as_str()), (1, 1 << 20..11 << 20, "Docs é"));
+    assert_eq!(
+        (map.scheme, map.block, map.disk_guid),
+        (Scheme::Gpt, 512, Some(DISK_GUID))
+    );
+    let [first, seventh] = &map.partitions[..] else {
+        panic!("{map:#?}")
+    };
+    assert_eq!(
+        (first.number, first.range.clone(), first.name.as_str()),
+        (1, 1 << 20..11 << 20, "Docs é")
+    );
     assert_eq!(first.type_id, TypeId::Guid(APPLE_HFS));
-    assert_eq!(first.guid.map(|guid| guid.to_string()).as_deref(), Some("5f0fcef0-6898-4e49-9848-86f463c2b824"));
-    assert_eq!((seventh.number, seventh.range.clone(), seventh.flags), (7, 40960 * SECTOR..81920 * SECTOR, 4));
+    assert_eq!(
+        first.guid.map(|guid| guid.to_string()).as_deref(),
+        Some("5f0fcef0-6898-4e49-9848-86f463c2b824")
+    );
+    assert_eq!(
+        (seventh.number, seventh.range.clone(), seventh.flags),
+        (7, 40960 * SECTOR..81920 * SECTOR, 4)
+    );
     assert_eq!(seventh.type_id, TypeId::Guid(APPLE_APFS));
 }
 
@@ -82,7 +129,8 @@ fn agrees_that_we_repaired() {
         let (_scratch, path) = with_our_gpt(512);
         let whole = our_view(&path).partitions;
         let disk = open(&path, Open::Write);
-        disk.write_at(damaged, &[0xa5; 100]).expect("damaging the disk");
+        disk.write_at(damaged, &[0xa5; 100])
+            .expect("damaging the disk");
         let verdict = verdict(&path);
         assert!(!is_sound(&verdict), "{verdict}");
 
@@ -94,12 +142,32 @@ fn agrees_that_we_repaired() {
 
 /// A disk that has grown, and one that has lost its last sectors, after our repair of the file.
 fn agrees_that_we_repaired_the_ends() {
-    for len in [crate::disk::DISK_LEN + (7 << 20), crate::disk::DISK_LEN - 20 * SECTOR] {
+    for len in [
+        crate::disk::DISK_LEN + (7 << 20),
+        crate::disk::DISK_LEN - 20 * SECTOR,
+    ] {
         let (_scratch, path) = with_our_gpt(512);
         let whole = our_view(&path).partitions;
-        std::fs::OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(len)).expect("another length");
-        assert!(!is_sound(&verdict(&path)) || len > crate::disk::DISK_LEN, "{}", verdict(&path));
-        repair(&path, &OpenOptions::default(), &Options { how: How::Apply, ..Options::default() }, &Silent).expect("repairing");
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(len))
+            .expect("another length");
+        assert!(
+            !is_sound(&verdict(&path)) || len > crate::disk::DISK_LEN,
+            "{}",
+            verdict(&path)
+        );
+        repair(
+            &path,
+            &OpenOptions::default(),
+            &Options {
+                how: How::Apply,
+                ..Options::default()
+            },
+            &Silent,
+        )
+        .expect("repairing");
         assert_sound(&path);
         assert_eq!(our_view(&path).partitions, whole);
     }

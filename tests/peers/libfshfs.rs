@@ -70,34 +70,70 @@ fn reads_all() {
         let mut python = Command::new(PYTHON);
         python.args(["-c", WALK]).arg(&volume.disk);
         python.args([volume.range.start.to_string(), volume.range.end.to_string()]);
-        let told: Value = serde_json::from_str(&run_text(&mut python)).expect("the script prints JSON");
+        let told: Value =
+            serde_json::from_str(&run_text(&mut python)).expect("the script prints JSON");
         assert_eq!(told["name"], decomposed(volume::NAME));
         let files = told["files"].as_object().expect("an object").iter();
-        let found = files.filter(|(path, _)| !is_private(path)).map(|(path, told)| (path.clone(), item(told))).collect();
-        let expected =
-            volume.files.iter().map(|(path, item)| (path.clone(), Item { links: 1, xattrs: [].into(), ..item.clone() }));
+        let found = files
+            .filter(|(path, _)| !is_private(path))
+            .map(|(path, told)| (path.clone(), item(told)))
+            .collect();
+        let expected = volume.files.iter().map(|(path, item)| {
+            (
+                path.clone(),
+                Item {
+                    links: 1,
+                    xattrs: [].into(),
+                    ..item.clone()
+                },
+            )
+        });
         assert_same(&expected.collect(), &found);
     }
 }
 
 fn item(told: &Value) -> Item {
-    let number = |name: &str| told[name].as_i64().unwrap_or_else(|| panic!("no {name} in {told}"));
+    let number = |name: &str| {
+        told[name]
+            .as_i64()
+            .unwrap_or_else(|| panic!("no {name} in {told}"))
+    };
     let mode = u32::try_from(number("mode")).expect("a mode has 16 bits");
-    let text = |name: &str| told[name].as_str().unwrap_or_else(|| panic!("no {name} in {told}")).to_owned();
+    let text = |name: &str| {
+        told[name]
+            .as_str()
+            .unwrap_or_else(|| panic!("no {name} in {told}"))
+            .to_owned()
+    };
     let kind = match mode >> 12 {
         0o04 => Kind::Folder,
-        0o10 => Kind::File { len: number("len").unsigned_abs(), sha256: text("sha256") },
+        0o10 => Kind::File {
+            len: number("len").unsigned_abs(),
+            sha256: text("sha256"),
+        },
         0o12 => Kind::Symlink(text("target")),
         0o01 => Kind::Fifo,
         other => panic!("kind {other:o}"),
     };
-    Item { mode: mode & 0o7777, modified: number("modified") - EPOCH, ..Item::of(kind) }
+    Item {
+        mode: mode & 0o7777,
+        modified: number("modified") - EPOCH,
+        ..Item::of(kind)
+    }
 }
 
 fn lists_all() {
     for volume in volume::all() {
-        let told = run_text(FSHFSINFO.command().args(["-H", "-o", &volume.range.start.to_string()]).arg(&volume.disk));
-        let paths = told.lines().filter_map(|line| line.strip_prefix('/')).filter(|path| !path.is_empty() && !is_private(path));
+        let told = run_text(
+            FSHFSINFO
+                .command()
+                .args(["-H", "-o", &volume.range.start.to_string()])
+                .arg(&volume.disk),
+        );
+        let paths = told
+            .lines()
+            .filter_map(|line| line.strip_prefix('/'))
+            .filter(|path| !path.is_empty() && !is_private(path));
         // Nothing but the paths is told, and characters beyond the first 65,536 wrongly (the binding has them right).
         let listing = |paths: &mut dyn Iterator<Item = String>| {
             let told = paths.filter(|path| path.chars().all(|char| char <= '\u{ffff}'));

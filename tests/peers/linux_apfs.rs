@@ -24,7 +24,9 @@ const LEN: u64 = 600 << 20;
 
 pub(crate) fn add(suite: &mut Suite) {
     let needs = [&qemu::NEEDS[..], &[Program::GuestModule("apfs")]].concat();
-    suite.peer("linux on APFS", &needs).test("reads_and_changes_ours", reads_and_changes_ours);
+    suite
+        .peer("linux on APFS", &needs)
+        .test("reads_and_changes_ours", reads_and_changes_ours);
 }
 
 /// Files are read, made, changed, moved and removed.
@@ -73,26 +75,48 @@ fn reads_and_changes_ours() {
     let images: Vec<_> = (0..)
         .zip([NewFormat::Apfs, NewFormat::ApfsCaseSensitive])
         .map(|(number, format)| {
-            let (source, image) = (folder.path().join(format!("source {number}")), folder.path().join(format!("{number}.img")));
+            let (source, image) = (
+                folder.path().join(format!("source {number}")),
+                folder.path().join(format!("{number}.img")),
+            );
             tree::write(&source, format == NewFormat::ApfsCaseSensitive);
-            let volume =
-                NewVolume { layout: Layout::None, name: "Ours".into(), format, block_size: None, source: Source::Folder(source) };
-            let options = CreateOptions { len: Some(LEN), volume: Some(volume), ..CreateOptions::default() };
+            let volume = NewVolume {
+                layout: Layout::None,
+                name: "Ours".into(),
+                format,
+                block_size: None,
+                source: Source::Folder(source),
+            };
+            let options = CreateOptions {
+                len: Some(LEN),
+                volume: Some(volume),
+                ..CreateOptions::default()
+            };
             create(&image, options, &Silent).expect("making an image");
             change(&image, number, 200);
             image
         })
         .collect();
     let before: Vec<_> = images.iter().map(|image| files(image)).collect();
-    let guest = images.iter().fold(Guest::new(WORK).modules(&["apfs"]), |guest, image| guest.disk(image));
+    let guest = images
+        .iter()
+        .fold(Guest::new(WORK).modules(&["apfs"]), |guest, image| {
+            guest.disk(image)
+        });
     let report = guest.boot().succeeded();
     for ((image, before), disk) in images.iter().zip(before).zip(["vda", "vdb"]) {
         let mount = &report.section(&format!("{disk} mount"))[0];
         assert!(mount.contains(" rw,"), "{mount}");
-        assert!(!before.is_empty() && sums(&report, &format!("{disk} before")) == before, "{disk}");
+        assert!(
+            !before.is_empty() && sums(&report, &format!("{disk} before")) == before,
+            "{disk}"
+        );
         let after = files(image);
         assert!(sums(&report, &format!("{disk} after")) == after, "{disk}");
-        assert!(after.contains_key("/New/another name") && after.len() > before.len(), "{disk}");
+        assert!(
+            after.contains_key("/New/another name") && after.len() > before.len(),
+            "{disk}"
+        );
         check(image);
         change(image, 9, 50);
         check(image);
@@ -101,29 +125,45 @@ fn reads_and_changes_ours() {
 
 /// Nothing is wrong with the container, whoever changed it last.
 fn check(image: &Path) {
-    let found = open::examine(image, &OpenOptions::default(), &Silent).expect("a check").problems;
+    let found = open::examine(image, &OpenOptions::default(), &Silent)
+        .expect("a check")
+        .problems;
     assert!(found.worst() <= Some(Severity::Note), "{found:#?}");
 }
 
 /// What the guest said of the files in a section.
 fn sums(report: &Report, section: &str) -> BTreeMap<String, String> {
-    let lines = report.section(section).iter().filter_map(|line| line.split_once("  ."));
-    lines.map(|(sum, path)| (path.to_owned(), sum.to_owned())).collect()
+    let lines = report
+        .section(section)
+        .iter()
+        .filter_map(|line| line.split_once("  ."));
+    lines
+        .map(|(sum, path)| (path.to_owned(), sum.to_owned()))
+        .collect()
 }
 
 fn files(image: &Path) -> BTreeMap<String, String> {
     let opened = open::open(image, &OpenOptions::default()).expect("opening an image");
     let container = opened.volumes()[0].container().expect("a container");
-    assert!(container.problems().is_empty(), "{:?}", container.problems());
+    assert!(
+        container.problems().is_empty(),
+        "{:?}",
+        container.problems()
+    );
     container.trusted_free_map().expect("a map in order");
     our_files(&*opened.file_system(None).expect("a volume"))
 }
 
 fn change(image: &Path, seed: u64, operations: u64) {
     let mut random = Random::new(seed);
-    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
     let opened = open::open(image, &options).expect("opening an image");
-    let fs = opened.file_system_mut(None).expect("a volume that can be changed");
+    let fs = opened
+        .file_system_mut(None)
+        .expect("a volume that can be changed");
     for _ in 0..operations {
         operate(&*fs, &mut random);
     }

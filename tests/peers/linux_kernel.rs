@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use bandsaw::device::{BlockDevice, Slice};
 use bandsaw::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
-use bandsaw::fs::{Existing, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode};
+use bandsaw::fs::{
+    Existing, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode,
+};
 use bandsaw::problem::{Problem, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::Open;
@@ -38,10 +40,14 @@ pub(crate) fn add(suite: &mut Suite) {
 
 /// A failing command is seen, and what was printed before it is not lost.
 fn guest() {
-    let report =
-        Guest::new("section first\ncat /told\nsection second\nls /nowhere\necho never\n").file("/told", "of this\n").boot();
+    let report = Guest::new("section first\ncat /told\nsection second\nls /nowhere\necho never\n")
+        .file("/told", "of this\n")
+        .boot();
     assert_eq!(report.section("first"), ["of this"]);
-    assert_eq!(report.section("second"), ["ls: /nowhere: No such file or directory"]);
+    assert_eq!(
+        report.section("second"),
+        ["ls: /nowhere: No such file or directory"]
+    );
     assert_ne!(report.status, 0);
     assert!(!report.section("kernel").is_empty());
 }
@@ -74,14 +80,21 @@ fn partitions() {
 
 /// Of those built whole, one in a partition and one on a disk of its own; and those filled file by file.
 fn our_volumes() {
-    let volumes =
-        volume::all().iter().filter(|volume| !volume.resized && (volume.changed || volume.mapped != volume.case_sensitive));
+    let volumes = volume::all().iter().filter(|volume| {
+        !volume.resized && (volume.changed || volume.mapped != volume.case_sensitive)
+    });
     rework(volumes.zip(["vda1", "vdb", "vdc", "vdd"]).collect());
 }
 
 /// Volumes with a journal that were made larger and smaller.
 fn resized_volumes() {
-    rework(volume::all().iter().filter(|volume| volume.resized).zip(["vda1", "vdb1"]).collect());
+    rework(
+        volume::all()
+            .iter()
+            .filter(|volume| volume.resized)
+            .zip(["vda1", "vdb1"])
+            .collect(),
+    );
 }
 
 /// The kernel finds in our volumes what they were built from, and works on them without a complaint; we find what it left.
@@ -104,19 +117,39 @@ fn rework(volumes: Vec<(&Volume, &str)>) {
     for (volume, name) in volumes {
         let mount = &report.section(&format!("{name} mount"))[0];
         assert!(mount.contains(" rw,"), "{mount}");
-        assert_same(&guest_listing::visible(&volume.files), &guest_listing::parse(&report, &format!("{name} before")));
-        let free = |volume: &HfsPlus| (volume.volume().free / u64::from(volume.volume().block_size)).to_string();
+        assert_same(
+            &guest_listing::visible(&volume.files),
+            &guest_listing::parse(&report, &format!("{name} before")),
+        );
+        let free = |volume: &HfsPlus| {
+            (volume.volume().free / u64::from(volume.volume().block_size)).to_string()
+        };
         let built = ours::open(&volume.disk, volume.range.clone());
-        assert_eq!(report.section(&format!("{name} free before")), [free(&built)]);
+        assert_eq!(
+            report.section(&format!("{name} free before")),
+            [free(&built)]
+        );
         let after = guest_listing::parse(&report, &format!("{name} after"));
         let reworked = ours::open(&scratch.path().join(name), volume.range.clone());
         assert_same(&after, &guest_listing::visible(&ours::list(&reworked)));
-        assert_eq!(report.section(&format!("{name} free after")), [free(&reworked)]);
+        assert_eq!(
+            report.section(&format!("{name} free after")),
+            [free(&reworked)]
+        );
         assert!(reworked.problems().is_empty(), "{:?}", reworked.problems());
-        let findings = unexpected(ours::check(&scratch.path().join(name), volume.range.clone()));
+        let findings = unexpected(ours::check(
+            &scratch.path().join(name),
+            volume.range.clone(),
+        ));
         assert!(findings.is_empty(), "{name}: {findings:?}");
         change_again(&scratch.path().join(name), volume.range.clone());
-        assert_eq!(after["New/file"].kind, Kind::File { len: 15, sha256: sha256(b"from the guest\n") });
+        assert_eq!(
+            after["New/file"].kind,
+            Kind::File {
+                len: 15,
+                sha256: sha256(b"from the guest\n")
+            }
+        );
         assert_eq!(after["Links/first name"].links, 3);
         assert!(!after.contains_key("Many/07"));
     }
@@ -126,7 +159,9 @@ fn rework(volumes: Vec<(&Volume, &str)>) {
 /// finds in them all that there was.
 fn repaired_volumes() {
     let scratch = crate::scratch();
-    let volumes = volume::all().iter().filter(|volume| !volume.mapped && !volume.changed);
+    let volumes = volume::all()
+        .iter()
+        .filter(|volume| !volume.mapped && !volume.changed);
     let mut guest = guest_listing::guest(
         "for disk in vda vdb; do\n\
          mount -t hfsplus /dev/$disk /mnt\n\
@@ -154,7 +189,10 @@ fn repaired_volumes() {
     said.retain(|line| !line.ends_with("only inline data xattr are supported"));
     assert_eq!(said, Vec::<&str>::new());
     for (volume, name) in volumes {
-        assert_same(&guest_listing::visible(&volume.files), &guest_listing::parse(&report, &format!("{name} after")));
+        assert_same(
+            &guest_listing::visible(&volume.files),
+            &guest_listing::parse(&report, &format!("{name} after")),
+        );
         let findings = ours::check(&scratch.path().join(name), volume.range.clone());
         assert!(findings.is_empty(), "{name}: {findings:?}");
     }
@@ -163,26 +201,37 @@ fn repaired_volumes() {
 /// The findings but those about the marks of hard links: the kernel's driver knows no chains of them, and a link that it adds
 /// is not marked.
 fn unexpected(mut findings: Vec<Problem>) -> Vec<Problem> {
-    findings.retain(|problem| problem.severity == Severity::Damage || !problem.error.message().contains("marked as a chain"));
+    findings.retain(|problem| {
+        problem.severity == Severity::Damage
+            || !problem.error.message().contains("marked as a chain")
+    });
     findings
 }
 
 /// What the guest has left can be changed further, and is sound before and after.
 fn change_again(disk: &Path, range: Range<u64>) {
     let disk: Arc<dyn BlockDevice> = Arc::new(disk::open(disk, Open::Write));
-    let volume: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk, range).expect("the volume is on the disk"));
+    let volume: Arc<dyn BlockDevice> =
+        Arc::new(Slice::new(disk, range).expect("the volume is on the disk"));
     let sound = || {
-        let problems = unexpected(hfsplus::check(volume.clone(), &Silent).expect("checking the volume"));
+        let problems =
+            unexpected(hfsplus::check(volume.clone(), &Silent).expect("checking the volume"));
         assert!(problems.is_empty(), "{problems:#?}");
     };
     sound();
     let fs = HfsPlusMut::open(volume.clone(), WriteOptions::default()).expect("opening the volume");
     let new = fs.resolve("New").expect("what the guest made").id;
-    for entry in fs.entries(fs.resolve("Many/11").expect("what was there").id).expect("listing") {
+    for entry in fs
+        .entries(fs.resolve("Many/11").expect("what was there").id)
+        .expect("listing")
+    {
         let from = fs.resolve("Many/11").expect("what was there").id;
-        fs.rename((from, &entry.name), (new, &entry.name), Existing::Replace).expect("moving");
+        fs.rename((from, &entry.name), (new, &entry.name), Existing::Replace)
+            .expect("moving");
     }
-    let id = fs.create(new, "made after the guest", &NewNode::new(NewKind::File)).expect("making a file");
+    let id = fs
+        .create(new, "made after the guest", &NewNode::new(NewKind::File))
+        .expect("making a file");
     fs.write_all(id, &[7; 100_000]).expect("writing it");
     fs.remove(new, "the café").expect("removing a file");
     fs.unmount().expect("leaving the volume clean");
@@ -229,12 +278,16 @@ done
 /// What macOS made and Linux worked on: the guest's sums of the old files are the manifest's, and we read all that it
 /// wrote, moved and removed. The same volume is also read by 7zz, so that it is not we alone who believe the guest.
 fn real_volume() {
-    let image = corpus::image("linux::real_volume", "raw/gofilesystems-hfsplus.dmg.gz").expect("the corpus has it");
+    let image = corpus::image("linux::real_volume", "raw/gofilesystems-hfsplus.dmg.gz")
+        .expect("the corpus has it");
     let scratch = crate::scratch();
     let disk = scratch.path().join("disk.img");
     std::fs::write(&disk, image.bytes().expect("a packed image")).expect("writing the image");
     let old = image.files();
-    let sums: Vec<_> = old.iter().map(|file| format!("{}  .{}\n", file.sha256, file.path)).collect();
+    let sums: Vec<_> = old
+        .iter()
+        .map(|file| format!("{}  .{}\n", file.sha256, file.path))
+        .collect();
 
     let report = guest_listing::guest(WORK)
         .modules(&HFSPLUS)
@@ -244,14 +297,25 @@ fn real_volume() {
         .boot()
         .succeeded();
 
-    assert!(report.section("mount")[0].contains(" rw,"), "mounted {:?}", report.section("mount"));
+    assert!(
+        report.section("mount")[0].contains(" rw,"),
+        "mounted {:?}",
+        report.section("mount")
+    );
     assert_eq!(report.section("sums").len(), old.len());
     assert_eq!(report.kernel_about("hfsplus"), Vec::<&str>::new());
     let told = guest_listing::parse(&report, "list");
     assert!(told.len() > 250, "only {} files", told.len());
-    let volume = ours::open(&disk, 0..std::fs::metadata(&disk).expect("the disk is there").len());
+    let volume = ours::open(
+        &disk,
+        0..std::fs::metadata(&disk).expect("the disk is there").len(),
+    );
     assert_same(&told, &guest_listing::visible(&ours::list(&volume)));
-    let found = run(SEVEN_ZIP.command().args(["e", "-so", "-sns-"]).arg(&disk).arg("*/guest.txt"));
+    let found = run(SEVEN_ZIP
+        .command()
+        .args(["e", "-so", "-sns-"])
+        .arg(&disk)
+        .arg("*/guest.txt"));
     assert_eq!(found, b"from the guest\n");
 }
 

@@ -30,38 +30,60 @@ pub(crate) fn every_kind_of_damage() {
     let scratch = crate::scratch();
     let path = scratch.path().join("disk.img");
     let file = std::fs::File::create(&path).expect("making the disk");
-    file.set_len((damages.len() as u64 + 1) * PLACE).expect("making the disk");
+    file.set_len((damages.len() as u64 + 1) * PLACE)
+        .expect("making the disk");
     drop(file);
     let places = |index: usize| MIB + index as u64 * PLACE..MIB + (index as u64 + 1) * PLACE;
     let partitions: Vec<_> = (0..damages.len())
-        .map(|index| NewPartition { range: places(index), type_guid: APPLE_HFS, guid: Uuid::new_v4(), name: String::new() })
+        .map(|index| NewPartition {
+            range: places(index),
+            type_guid: APPLE_HFS,
+            guid: Uuid::new_v4(),
+            name: String::new(),
+        })
         .collect();
     let disk: Arc<dyn BlockDevice> = Arc::new(disk::open(&path, Open::Write));
     gpt::create(&*disk, 512, DISK_GUID, &partitions).expect("making a map");
     let mut mended = Vec::new();
     for (index, (words, bytes)) in damages.iter().enumerate() {
         let device = Arc::new(Memory::from(bytes.clone()));
-        let repair = Repair::plan(device.clone(), &Silent).unwrap_or_else(|error| panic!("{words}: {error}"));
-        repair.apply(&Silent).unwrap_or_else(|error| panic!("{words}: {error}"));
+        let repair = Repair::plan(device.clone(), &Silent)
+            .unwrap_or_else(|error| panic!("{words}: {error}"));
+        repair
+            .apply(&Silent)
+            .unwrap_or_else(|error| panic!("{words}: {error}"));
         let bytes = device.to_vec();
-        let pieces = bytes.chunks(PIECE).zip((places(index).start..).step_by(PIECE));
+        let pieces = bytes
+            .chunks(PIECE)
+            .zip((places(index).start..).step_by(PIECE));
         for (piece, at) in pieces.filter(|(piece, _)| *piece != &ZEROS[..piece.len()]) {
             disk.write_at(at, piece).expect("writing the volume");
         }
-        mended.push(ours::list(&HfsPlus::open(device).unwrap_or_else(|error| panic!("{words}: {error}"))));
+        mended.push(ours::list(
+            &HfsPlus::open(device).unwrap_or_else(|error| panic!("{words}: {error}")),
+        ));
     }
     disk.flush().expect("flushing");
 
     let script = format!("last={}\n{SCRIPT}", damages.len());
-    let report = guest_listing::guest(&script).modules(&["nls_utf8", "hfsplus"]).disk(&path).boot().succeeded();
+    let report = guest_listing::guest(&script)
+        .modules(&["nls_utf8", "hfsplus"])
+        .disk(&path)
+        .boot()
+        .succeeded();
     let mut said = report.kernel_about("hfsplus");
     said.retain(|line| !line.ends_with("only inline data xattr are supported"));
     assert_eq!(said, Vec::<&str>::new());
     for (index, ((words, _), mended)) in damages.iter().zip(&mended).enumerate() {
         let name = (index + 1).to_string();
-        let [mount] = report.section(&name) else { panic!("{words}: no answer") };
+        let [mount] = report.section(&name) else {
+            panic!("{words}: no answer")
+        };
         assert!(mount.contains(" rw,"), "{words}: {mount}");
-        let (ours, theirs) = (without_attributes(mended), guest_listing::parse(&report, &format!("{name} files")));
+        let (ours, theirs) = (
+            without_attributes(mended),
+            guest_listing::parse(&report, &format!("{name} files")),
+        );
         if ours != theirs {
             eprintln!("{words}:");
         }
@@ -70,10 +92,19 @@ pub(crate) fn every_kind_of_damage() {
         let mut found = check(volume.clone(), &Silent).expect("a check");
         found.retain(|problem| problem.severity > Severity::Note);
         assert!(found.is_empty(), "{words}, after the kernel: {found:#?}");
-        let after = ours::list(&HfsPlus::open(volume).unwrap_or_else(|error| panic!("{words}: {error}")));
-        let file = after.get("new/file").unwrap_or_else(|| panic!("{words}: the guest's file is not there"));
-        assert!(matches!(file.kind, Kind::File { len: 15, .. }), "{words}: {file:?}");
-        assert!(!after.keys().any(|path| path.contains("/file 1")), "{words}: the guest removed these");
+        let after =
+            ours::list(&HfsPlus::open(volume).unwrap_or_else(|error| panic!("{words}: {error}")));
+        let file = after
+            .get("new/file")
+            .unwrap_or_else(|| panic!("{words}: the guest's file is not there"));
+        assert!(
+            matches!(file.kind, Kind::File { len: 15, .. }),
+            "{words}: {file:?}"
+        );
+        assert!(
+            !after.keys().any(|path| path.contains("/file 1")),
+            "{words}: the guest removed these"
+        );
     }
 }
 

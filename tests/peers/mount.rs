@@ -40,12 +40,24 @@ pub(crate) fn add(suite: &mut Suite) {
         .peer("mount-rsync", &[FUSE, RSYNC])
         .test("there_and_back", there_and_back)
         .test("nothing_to_do_again", nothing_to_do_again);
-    suite.peer("mount-tar", &[FUSE, TAR]).test("many_files", many_files);
-    suite.peer("mount-git", &[FUSE, GIT, COMPILER]).test("clone_and_build", clone_and_build);
-    suite.peer("mount-stress-ng", &[FUSE, STRESS]).test("stress", stress);
-    suite.peer("mount-fsx", &[FUSE, FSX]).test("random_operations", random_operations);
-    suite.peer("mount-python", &[FUSE, PYTHON3]).test("posix", posix);
-    suite.peer("mount-sha256sum", &[FUSE, SHA256SUM]).corpus_test("encrypted_apfs", encrypted_apfs);
+    suite
+        .peer("mount-tar", &[FUSE, TAR])
+        .test("many_files", many_files);
+    suite
+        .peer("mount-git", &[FUSE, GIT, COMPILER])
+        .test("clone_and_build", clone_and_build);
+    suite
+        .peer("mount-stress-ng", &[FUSE, STRESS])
+        .test("stress", stress);
+    suite
+        .peer("mount-fsx", &[FUSE, FSX])
+        .test("random_operations", random_operations);
+    suite
+        .peer("mount-python", &[FUSE, PYTHON3])
+        .test("posix", posix);
+    suite
+        .peer("mount-sha256sum", &[FUSE, SHA256SUM])
+        .corpus_test("encrypted_apfs", encrypted_apfs);
 }
 
 /// A volume that is mounted on `folder` in a scratch folder, which also has room for other things.
@@ -60,14 +72,34 @@ impl Volume {
     fn new(case_sensitive: bool, len: u64, options: MountOptions) -> Self {
         let scratch = crate::scratch();
         let path = scratch.path().join("x.sparsebundle");
-        volume::create_of(Some(len), Source::Empty, &path, Format::Udsb, case_sensitive, Layout::None);
-        let image = open(&path, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() }).expect("opening");
+        volume::create_of(
+            Some(len),
+            Source::Empty,
+            &path,
+            Format::Udsb,
+            case_sensitive,
+            Layout::None,
+        );
+        let image = open(
+            &path,
+            &OpenOptions {
+                access: Access::ReadWrite,
+                ..OpenOptions::default()
+            },
+        )
+        .expect("opening");
         let folder = scratch.path().join("mnt");
         fs::create_dir(&folder).expect("a folder");
         let fs = image.file_system_mut(None).expect("a volume");
         let note = Box::new(|line: &str| eprintln!("{line}"));
-        let mounted = Mounted::new(Shown::VolumeMut(fs), &folder, &options, note, || {}).expect("mounting");
-        Self { scratch, folder, device: image.disk().clone(), mounted: Some(mounted) }
+        let mounted =
+            Mounted::new(Shown::VolumeMut(fs), &folder, &options, note, || {}).expect("mounting");
+        Self {
+            scratch,
+            folder,
+            device: image.disk().clone(),
+            mounted: Some(mounted),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -76,7 +108,11 @@ impl Volume {
 
     /// Unmounts, and has nothing to say against the volume.
     fn finish(mut self) {
-        self.mounted.take().expect("it is mounted").end().expect("unmounting");
+        self.mounted
+            .take()
+            .expect("it is mounted")
+            .end()
+            .expect("unmounting");
         let problems = hfsplus::check(self.device.clone(), &Silent).expect("checking");
         assert!(problems.is_empty(), "{problems:?}");
     }
@@ -94,18 +130,38 @@ impl Drop for Volume {
 fn there_and_back() {
     for case_sensitive in [false, true] {
         let volume = Volume::new(case_sensitive, 256 << 20, MountOptions::default());
-        let (source, back) = (volume.scratch.path().join("source"), volume.scratch.path().join("back"));
+        let (source, back) = (
+            volume.scratch.path().join("source"),
+            volume.scratch.path().join("back"),
+        );
         tree::write(&source, case_sensitive);
         // Dates before 1970 are 1970 on the volume.
-        for (from, to) in [(&source, &volume.path("copy")), (&volume.path("copy"), &back)] {
-            run(RSYNC.command().args(["-aHX", "--no-o", "--no-g"]).arg(slashed(from)).arg(to));
+        for (from, to) in [
+            (&source, &volume.path("copy")),
+            (&volume.path("copy"), &back),
+        ] {
+            run(RSYNC
+                .command()
+                .args(["-aHX", "--no-o", "--no-g"])
+                .arg(slashed(from))
+                .arg(to));
         }
         // What is not composed comes back composed.
         let decomposed = |(name, item): (String, tree::Item)| (tree::decomposed(&name), item);
-        let listed = |folder: &Path| volume::as_stored(tree::list(folder)).into_iter().map(decomposed).collect::<tree::Listing>();
+        let listed = |folder: &Path| {
+            volume::as_stored(tree::list(folder))
+                .into_iter()
+                .map(decomposed)
+                .collect::<tree::Listing>()
+        };
         assert_eq!(listed(&source), listed(&back));
-        let differs =
-            run_text(RSYNC.command().args(["-aHXnic", "--no-o", "--no-g"]).arg(slashed(&volume.path("copy"))).arg(&back));
+        let differs = run_text(
+            RSYNC
+                .command()
+                .args(["-aHXnic", "--no-o", "--no-g"])
+                .arg(slashed(&volume.path("copy")))
+                .arg(&back),
+        );
         assert_eq!(differs, "");
         volume.finish();
     }
@@ -118,7 +174,15 @@ fn nothing_to_do_again() {
     let folder = source.join("Gr\u{F6}\u{DF}e");
     fs::create_dir_all(&folder).expect("a folder");
     fs::write(folder.join("\u{D55C}\u{AE00}"), "a file").expect("a file");
-    let sync = || run_text(RSYNC.command().args(["-ai", "--delete"]).arg(slashed(&source)).arg(volume.path("copy")));
+    let sync = || {
+        run_text(
+            RSYNC
+                .command()
+                .args(["-ai", "--delete"])
+                .arg(slashed(&source))
+                .arg(volume.path("copy")),
+        )
+    };
     assert!(sync().contains('>'));
     assert_eq!(sync(), "");
     volume.finish();
@@ -135,12 +199,30 @@ fn many_files() {
     for folder in 0..20 {
         let folder = source.join(format!("folder {folder}"));
         fs::create_dir_all(&folder).expect("a folder");
-        (0..100).for_each(|file| fs::write(folder.join(format!("file {file}")), vec![b'x'; file * 40]).expect("a file"));
+        (0..100).for_each(|file| {
+            fs::write(folder.join(format!("file {file}")), vec![b'x'; file * 40]).expect("a file")
+        });
     }
     let archive = volume.scratch.path().join("x.tar");
-    run(TAR.command().arg("-C").arg(&source).arg("-cf").arg(&archive).arg("."));
-    run(TAR.command().arg("-C").arg(&volume.folder).arg("-xf").arg(&archive));
-    run(TAR.command().arg("-C").arg(&volume.folder).arg("-df").arg(&archive));
+    run(TAR
+        .command()
+        .arg("-C")
+        .arg(&source)
+        .arg("-cf")
+        .arg(&archive)
+        .arg("."));
+    run(TAR
+        .command()
+        .arg("-C")
+        .arg(&volume.folder)
+        .arg("-xf")
+        .arg(&archive));
+    run(TAR
+        .command()
+        .arg("-C")
+        .arg(&volume.folder)
+        .arg("-df")
+        .arg(&archive));
     volume.finish();
 }
 
@@ -149,8 +231,14 @@ fn clone_and_build() {
     let volume = Volume::new(true, 256 << 20, MountOptions::default());
     let git = |folder: &Path, args: &[&str]| {
         let mut git = GIT.command();
-        git.env("HOME", volume.scratch.path()).env("GIT_CONFIG_NOSYSTEM", "1").current_dir(folder);
-        for setting in ["user.name=x", "user.email=x@example.org", "init.defaultBranch=main"] {
+        git.env("HOME", volume.scratch.path())
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .current_dir(folder);
+        for setting in [
+            "user.name=x",
+            "user.email=x@example.org",
+            "init.defaultBranch=main",
+        ] {
             git.args(["-c", setting]);
         }
         run_text(git.args(args))
@@ -175,9 +263,15 @@ fn clone_and_build() {
     let second = volume.path("second");
     assert_eq!(git(&second, &["status", "--porcelain"]), "");
     git(&second, &["fsck", "--strict"]);
-    let calls: String = (0..40).map(|number| format!("int f{number}(int); ")).collect();
+    let calls: String = (0..40)
+        .map(|number| format!("int f{number}(int); "))
+        .collect();
     let sum: String = (0..40).map(|number| format!("+ f{number}(0)")).collect();
-    fs::write(second.join("main.cc"), format!("{calls}\nint main() {{ return (0 {sum}) == 780 ? 0 : 1; }}\n")).expect("a file");
+    fs::write(
+        second.join("main.cc"),
+        format!("{calls}\nint main() {{ return (0 {sum}) == 780 ? 0 : 1; }}\n"),
+    )
+    .expect("a file");
     run(COMPILER
         .command()
         .current_dir(&second)
@@ -191,10 +285,32 @@ fn clone_and_build() {
 /// Several processes at once that write, link and rename, and look at what they get.
 fn stress() {
     let volume = Volume::new(false, 512 << 20, MountOptions::default());
-    for stressor in ["--hdd", "--link", "--rename", "--dentry", "--utime", "--chmod", "--fallocate"] {
+    for stressor in [
+        "--hdd",
+        "--link",
+        "--rename",
+        "--dentry",
+        "--utime",
+        "--chmod",
+        "--fallocate",
+    ] {
         let mut stress = STRESS.command();
-        stress.arg("--temp-path").arg(&volume.folder).args([stressor, "2", "--timeout", "2", "--verify", "--metrics-brief"]);
-        let said = output(stress.args(["--hdd-bytes", "8m", "--fallocate-bytes", "8m", "--dentries", "200"]));
+        stress.arg("--temp-path").arg(&volume.folder).args([
+            stressor,
+            "2",
+            "--timeout",
+            "2",
+            "--verify",
+            "--metrics-brief",
+        ]);
+        let said = output(stress.args([
+            "--hdd-bytes",
+            "8m",
+            "--fallocate-bytes",
+            "8m",
+            "--dentries",
+            "200",
+        ]));
         assert!(said.status.success(), "{stressor}: {}", everything(&said));
     }
     volume.finish();
@@ -203,9 +319,19 @@ fn stress() {
 /// Reads, writes, maps, holes and lengths of one file beside a model of it, with and without what the kernel gathers.
 fn random_operations() {
     for gather in [true, false] {
-        let volume = Volume::new(false, 128 << 20, MountOptions { gather, ..MountOptions::default() });
+        let volume = Volume::new(
+            false,
+            128 << 20,
+            MountOptions {
+                gather,
+                ..MountOptions::default()
+            },
+        );
         for seed in ["1", "2"] {
-            run(FSX.command().args(["-N", FSX_OPERATIONS, "-S", seed]).arg(volume.path(&format!("file{seed}"))));
+            run(FSX
+                .command()
+                .args(["-N", FSX_OPERATIONS, "-S", seed])
+                .arg(volume.path(&format!("file{seed}"))));
         }
         volume.finish();
     }
@@ -213,10 +339,26 @@ fn random_operations() {
 
 /// What POSIX says of names, links, kinds, owners, dates and lengths, asked with Python's bare calls of the system.
 fn posix() {
-    let options = MountOptions { allow_other: true, suid: true, dev: true, ..MountOptions::default() };
+    let options = MountOptions {
+        allow_other: true,
+        suid: true,
+        dev: true,
+        ..MountOptions::default()
+    };
     for gather in [false, true] {
-        let volume = Volume::new(true, 64 << 20, MountOptions { gather, ..options.clone() });
-        run(PYTHON3.command().arg("-c").arg(include_str!("mount_posix.py")).arg(&volume.folder));
+        let volume = Volume::new(
+            true,
+            64 << 20,
+            MountOptions {
+                gather,
+                ..options.clone()
+            },
+        );
+        run(PYTHON3
+            .command()
+            .arg("-c")
+            .arg(include_str!("mount_posix.py"))
+            .arg(&volume.folder));
         volume.finish();
     }
 }
@@ -224,20 +366,60 @@ fn posix() {
 /// An encrypted volume of macOS's in an image in another container, as any program reads it.
 fn encrypted_apfs() {
     let name = "raw/dfvfs-apfs_encrypted.dmg.gz";
-    let Some(known) = corpus::image("encrypted_apfs", name) else { return };
+    let Some(known) = corpus::image("encrypted_apfs", name) else {
+        return;
+    };
     let scratch = crate::scratch();
-    let (raw, asif, folder) = (scratch.path().join("x.img"), scratch.path().join("x.asif"), scratch.path().join("mnt"));
+    let (raw, asif, folder) = (
+        scratch.path().join("x.img"),
+        scratch.path().join("x.asif"),
+        scratch.path().join("mnt"),
+    );
     fs::write(&raw, known.bytes().expect("a file")).expect("a file");
     let image = open(&raw, &OpenOptions::default()).expect("opening");
-    convert(&image, &asif, &ConvertOptions { format: Format::Asif, ..ConvertOptions::default() }, &Silent).expect("converting");
+    convert(
+        &image,
+        &asif,
+        &ConvertOptions {
+            format: Format::Asif,
+            ..ConvertOptions::default()
+        },
+        &Silent,
+    )
+    .expect("converting");
     let image = open(&asif, &OpenOptions::default()).expect("opening");
-    let secret = Secret::new(known.text("volume_password").expect("a passphrase").as_bytes().to_vec());
-    let fs = image.file_system_as(None, Wanted { keys: Some(&secret), ..Wanted::default() }).expect("unlocking");
+    let secret = Secret::new(
+        known
+            .text("volume_password")
+            .expect("a passphrase")
+            .as_bytes()
+            .to_vec(),
+    );
+    let fs = image
+        .file_system_as(
+            None,
+            Wanted {
+                keys: Some(&secret),
+                ..Wanted::default()
+            },
+        )
+        .expect("unlocking");
     fs::create_dir(&folder).expect("a folder");
     let note = Box::new(|line: &str| eprintln!("{line}"));
-    let mounted = Mounted::new(Shown::Volume(fs), &folder, &MountOptions::default(), note, || {}).expect("mounting");
+    let mounted = Mounted::new(
+        Shown::Volume(fs),
+        &folder,
+        &MountOptions::default(),
+        note,
+        || {},
+    )
+    .expect("mounting");
     for file in known.files() {
-        let said = run_text(SHA256SUM.command().arg(folder.join(file.path.trim_start_matches('/'))));
+        let said = run_text(
+            SHA256SUM
+                .command()
+                .arg(folder.join(file.path.trim_start_matches('/'))),
+        );
         assert!(said.contains(&file.sha256), "{}: {said}", file.path);
     }
     fs::write(folder.join("new"), "x").expect_err("nothing changes it");

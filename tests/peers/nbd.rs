@@ -29,10 +29,19 @@ const OPENSSL: Program = Program::Command(&["openssl"]);
 const PYTHON_NBD: Program = Program::PythonModule("nbd");
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("libnbd", &[NBDINFO, NBDCOPY, OPENSSL]).test("copies", copies).test("tls", tls);
-    suite.peer("libnbd-list", &[NBDINFO, Program::Bandsaw]).test("exports", exports);
-    suite.peer("libnbd-python", &[PYTHON_NBD]).test("python", python);
-    suite.peer("qemu-nbd-clients", &[QEMU_IMG, QEMU_IO]).test("qemu", qemu);
+    suite
+        .peer("libnbd", &[NBDINFO, NBDCOPY, OPENSSL])
+        .test("copies", copies)
+        .test("tls", tls);
+    suite
+        .peer("libnbd-list", &[NBDINFO, Program::Bandsaw])
+        .test("exports", exports);
+    suite
+        .peer("libnbd-python", &[PYTHON_NBD])
+        .test("python", python);
+    suite
+        .peer("qemu-nbd-clients", &[QEMU_IMG, QEMU_IO])
+        .test("qemu", qemu);
     suite.peer("fio", &[FIO]).test("fio_verifies", fio_verifies);
 }
 
@@ -60,48 +69,93 @@ impl Served {
     fn begin(disk: Arc<dyn BlockDevice>, listener: Listener, tls: Option<Tls>) -> Self {
         let uri = listener.uri("", tls.is_some());
         let exports = vec![Export::new("", "the disk", disk)];
-        let server = Server::new(exports, Options { tls, ..Options::default() }).expect("one export");
+        let server = Server::new(
+            exports,
+            Options {
+                tls,
+                ..Options::default()
+            },
+        )
+        .expect("one export");
         let listening = std::thread::spawn({
             let server = server.clone();
             move || server.listen(&listener)
         });
-        Self { server, listening: Some(listening), uri }
+        Self {
+            server,
+            listening: Some(listening),
+            uri,
+        }
     }
 
     /// Flushes and ends.
     pub(crate) fn stop(mut self) {
         self.server.stop().expect("flushing");
-        self.listening.take().expect("it listens").join().expect("no panic").expect("listening");
+        self.listening
+            .take()
+            .expect("it listens")
+            .join()
+            .expect("no panic")
+            .expect("listening");
     }
 }
 
 /// An empty image.
 fn blank(folder: &Path, name: &str, format: Format) -> PathBuf {
     let path = folder.join(name);
-    drop(open::create(&path, &CreateOptions { format, len: LEN, ..CreateOptions::default() }).expect("making an image"));
+    drop(
+        open::create(
+            &path,
+            &CreateOptions {
+                format,
+                len: LEN,
+                ..CreateOptions::default()
+            },
+        )
+        .expect("making an image"),
+    );
     path
 }
 
 fn open_disk(path: &Path, format: Format) -> Arc<dyn BlockDevice> {
-    let options = OpenOptions { access: Access::ReadWrite, image_format: Some(format), ..OpenOptions::default() };
-    open::open(path, &options).expect("opening the image").disk().clone()
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        image_format: Some(format),
+        ..OpenOptions::default()
+    };
+    open::open(path, &options)
+        .expect("opening the image")
+        .disk()
+        .clone()
 }
 
 /// Data with holes about it and in it.
 fn some(disk: &dyn BlockDevice) {
-    for (at, len) in [(1 << 20, 3 << 20), (20 << 20, 4096), (40 << 20, 9 << 20), (LEN - 4096, 4096)] {
+    for (at, len) in [
+        (1 << 20, 3 << 20),
+        (20 << 20, 4096),
+        (40 << 20, 9 << 20),
+        (LEN - 4096, 4096),
+    ] {
         disk.write_at(at, &noise(len)).expect("writing");
     }
     disk.flush().expect("flushing");
 }
 
-const FORMATS: [(&str, Format); 4] =
-    [("x.img", Format::Udrw), ("x.sparsebundle", Format::Udsb), ("x.sparseimage", Format::Udsp), ("x.asif", Format::Asif)];
+const FORMATS: [(&str, Format); 4] = [
+    ("x.img", Format::Udrw),
+    ("x.sparsebundle", Format::Udsb),
+    ("x.sparseimage", Format::Udsp),
+    ("x.asif", Format::Asif),
+];
 
 /// Data by our own account, neighbours as one.
 fn data(disk: &dyn BlockDevice) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
-    for (range, kind) in disk.extents(0..LEN).map(|extent| extent.expect("an extent")) {
+    for (range, kind) in disk
+        .extents(0..LEN)
+        .map(|extent| extent.expect("an extent"))
+    {
         match runs.last_mut() {
             _ if kind != ExtentKind::Data => {}
             Some((_, end)) if *end == range.start => *end = range.end,
@@ -120,23 +174,46 @@ fn copies() {
         let served = Served::unix(disk.clone(), &scratch.path().join("socket"));
         let map = run(NBDINFO.command().args(["--map", "--json", &served.uri]));
         let map: Value = serde_json::from_slice(&map).expect("JSON");
-        let told = map.as_array().expect("runs").iter().filter(|run| run["type"] == 0);
-        let told: Vec<_> = told.map(|run| (run["offset"].as_u64(), run["length"].as_u64())).collect();
-        let ours: Vec<_> = data(&*disk).into_iter().map(|(start, end)| (Some(start), Some(end - start))).collect();
+        let told = map
+            .as_array()
+            .expect("runs")
+            .iter()
+            .filter(|run| run["type"] == 0);
+        let told: Vec<_> = told
+            .map(|run| (run["offset"].as_u64(), run["length"].as_u64()))
+            .collect();
+        let ours: Vec<_> = data(&*disk)
+            .into_iter()
+            .map(|(start, end)| (Some(start), Some(end - start)))
+            .collect();
         assert_eq!(told, ours, "{name}");
         let (out, back) = (scratch.path().join("out"), format!("{name} back"));
         run(NBDCOPY.command().arg(&served.uri).arg(&out));
         let bytes = std::fs::read(&out).expect("reading the copy");
-        assert!(bytes == disk.read_vec(0, LEN as usize).expect("reading"), "{name}");
+        assert!(
+            bytes == disk.read_vec(0, LEN as usize).expect("reading"),
+            "{name}"
+        );
         served.stop();
 
         let copy = open_disk(&blank(scratch.path(), &back, format), format);
         copy.write_at(30 << 20, &noise(1 << 20)).expect("writing");
         let served = Served::tcp(copy.clone(), None);
-        run(NBDCOPY.command().args(["--flush", "--connections=4"]).arg(&out).arg(&served.uri));
+        run(NBDCOPY
+            .command()
+            .args(["--flush", "--connections=4"])
+            .arg(&out)
+            .arg(&served.uri));
         served.stop();
-        assert!(bytes == copy.read_vec(0, LEN as usize).expect("reading"), "{name}");
-        assert_eq!(data(&*copy), data(&*disk), "{name}: what was overwritten by zeros takes no room");
+        assert!(
+            bytes == copy.read_vec(0, LEN as usize).expect("reading"),
+            "{name}"
+        );
+        assert_eq!(
+            data(&*copy),
+            data(&*disk),
+            "{name}: what was overwritten by zeros takes no room"
+        );
     }
 }
 
@@ -144,28 +221,59 @@ fn copies() {
 fn exports() {
     let scratch = crate::scratch();
     let path = scratch.path().join("x.sparsebundle");
-    volume::create_of(Some(LEN), Source::Empty, &path, Format::Udsb, false, Layout::Gptspud);
+    volume::create_of(
+        Some(LEN),
+        Source::Empty,
+        &path,
+        Format::Udsb,
+        false,
+        Layout::Gptspud,
+    );
     let socket = scratch.path().join("socket");
     let mut serve = Program::Bandsaw.command();
-    serve.arg("serve").arg(&path).arg("--socket").arg(&socket).env("XDG_RUNTIME_DIR", scratch.path());
+    serve
+        .arg("serve")
+        .arg(&path)
+        .arg("--socket")
+        .arg(&socket)
+        .env("XDG_RUNTIME_DIR", scratch.path());
     let mut server = Running(serve.stdout(Stdio::null()).spawn().expect("starting it"));
     let began = Instant::now();
     while !socket.exists() {
-        assert!(began.elapsed() < Duration::from_secs(20) && server.0.try_wait().expect("asking").is_none(), "no server");
+        assert!(
+            began.elapsed() < Duration::from_secs(20)
+                && server.0.try_wait().expect("asking").is_none(),
+            "no server"
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
     let uri = |export: &str| format!("nbd+unix:///{export}?socket={}", socket.display());
     let info = |args: &[&str]| {
         let said = run(NBDINFO.command().args(args).arg("--json"));
-        serde_json::from_slice::<Value>(&said).expect("JSON")["exports"].as_array().expect("exports").clone()
+        serde_json::from_slice::<Value>(&said).expect("JSON")["exports"]
+            .as_array()
+            .expect("exports")
+            .clone()
     };
     let told = info(&["--list", &uri("")]);
-    let names: Vec<_> = told.iter().map(|export| export["export-name"].as_str().expect("a name")).collect();
+    let names: Vec<_> = told
+        .iter()
+        .map(|export| export["export-name"].as_str().expect("a name"))
+        .collect();
     assert_eq!(names, ["", "1", &crate::tree::decomposed(volume::NAME)]);
     assert_eq!(told[0]["export-size"], LEN);
-    assert!(told[1]["export-size"] == told[2]["export-size"] && told[1]["export-size"].as_u64() < Some(LEN), "{told:#?}");
+    assert!(
+        told[1]["export-size"] == told[2]["export-size"]
+            && told[1]["export-size"].as_u64() < Some(LEN),
+        "{told:#?}"
+    );
     let part = &info(&["--content", &uri("1")])[0];
-    assert!(part["content"].as_str().is_some_and(|content| content.contains("HFS")), "{part:#?}");
+    assert!(
+        part["content"]
+            .as_str()
+            .is_some_and(|content| content.contains("HFS")),
+        "{part:#?}"
+    );
     run(Command::new("kill").arg(server.0.id().to_string()));
     assert!(server.0.wait().expect("waiting").success());
 }
@@ -186,22 +294,34 @@ fn tls() {
     let (good, bad) = (scratch.path().join("good"), scratch.path().join("bad"));
     certificates(&good, "client-cert.pem");
     certificates(&bad, "client-cert.pem");
-    std::fs::copy(good.join("ca-cert.pem"), bad.join("ca-cert.pem")).expect("copying the authority");
-    let disk = open_disk(&blank(scratch.path(), "x.sparsebundle", Format::Udsb), Format::Udsb);
+    std::fs::copy(good.join("ca-cert.pem"), bad.join("ca-cert.pem"))
+        .expect("copying the authority");
+    let disk = open_disk(
+        &blank(scratch.path(), "x.sparsebundle", Format::Udsb),
+        Format::Udsb,
+    );
     some(&*disk);
-    let served = Served::tcp(disk.clone(), Some(Tls::from_folder(&good).expect("certificates")));
+    let served = Served::tcp(
+        disk.clone(),
+        Some(Tls::from_folder(&good).expect("certificates")),
+    );
     // The certificate is for this name.
     let at = served.uri.replace("127.0.0.1", "localhost");
     let with = |folder: &Path| format!("{at}?tls-certificates={}", folder.display());
     let out = scratch.path().join("out");
     run(NBDCOPY.command().arg(with(&good)).arg(&out));
-    assert!(std::fs::read(&out).expect("reading") == disk.read_vec(0, LEN as usize).expect("reading"));
+    assert!(
+        std::fs::read(&out).expect("reading") == disk.read_vec(0, LEN as usize).expect("reading")
+    );
     let changed = noise(LEN as usize);
     std::fs::write(&out, &changed).expect("writing");
     run(NBDCOPY.command().arg(&out).arg(with(&good)));
     assert!(disk.read_vec(0, LEN as usize).expect("reading") == changed);
     for uri in [with(&bad), at.replace("nbds:", "nbd:")] {
-        assert!(!output(NBDINFO.command().arg(&uri)).status.success(), "{uri}");
+        assert!(
+            !output(NBDINFO.command().arg(&uri)).status.success(),
+            "{uri}"
+        );
     }
     served.stop();
 }
@@ -210,7 +330,9 @@ fn tls() {
 fn certificates(folder: &Path, client: &str) {
     std::fs::create_dir(folder).expect("making a folder");
     let openssl = |args: &str| run(OPENSSL.command().args(args.split(' ')).current_dir(folder));
-    openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca-key.pem -out ca-cert.pem");
+    openssl(
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca-key.pem -out ca-cert.pem",
+    );
     for (name, certificate) in [("server", "server-cert.pem"), ("client", client)] {
         openssl(&format!(
             "req -newkey rsa:2048 -nodes -subj /CN=localhost -addext subjectAltName=DNS:localhost -keyout {name}-key.pem -out request"
@@ -289,22 +411,57 @@ fn qemu() {
     some(&*disk);
     let served = Served::unix(disk.clone(), &scratch.path().join("socket"));
     let out = scratch.path().join("out.qcow2");
-    run(QEMU_IMG.command().args(["convert", "-f", "raw", "-O", "qcow2", &served.uri]).arg(&out));
-    run(QEMU_IMG.command().args(["compare", "-f", "raw", "-F", "qcow2", &served.uri]).arg(&out));
-    let map = run(QEMU_IMG.command().args(["map", "--output=json", "-f", "raw", &served.uri]));
+    run(QEMU_IMG
+        .command()
+        .args(["convert", "-f", "raw", "-O", "qcow2", &served.uri])
+        .arg(&out));
+    run(QEMU_IMG
+        .command()
+        .args(["compare", "-f", "raw", "-F", "qcow2", &served.uri])
+        .arg(&out));
+    let map = run(QEMU_IMG
+        .command()
+        .args(["map", "--output=json", "-f", "raw", &served.uri]));
     let map: Value = serde_json::from_slice(&map).expect("JSON");
-    let told = map.as_array().expect("runs").iter().filter(|run| run["data"] == true);
-    let told: Vec<_> = told.map(|run| (run["start"].as_u64(), run["length"].as_u64())).collect();
-    let ours: Vec<_> = data(&*disk).into_iter().map(|(start, end)| (Some(start), Some(end - start))).collect();
+    let told = map
+        .as_array()
+        .expect("runs")
+        .iter()
+        .filter(|run| run["data"] == true);
+    let told: Vec<_> = told
+        .map(|run| (run["start"].as_u64(), run["length"].as_u64()))
+        .collect();
+    let ours: Vec<_> = data(&*disk)
+        .into_iter()
+        .map(|(start, end)| (Some(start), Some(end - start)))
+        .collect();
     assert_eq!(told, ours);
-    let commands =
-        ["write -P 7 5m 2m", "write -z -u 6m 64k", "discard 1m 1m", "write -f -P 9 63m 512", "read -P 9 63m 512", "flush"];
+    let commands = [
+        "write -P 7 5m 2m",
+        "write -z -u 6m 64k",
+        "discard 1m 1m",
+        "write -f -P 9 63m 512",
+        "read -P 9 63m 512",
+        "flush",
+    ];
     let commands = commands.iter().flat_map(|command| ["-c", command]);
-    let said = run_text(QEMU_IO.command().args(["-f", "raw", "-d", "unmap"]).args(commands).arg(&served.uri));
+    let said = run_text(
+        QEMU_IO
+            .command()
+            .args(["-f", "raw", "-d", "unmap"])
+            .args(commands)
+            .arg(&served.uri),
+    );
     assert!(!said.contains("fail"), "{said}");
     served.stop();
-    assert_eq!(disk.read_vec(5 << 20, 1 << 20).expect("reading"), vec![7; 1 << 20]);
-    assert_eq!(disk.read_vec(6 << 20, 65536).expect("reading"), vec![0; 65536]);
+    assert_eq!(
+        disk.read_vec(5 << 20, 1 << 20).expect("reading"),
+        vec![7; 1 << 20]
+    );
+    assert_eq!(
+        disk.read_vec(6 << 20, 65536).expect("reading"),
+        vec![0; 65536]
+    );
     assert_eq!(disk.read_vec(63 << 20, 512).expect("reading"), [9; 512]);
     let trimmed = disk.extent_at(1 << 20..2 << 20).expect("an extent");
     assert!(trimmed.kind != ExtentKind::Data, "{trimmed:?}");
@@ -316,9 +473,26 @@ fn fio_verifies() {
         let disk = open_disk(&blank(scratch.path(), name, format), format);
         let served = Served::unix(disk, &scratch.path().join("socket"));
         let mut fio = FIO.command();
-        fio.args(["--name=x", "--ioengine=nbd", "--thread", "--rw=randrw", "--bsrange=512-128k", "--iodepth=16", "--size=32m"]);
-        fio.args(["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--fsync=64", "--numjobs=2", "--offset_increment=32m"]);
-        run(fio.arg(format!("--uri={}", served.uri)).current_dir(scratch.path()));
+        fio.args([
+            "--name=x",
+            "--ioengine=nbd",
+            "--thread",
+            "--rw=randrw",
+            "--bsrange=512-128k",
+            "--iodepth=16",
+            "--size=32m",
+        ]);
+        fio.args([
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--do_verify=1",
+            "--fsync=64",
+            "--numjobs=2",
+            "--offset_increment=32m",
+        ]);
+        run(fio
+            .arg(format!("--uri={}", served.uri))
+            .current_dir(scratch.path()));
         served.stop();
     }
 }

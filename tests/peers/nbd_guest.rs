@@ -20,7 +20,9 @@ use crate::tree::{Kind, sha256};
 use crate::{ours, tree, volume};
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("linux-over-nbd", &qemu::NEEDS).test("volumes_on_served_disks", volumes_on_served_disks);
+    suite
+        .peer("linux-over-nbd", &qemu::NEEDS)
+        .test("volumes_on_served_disks", volumes_on_served_disks);
 }
 
 /// Files come and go on each disk.
@@ -39,7 +41,15 @@ done
 ";
 
 fn writable(path: &Path, shadows: &[std::path::PathBuf]) -> Image {
-    open(path, &OpenOptions { access: Access::ReadWrite, shadows, ..OpenOptions::default() }).expect("opening the image")
+    open(
+        path,
+        &OpenOptions {
+            access: Access::ReadWrite,
+            shadows,
+            ..OpenOptions::default()
+        },
+    )
+    .expect("opening the image")
 }
 
 /// A sparse bundle, and an overlay over ASIF, of which the base stays as it is.
@@ -48,8 +58,18 @@ fn volumes_on_served_disks() {
     let source = scratch.path().join("source");
     tree::write(&source, false);
     let path = |name: &str| scratch.path().join(name);
-    for (name, format) in [("x.sparsebundle", Format::Udsb), ("base.asif", Format::Asif)] {
-        volume::create_of(Some(128 << 20), Source::Folder(source.clone()), &path(name), format, false, Layout::None);
+    for (name, format) in [
+        ("x.sparsebundle", Format::Udsb),
+        ("base.asif", Format::Asif),
+    ] {
+        volume::create_of(
+            Some(128 << 20),
+            Source::Folder(source.clone()),
+            &path(name),
+            format,
+            false,
+            Layout::None,
+        );
     }
     let base = || std::fs::read(path("base.asif")).expect("reading the base");
     let before = base();
@@ -60,9 +80,15 @@ fn volumes_on_served_disks() {
     let mut served = Vec::new();
     for (number, (image, shadows)) in images.iter().zip(&shadows).enumerate() {
         let socket = path(&format!("socket{number}"));
-        served.push(Served::unix(writable(image, shadows).disk().clone(), &socket));
+        served.push(Served::unix(
+            writable(image, shadows).disk().clone(),
+            &socket,
+        ));
         let socket = qemu_value(socket.as_os_str());
-        guest = guest.drive(&format!("file=nbd:unix:{socket},format=raw,discard=unmap,cache=none"), 512);
+        guest = guest.drive(
+            &format!("file=nbd:unix:{socket},format=raw,discard=unmap,cache=none"),
+            512,
+        );
     }
     let report = guest.boot();
     served.into_iter().for_each(Served::stop);
@@ -70,13 +96,35 @@ fn volumes_on_served_disks() {
 
     assert!(base() == before, "the base is as it was");
     for (image, shadows) in images.iter().zip(&shadows) {
-        let image = open(image, &OpenOptions { shadows, ..OpenOptions::default() }).expect("opening what the guest left");
+        let image = open(
+            image,
+            &OpenOptions {
+                shadows,
+                ..OpenOptions::default()
+            },
+        )
+        .expect("opening what the guest left");
         let disk: &Arc<dyn BlockDevice> = image.disk();
         let found = hfsplus::check(disk.clone(), &Silent).expect("checking");
-        assert!(found.iter().all(|problem| problem.severity == Severity::Note), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .all(|problem| problem.severity == Severity::Note),
+            "{found:?}"
+        );
         let volume: Arc<dyn FileSystem> = image.file_system(None).expect("opening the volume");
         let files = ours::list(&*volume);
-        assert_eq!(files["new"].kind, Kind::File { len: 15, sha256: sha256(b"from the guest\n") });
-        assert!(files.contains_key("Copied/07") && !files.contains_key("Many/07") && !files.contains_key("big"));
+        assert_eq!(
+            files["new"].kind,
+            Kind::File {
+                len: 15,
+                sha256: sha256(b"from the guest\n")
+            }
+        );
+        assert!(
+            files.contains_key("Copied/07")
+                && !files.contains_key("Many/07")
+                && !files.contains_key("big")
+        );
     }
 }

@@ -6,7 +6,9 @@ use crate::suite::Suite;
 
 pub(crate) fn add(suite: &mut Suite) {
     let needs = [&qemu::NEEDS[..], &[Program::Bandsaw]].concat();
-    suite.peer("linux with our disks", &needs).test("images_are_attached", images_are_attached);
+    suite
+        .peer("linux with our disks", &needs)
+        .test("images_are_attached", images_are_attached);
 }
 
 /// What must fail, and what it says, in a section.
@@ -108,24 +110,51 @@ bandsaw detach /Volumes/Vol
 
 fn images_are_attached() {
     let command = Program::Bandsaw.find().expect("it is there");
-    let guest = Guest::new(format!("{PRELUDE}{WORK}")).modules(&["nbd", "fuse", "nls_utf8", "hfsplus"]);
-    let report = guest.program_as(&command, "/bin/bandsaw").boot().succeeded();
+    let guest =
+        Guest::new(format!("{PRELUDE}{WORK}")).modules(&["nbd", "fuse", "nls_utf8", "hfsplus"]);
+    let report = guest
+        .program_as(&command, "/bin/bandsaw")
+        .boot()
+        .succeeded();
     let said = |section: &str| report.section(section).join("\n");
     let attached = said("attach");
-    assert!(attached.contains("disk1  UDSB  x.img  /dev/nbd0") && attached.contains("/dev/disk1\t"), "{attached}");
+    assert!(
+        attached.contains("disk1  UDSB  x.img  /dev/nbd0") && attached.contains("/dev/disk1\t"),
+        "{attached}"
+    );
     let mounted = said("mounted");
-    assert!(mounted.matches("a mount on /mnt").count() == 3 && mounted.contains("--force"), "{mounted}");
+    assert!(
+        mounted.matches("a mount on /mnt").count() == 3 && mounted.contains("--force"),
+        "{mounted}"
+    );
     assert!(said("open").contains("sleep (process "), "{}", said("open"));
-    assert!(said("detach").contains("disk1 detached"), "{}", said("detach"));
-    assert!(said("space").contains(r#""mount_point": "/dev/nbd0""#), "{}", said("space"));
-    let sums: Vec<_> = report.section("forced").iter().filter(|line| line.ends_with("  -")).collect();
+    assert!(
+        said("detach").contains("disk1 detached"),
+        "{}",
+        said("detach")
+    );
+    assert!(
+        said("space").contains(r#""mount_point": "/dev/nbd0""#),
+        "{}",
+        said("space")
+    );
+    let sums: Vec<_> = report
+        .section("forced")
+        .iter()
+        .filter(|line| line.ends_with("  -"))
+        .collect();
     assert!(sums.len() == 2 && sums[0] == sums[1], "{}", said("forced"));
     let read_only = said("read-only");
     assert!(
-        read_only.contains("/dev/nbd0  read-only") && read_only.contains("kept") && read_only.contains("/dev/nbd1"),
+        read_only.contains("/dev/nbd0  read-only")
+            && read_only.contains("kept")
+            && read_only.contains("/dev/nbd1"),
         "{read_only}"
     );
     let folders = said("folders");
-    assert!(folders.matches("/Volumes/Vol").count() == 2 && folders.contains("kept"), "{folders}");
+    assert!(
+        folders.matches("/Volumes/Vol").count() == 2 && folders.contains("kept"),
+        "{folders}"
+    );
     assert!(!folders.contains("/dev/nbd"), "{folders}");
 }

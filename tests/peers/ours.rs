@@ -35,19 +35,41 @@ pub(crate) fn check(disk: &Path, range: Range<u64>) -> Vec<Problem> {
 /// Destroys the first header, the head of the catalog and a part of the bitmap of the volume that a disk is.
 pub(crate) fn damage(disk: &Path) {
     let disk = disk::open(disk, Open::Write);
-    let number = |at: u64| u64::from(u32::from_be_bytes(disk.read_array(at).expect("reading the header")));
-    let (block_size, catalog, bitmap) = (number(1024 + 40), number(1024 + 272 + 16), number(1024 + 112 + 16));
-    disk.write_at(catalog * block_size, &[0xA5; 600]).expect("writing to the catalog");
-    disk.write_at(bitmap * block_size + 3, &[0x0F; 40]).expect("writing to the bitmap");
-    disk.write_at(1024, &[0; 512]).expect("writing to the header");
+    let number = |at: u64| {
+        u64::from(u32::from_be_bytes(
+            disk.read_array(at).expect("reading the header"),
+        ))
+    };
+    let (block_size, catalog, bitmap) = (
+        number(1024 + 40),
+        number(1024 + 272 + 16),
+        number(1024 + 112 + 16),
+    );
+    disk.write_at(catalog * block_size, &[0xA5; 600])
+        .expect("writing to the catalog");
+    disk.write_at(bitmap * block_size + 3, &[0x0F; 40])
+        .expect("writing to the bitmap");
+    disk.write_at(1024, &[0; 512])
+        .expect("writing to the header");
     disk.flush().expect("flushing");
 }
 
 /// Repairs the image.
 pub(crate) fn repair(disk: &Path) {
-    let repaired = repair_image(disk, &OpenOptions::default(), &Options { how: How::Apply, ..Options::default() }, &Silent)
-        .expect("repairing");
-    assert!(repaired.refused.is_empty() && !repaired.steps.is_empty(), "{repaired:?}");
+    let repaired = repair_image(
+        disk,
+        &OpenOptions::default(),
+        &Options {
+            how: How::Apply,
+            ..Options::default()
+        },
+        &Silent,
+    )
+    .expect("repairing");
+    assert!(
+        repaired.refused.is_empty() && !repaired.steps.is_empty(),
+        "{repaired:?}"
+    );
 }
 
 /// All of a volume, without Finder information.
@@ -58,7 +80,10 @@ pub(crate) fn list(volume: &dyn FileSystem) -> Listing {
 }
 
 fn list_folder(volume: &dyn FileSystem, folder: NodeId, prefix: &str, into: &mut Listing) {
-    for entry in volume.entries(folder).unwrap_or_else(|error| panic!("{prefix}: {error}")) {
+    for entry in volume
+        .entries(folder)
+        .unwrap_or_else(|error| panic!("{prefix}: {error}"))
+    {
         let path = format!("{prefix}{}", entry.name);
         if is_private(&path) {
             continue;
@@ -76,15 +101,25 @@ fn item(volume: &dyn FileSystem, attributes: &Attributes) -> Item {
         FileKind::Folder => Kind::Folder,
         FileKind::File => {
             let contents = all(&*volume.open(id, Fork::Data).expect("opening a file"));
-            Kind::File { len: attributes.size, sha256: sha256(&contents) }
+            Kind::File {
+                len: attributes.size,
+                sha256: sha256(&contents),
+            }
         }
         FileKind::Symlink => Kind::Symlink(volume.read_link(id).expect("reading a symbolic link")),
         FileKind::Fifo => Kind::Fifo,
         other => panic!("{other:?} is not what these trees have"),
     };
-    let names = volume.xattrs(id).expect("listing attributes").into_iter().filter(|name| name != FINDER_INFO);
+    let names = volume
+        .xattrs(id)
+        .expect("listing attributes")
+        .into_iter()
+        .filter(|name| name != FINDER_INFO);
     let xattrs = names.map(|name| {
-        let value = volume.xattr(id, &name).expect("opening an attribute").expect("what is listed is there");
+        let value = volume
+            .xattr(id, &name)
+            .expect("opening an attribute")
+            .expect("what is listed is there");
         (name, all(&*value))
     });
     Item {

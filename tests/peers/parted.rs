@@ -20,16 +20,31 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("reads_our_gpt", reads_our_gpt)
         .test("reads_our_layouts", reads_our_layouts)
         .test("we_read_its_apm", we_read_its_apm)
-        .test("has_no_questions_after_our_repair", has_no_questions_after_our_repair);
+        .test(
+            "has_no_questions_after_our_repair",
+            has_no_questions_after_our_repair,
+        );
 }
 
 fn reads_our_gpt() {
     let (_scratch, disk) = with_our_gpt(512);
     // A line for each: number:start:end, inclusive:size:file system:name:flags;
-    let told = run_text(PARTED.command().args(["--script", "--machine"]).arg(&disk).args(["unit", "B", "print"]));
+    let told = run_text(
+        PARTED
+            .command()
+            .args(["--script", "--machine"])
+            .arg(&disk)
+            .args(["unit", "B", "print"]),
+    );
     for (number, partition) in (1..).zip(partitions(512)) {
         let range = &partition.range;
-        let line = format!("\n{number}:{}B:{}B:{}B::{}:", range.start, range.end - 1, range.end - range.start, partition.name);
+        let line = format!(
+            "\n{number}:{}B:{}B:{}B::{}:",
+            range.start,
+            range.end - 1,
+            range.end - range.start,
+            partition.name
+        );
         assert!(told.contains(&line), "no {line:?} in\n{told}");
     }
 }
@@ -37,27 +52,82 @@ fn reads_our_gpt() {
 /// Each map with one partition, and the volume in it.
 fn reads_our_layouts() {
     let scratch = crate::scratch();
-    for (layout, label, number) in [(Layout::Gptspud, "gpt", 1), (Layout::Spud, "mac", 2), (Layout::MbrSpud, "msdos", 1)] {
+    for (layout, label, number) in [
+        (Layout::Gptspud, "gpt", 1),
+        (Layout::Spud, "mac", 2),
+        (Layout::MbrSpud, "msdos", 1),
+    ] {
         let path = scratch.path().join(format!("{layout}.img"));
-        volume::create_of(Some(32 << 20), Source::Empty, &path, Format::Udrw, false, layout);
-        let told = run_text(PARTED.command().args(["--script", "--machine"]).arg(&path).args(["unit", "B", "print"]));
+        volume::create_of(
+            Some(32 << 20),
+            Source::Empty,
+            &path,
+            Format::Udrw,
+            false,
+            layout,
+        );
+        let told = run_text(
+            PARTED
+                .command()
+                .args(["--script", "--machine"])
+                .arg(&path)
+                .args(["unit", "B", "print"]),
+        );
         let range = &our_view(&path).partitions[number - 1].range.clone();
-        let line = format!("\n{number}:{}B:{}B:{}B:hfs+:", range.start, range.end - 1, range.end - range.start);
-        assert!(told.contains(&format!(":512:512:{label}:")) && told.contains(&line), "{layout}: no {line:?} in\n{told}");
+        let line = format!(
+            "\n{number}:{}B:{}B:{}B:hfs+:",
+            range.start,
+            range.end - 1,
+            range.end - range.start
+        );
+        assert!(
+            told.contains(&format!(":512:512:{label}:")) && told.contains(&line),
+            "{layout}: no {line:?} in\n{told}"
+        );
     }
 }
 
 /// In a script it takes its own defaults and only tells what it would have asked.
 fn has_no_questions_after_our_repair() {
-    for len in [crate::disk::DISK_LEN + (7 << 20), crate::disk::DISK_LEN - 20 * 512] {
+    for len in [
+        crate::disk::DISK_LEN + (7 << 20),
+        crate::disk::DISK_LEN - 20 * 512,
+    ] {
         let (_scratch, disk) = with_our_gpt(512);
-        std::fs::OpenOptions::new().write(true).open(&disk).and_then(|file| file.set_len(len)).expect("another length");
-        let print = || everything(&output(PARTED.command().arg("--script").arg(&disk).args(["unit", "s", "print"])));
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&disk)
+            .and_then(|file| file.set_len(len))
+            .expect("another length");
+        let print = || {
+            everything(&output(
+                PARTED
+                    .command()
+                    .arg("--script")
+                    .arg(&disk)
+                    .args(["unit", "s", "print"]),
+            ))
+        };
         let before = print();
-        assert!(before.contains("Error") || before.contains("Warning"), "{before}");
-        repair(&disk, &OpenOptions::default(), &Options { how: How::Apply, ..Options::default() }, &Silent).expect("repairing");
+        assert!(
+            before.contains("Error") || before.contains("Warning"),
+            "{before}"
+        );
+        repair(
+            &disk,
+            &OpenOptions::default(),
+            &Options {
+                how: How::Apply,
+                ..Options::default()
+            },
+            &Silent,
+        )
+        .expect("repairing");
         let after = print();
-        assert!(!after.contains("Error") && !after.contains("Warning") && after.contains("gpt"), "{after}");
+        assert!(
+            !after.contains("Error") && !after.contains("Warning") && after.contains("gpt"),
+            "{after}"
+        );
     }
 }
 
@@ -65,12 +135,31 @@ fn we_read_its_apm() {
     let (_scratch, disk) = blank();
     let mut parted = PARTED.command();
     parted.arg("--script").arg(&disk).args(["mklabel", "mac"]);
-    parted.args(["mkpart", "Docs", "hfs+", "1MiB", "20MiB", "mkpart", "More", "hfs+", "20MiB", "60MiB"]);
+    parted.args([
+        "mkpart", "Docs", "hfs+", "1MiB", "20MiB", "mkpart", "More", "hfs+", "20MiB", "60MiB",
+    ]);
     run_text(&mut parted);
 
     let map = our_view(&disk);
     assert_eq!((map.scheme, map.block), (Scheme::Apm, 512));
-    let volumes = map.partitions.iter().filter(|partition| partition.kind == "Apple_HFS");
-    let volumes: Vec<_> = volumes.map(|partition| (partition.number, partition.range.clone(), partition.name.as_str())).collect();
-    assert_eq!(volumes, [(2, 1 << 20..20 << 20, "Docs"), (3, 20 << 20..60 << 20, "More")]);
+    let volumes = map
+        .partitions
+        .iter()
+        .filter(|partition| partition.kind == "Apple_HFS");
+    let volumes: Vec<_> = volumes
+        .map(|partition| {
+            (
+                partition.number,
+                partition.range.clone(),
+                partition.name.as_str(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        volumes,
+        [
+            (2, 1 << 20..20 << 20, "Docs"),
+            (3, 20 << 20..60 << 20, "More")
+        ]
+    );
 }

@@ -31,9 +31,15 @@ impl Program {
     /// Where it is, or why it cannot be used.
     pub(crate) fn find(self) -> Result<PathBuf, String> {
         match self {
-            Self::Command(names) => names.iter().find_map(|name| in_path(name)).ok_or(format!("no {}", names.join(" or "))),
+            Self::Command(names) => names
+                .iter()
+                .find_map(|name| in_path(name))
+                .ok_or(format!("no {}", names.join(" or "))),
             Self::PythonModule(name) => {
-                let import = Command::new(PYTHON).args(["-c", &format!("import {name}")]).stderr(Stdio::null()).status();
+                let import = Command::new(PYTHON)
+                    .args(["-c", &format!("import {name}")])
+                    .stderr(Stdio::null())
+                    .status();
                 if import.is_ok_and(|status| status.success()) {
                     Ok(PYTHON.into())
                 } else {
@@ -42,7 +48,10 @@ impl Program {
             }
             Self::PeerModule(name) => {
                 let python = peer_python();
-                let import = Command::new(&python).args(["-c", &format!("import {name}")]).stderr(Stdio::null()).status();
+                let import = Command::new(&python)
+                    .args(["-c", &format!("import {name}")])
+                    .stderr(Stdio::null())
+                    .status();
                 if import.is_ok_and(|status| status.success()) {
                     Ok(python)
                 } else {
@@ -57,18 +66,35 @@ impl Program {
             }
             Self::GuestLinux => {
                 let folder = cache().join("guest");
-                if folder.join("release").is_file() { Ok(folder) } else { Err("no Linux kernel for the emulator".into()) }
+                if folder.join("release").is_file() {
+                    Ok(folder)
+                } else {
+                    Err("no Linux kernel for the emulator".into())
+                }
             }
             Self::GuestModule(name) => {
                 let folder = Self::GuestLinux.find()?;
                 let release = std::fs::read_to_string(folder.join("release")).unwrap_or_default();
-                let module = folder.join("lib/modules").join(release.trim()).join("extra").join(format!("{name}.ko"));
-                if module.is_file() { Ok(module) } else { Err(format!("no module {name} for the emulator's kernel")) }
+                let module = folder
+                    .join("lib/modules")
+                    .join(release.trim())
+                    .join("extra")
+                    .join(format!("{name}.ko"));
+                if module.is_file() {
+                    Ok(module)
+                } else {
+                    Err(format!("no module {name} for the emulator's kernel"))
+                }
             }
             Self::Bandsaw => {
                 let tests = std::env::current_exe().map_err(|error| error.to_string())?;
-                let command = tests.ancestors().nth(2).map(|folder| folder.join("bandsaw"));
-                command.filter(|path| path.is_file()).ok_or("bandsaw is not built: `cargo build -p bandsaw-cli`".into())
+                let command = tests
+                    .ancestors()
+                    .nth(2)
+                    .map(|folder| folder.join("bandsaw"));
+                command
+                    .filter(|path| path.is_file())
+                    .ok_or("bandsaw is not built: `cargo build -p bandsaw-cli`".into())
             }
         }
     }
@@ -87,9 +113,19 @@ pub(crate) fn peer_python() -> PathBuf {
 
 /// The folder that `scripts/install-test-tools` fills; `scripts/test-cache` says the same.
 fn cache() -> PathBuf {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     set("BANDSAW_TEST_CACHE")
-        .or_else(|| Some(set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?.join("bandsaw-tests")))
+        .or_else(|| {
+            Some(
+                set("XDG_CACHE_HOME")
+                    .or_else(|| Some(set("HOME")?.join(".cache")))?
+                    .join("bandsaw-tests"),
+            )
+        })
         .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bandsaw-tests"))
 }
 
@@ -98,13 +134,22 @@ fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let compiled = cache().join("cargo/bin");
-    std::env::split_paths(&path).chain(system).chain([compiled]).map(|folder| folder.join(name)).find(|file| file.is_file())
+    std::env::split_paths(&path)
+        .chain(system)
+        .chain([compiled])
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
 }
 
 /// Runs a command that has to succeed; returns what it printed on standard output.
 pub(crate) fn run(command: &mut Command) -> Vec<u8> {
     let output = output(command);
-    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, everything(&output));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        output.status,
+        everything(&output)
+    );
     output.stdout
 }
 
@@ -116,16 +161,27 @@ pub(crate) fn run_text(command: &mut Command) -> String {
 
 /// Runs a command, whatever comes of it, in a fixed language and time zone.
 pub(crate) fn output(command: &mut Command) -> Output {
-    command.env("LC_ALL", "C.UTF-8").env("TZ", "UTC").stdin(Stdio::null());
-    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    command
+        .env("LC_ALL", "C.UTF-8")
+        .env("TZ", "UTC")
+        .stdin(Stdio::null());
+    command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
 /// All that a command printed, for a message.
 pub(crate) fn everything(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// A path as one value of a comma-separated list of QEMU's, where a comma is written twice.
 pub(crate) fn qemu_value(path: &OsStr) -> String {
-    path.to_str().expect("scratch paths are UTF-8").replace(',', ",,")
+    path.to_str()
+        .expect("scratch paths are UTF-8")
+        .replace(',', ",,")
 }

@@ -65,34 +65,52 @@ pub(crate) fn add(suite: &mut Suite) {
 /// Data about the borders of bands, more bands than one hexadecimal digit counts, holes, a band that was given back.
 fn contents() -> Vec<(u64, Vec<u8>)> {
     let end = LEN as u64;
-    let writes =
-        [(0, 512), (BAND - 100, 200), (7 * BAND, 3 << 20), (17 * BAND + 4096, 5000), (31 * BAND, 1 << 20), (end - 700, 700)];
+    let writes = [
+        (0, 512),
+        (BAND - 100, 200),
+        (7 * BAND, 3 << 20),
+        (17 * BAND + 4096, 5000),
+        (31 * BAND, 1 << 20),
+        (end - 700, 700),
+    ];
     writes.map(|(offset, len)| (offset, noise(len))).into()
 }
 
 fn reads_our_bundle() {
     let scratch = crate::scratch();
     let folder = scratch.path().join("ours.sparsebundle");
-    let options = CreateOptions { len: LEN as u64, band_size: Some(BAND) };
+    let options = CreateOptions {
+        len: LEN as u64,
+        band_size: Some(BAND),
+    };
     let bundle = Bundle::create(Arc::new(Local::new(&folder)), &options).expect("making a bundle");
     let mut expected = vec![0; LEN];
     for (offset, bytes) in contents() {
         bundle.write_at(offset, &bytes).expect("writing");
         place(&mut expected, offset, &bytes);
     }
-    bundle.discard(8 * BAND..9 * BAND, Leave::Zeros).expect("discarding");
+    bundle
+        .discard(8 * BAND..9 * BAND, Leave::Zeros)
+        .expect("discarding");
     place(&mut expected, 8 * BAND, &[0; BAND as usize]);
     bundle.flush().expect("flushing");
 
     assert!(disk_in(&folder) == expected, "contents differ");
-    assert!(!folder.join("bands/8").exists(), "a band that was given back is still there");
+    assert!(
+        !folder.join("bands/8").exists(),
+        "a band that was given back is still there"
+    );
 }
 
 /// The disk in a bundle is, byte for byte, the one in the raw image that the other programs were asked about.
 fn reads_our_volumes_in_bundles() {
     for volume in volume::all() {
         let raw = std::fs::read(&volume.disk).expect("reading the disk");
-        assert!(disk_in(&volume.bundle) == raw, "{} differs", volume.bundle.display());
+        assert!(
+            disk_in(&volume.bundle) == raw,
+            "{} differs",
+            volume.bundle.display()
+        );
     }
 }
 
@@ -109,13 +127,19 @@ fn we_read_its_bundle() {
         let scratch = crate::scratch();
         let [folder, disk] = ["theirs.sparsebundle", "disk"].map(|name| scratch.path().join(name));
         std::fs::write(&disk, &expected).expect("writing the disk");
-        run(Command::new(PYTHON).args(["-c", WRITE]).arg(&folder).arg(BAND.to_string()).arg(&disk).arg(plist));
+        run(Command::new(PYTHON)
+            .args(["-c", WRITE])
+            .arg(&folder)
+            .arg(BAND.to_string())
+            .arg(&disk)
+            .arg(plist));
         assert!(read(&folder) == expected, "contents differ");
     }
 }
 
 fn read(folder: &Path) -> Vec<u8> {
-    let bundle = Bundle::open(Arc::new(Local::new(folder)), Access::ReadOnly).expect("opening a bundle");
+    let bundle =
+        Bundle::open(Arc::new(Local::new(folder)), Access::ReadOnly).expect("opening a bundle");
     assert_eq!(bundle.warnings(), Vec::<String>::new());
     bundle.read_vec(0, LEN).expect("reading a bundle")
 }

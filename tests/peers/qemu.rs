@@ -84,7 +84,8 @@ impl Guest {
 
     /// Loads kernel modules, and what they depend on, before the script.
     pub(crate) fn modules(mut self, names: &[&str]) -> Self {
-        self.modules.extend(names.iter().map(|name| name.to_string()));
+        self.modules
+            .extend(names.iter().map(|name| name.to_string()));
         self
     }
 
@@ -104,13 +105,25 @@ impl Guest {
     /// Puts a program into the guest under another path than here, without what only debuggers read.
     pub(crate) fn program_as(mut self, path: &Path, within: &str) -> Self {
         let listed = run_text(Command::new("ldd").arg(path));
-        for library in listed.split_whitespace().filter(|word| word.starts_with('/')) {
-            self.files.push((library.into(), 0o755, read(library.as_ref())));
+        for library in listed
+            .split_whitespace()
+            .filter(|word| word.starts_with('/'))
+        {
+            self.files
+                .push((library.into(), 0o755, read(library.as_ref())));
         }
         let scratch = crate::scratch();
         let bare = scratch.path().join("bare");
-        let stripped = Command::new("strip").arg("-o").arg(&bare).arg(path).status();
-        let bare = if stripped.is_ok_and(|status| status.success()) { &*bare } else { path };
+        let stripped = Command::new("strip")
+            .arg("-o")
+            .arg(&bare)
+            .arg(path)
+            .status();
+        let bare = if stripped.is_ok_and(|status| status.success()) {
+            &*bare
+        } else {
+            path
+        };
         self.files.push((within.into(), 0o755, read(bare)));
         self
     }
@@ -123,14 +136,20 @@ impl Guest {
     /// Adds a disk of sectors of 512 or 4096 bytes.
     pub(crate) fn disk_of_sectors(self, image: &Path, sector: u32) -> Self {
         let file = qemu_value(image.as_os_str());
-        self.drive(&format!("file={file},format=raw,cache=unsafe,discard=unmap"), sector)
+        self.drive(
+            &format!("file={file},format=raw,cache=unsafe,discard=unmap"),
+            sector,
+        )
     }
 
     /// Adds a disk by QEMU's own description of it (`file=nbd:unix:/path,format=raw`).
     pub(crate) fn drive(mut self, description: &str, sector: u32) -> Self {
         let id = format!("disk{}", self.drives.len());
-        let device = format!("virtio-blk-pci,drive={id},logical_block_size={sector},physical_block_size=4096");
-        self.drives.push([format!("{description},if=none,id={id}"), device]);
+        let device = format!(
+            "virtio-blk-pci,drive={id},logical_block_size={sector},physical_block_size=4096"
+        );
+        self.drives
+            .push([format!("{description},if=none,id={id}"), device]);
         self
     }
 
@@ -143,17 +162,39 @@ impl Guest {
     /// Boots, waits for the end and returns what the script printed. A guest that does not come to its end within two
     /// minutes, or does so without a word, fails the test with all that it said.
     pub(crate) fn boot(self) -> Report {
-        let linux = Program::GuestLinux.find().unwrap_or_else(|why| panic!("{why}"));
+        let linux = Program::GuestLinux
+            .find()
+            .unwrap_or_else(|why| panic!("{why}"));
         let scratch = crate::scratch();
         let initrd = scratch.path().join("initrd");
         std::fs::write(&initrd, self.ram_disk(&linux)).expect("writing the initial RAM disk");
         let results = scratch.path().join("results");
 
         let mut command = QEMU.command();
-        command.args(["-accel", "tcg", "-cpu", "max", "-m", "512", "-no-reboot", "-nodefaults", "-display", "none"]);
-        command.arg("-kernel").arg(kernel(&linux)).arg("-initrd").arg(&initrd);
-        command.args(["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on"]);
-        command.args(["-serial", "stdio", "-serial"]).arg(format!("file:{}", results.display()));
+        command.args([
+            "-accel",
+            "tcg",
+            "-cpu",
+            "max",
+            "-m",
+            "512",
+            "-no-reboot",
+            "-nodefaults",
+            "-display",
+            "none",
+        ]);
+        command
+            .arg("-kernel")
+            .arg(kernel(&linux))
+            .arg("-initrd")
+            .arg(&initrd);
+        command.args([
+            "-append",
+            "console=ttyS0 quiet panic=-1 random.trust_cpu=on",
+        ]);
+        command
+            .args(["-serial", "stdio", "-serial"])
+            .arg(format!("file:{}", results.display()));
         for [drive, device] in &self.drives {
             command.args(["-drive", drive, "-device", device]);
         }
@@ -164,7 +205,9 @@ impl Guest {
         let console = run_to_the_end(command, self.timeout);
         let printed = std::fs::read(&results).unwrap_or_default();
         let printed = String::from_utf8_lossy(&printed).replace('\r', "");
-        Report::parse(&printed).unwrap_or_else(|why| panic!("the guest {why}\n--- console\n{console}\n--- script\n{printed}"))
+        Report::parse(&printed).unwrap_or_else(|why| {
+            panic!("the guest {why}\n--- console\n{console}\n--- script\n{printed}")
+        })
     }
 
     /// The guest's root.
@@ -172,10 +215,17 @@ impl Guest {
         let mut archive = Archive::default();
         archive.file("bin/busybox", 0o755, &read(&linux.join("busybox")));
         archive.file("init", 0o755, INIT.as_bytes());
-        archive.file("script", 0o644, format!("{PRELUDE}{}", self.script).as_bytes());
+        archive.file(
+            "script",
+            0o644,
+            format!("{PRELUDE}{}", self.script).as_bytes(),
+        );
         let mut order = String::new();
         for module in self.module_files(linux) {
-            let name = module.file_name().expect("a module has a name").to_string_lossy();
+            let name = module
+                .file_name()
+                .expect("a module has a name")
+                .to_string_lossy();
             let (bytes, name) = match name.rsplit_once('.') {
                 Some((plain, "xz")) => (run(Command::new("xz").arg("-dc").arg(&module)), plain),
                 Some((plain, "zst")) => (run(Command::new("zstd").arg("-dcq").arg(&module)), plain),
@@ -197,9 +247,15 @@ impl Guest {
         let mut files = Vec::new();
         for module in &self.modules {
             let mut modprobe = Program::Command(&["modprobe"]).command();
-            modprobe.arg("-d").arg(linux).args(["-S", release.trim(), "--show-depends", module]);
+            modprobe
+                .arg("-d")
+                .arg(linux)
+                .args(["-S", release.trim(), "--show-depends", module]);
             // Lines are `insmod PATH [PARAMETERS]`, or `builtin NAME` for what the kernel has in it.
-            for file in run_text(&mut modprobe).lines().filter_map(|line| line.strip_prefix("insmod ")) {
+            for file in run_text(&mut modprobe)
+                .lines()
+                .filter_map(|line| line.strip_prefix("insmod "))
+            {
                 let file = PathBuf::from(file.split(' ').next().unwrap_or_default());
                 if !files.contains(&file) {
                     files.push(file);
@@ -215,7 +271,10 @@ impl Report {
         let mut sections = vec![(String::new(), Vec::new())];
         for line in printed.lines() {
             if let Some(status) = line.strip_prefix("@@ exit ") {
-                let status = status.trim().parse().map_err(|_| format!("ended with {line:?}"))?;
+                let status = status
+                    .trim()
+                    .parse()
+                    .map_err(|_| format!("ended with {line:?}"))?;
                 return Ok(Self { sections, status });
             }
             if let Some(name) = line.strip_prefix("@@ ") {
@@ -229,12 +288,19 @@ impl Report {
 
     /// The lines of a section; none if the script never opened it.
     pub(crate) fn section(&self, name: &str) -> &[String] {
-        self.sections.iter().find(|(known, _)| known == name).map_or(&[], |(_, lines)| lines)
+        self.sections
+            .iter()
+            .find(|(known, _)| known == name)
+            .map_or(&[], |(_, lines)| lines)
     }
 
     /// What the kernel said about `subject`.
     pub(crate) fn kernel_about(&self, subject: &str) -> Vec<&str> {
-        self.section("kernel").iter().map(String::as_str).filter(|line| line.contains(subject)).collect()
+        self.section("kernel")
+            .iter()
+            .map(String::as_str)
+            .filter(|line| line.contains(subject))
+            .collect()
     }
 
     /// Fails the test unless every command of the script succeeded.
@@ -242,7 +308,12 @@ impl Report {
         let end = |lines: &[String]| lines[lines.len().saturating_sub(20)..].join("\n");
         // The last section is the kernel's.
         if let (false, [.., (name, lines), (_, kernel)]) = (self.status == 0, &self.sections[..]) {
-            panic!("the script failed in the guest: {}\n--- {name}\n{}\n--- kernel\n{}", self.status, end(lines), end(kernel));
+            panic!(
+                "the script failed in the guest: {}\n--- {name}\n{}\n--- kernel\n{}",
+                self.status,
+                end(lines),
+                end(kernel)
+            );
         }
         self
     }
@@ -251,7 +322,11 @@ impl Report {
 /// The kernel, unpacked if the install script could do that.
 fn kernel(linux: &Path) -> PathBuf {
     let unpacked = linux.join("vmlinux");
-    if unpacked.is_file() { unpacked } else { linux.join("vmlinuz") }
+    if unpacked.is_file() {
+        unpacked
+    } else {
+        linux.join("vmlinuz")
+    }
 }
 
 fn read(path: &Path) -> Vec<u8> {
@@ -269,7 +344,9 @@ fn run_to_the_end(mut command: Command, timeout: Duration) -> String {
     let console = drain(child.stdout.take());
     let complaints = drain(child.stderr.take());
     let ended = wait(&mut child, timeout);
-    let printed = [console, complaints].map(|thread| thread.join().expect("reading does not panic")).concat();
+    let printed = [console, complaints]
+        .map(|thread| thread.join().expect("reading does not panic"))
+        .concat();
     assert!(ended, "the guest did not end within {timeout:?}\n{printed}");
     printed
 }

@@ -61,10 +61,18 @@ const LEN: u64 = 50 * MIB + 4096;
 pub(crate) fn add(suite: &mut Suite) {
     suite
         .peer("libmodi", &[Program::PeerModule("pymodi")])
-        .test("reads_our_sparse_image", || reads_ours(Format::Udsp, "x.sparseimage", MODI))
-        .test("reads_our_bundle", || reads_ours(Format::Udsb, "x.sparsebundle", MODI_BUNDLE))
-        .test("reads_our_volumes_in_bundles", || reads_our_volumes(Format::Udsb, "x.sparsebundle", MODI_BUNDLE))
-        .test("reads_our_volumes_in_sparse_images", || reads_our_volumes(Format::Udsp, "x.sparseimage", MODI))
+        .test("reads_our_sparse_image", || {
+            reads_ours(Format::Udsp, "x.sparseimage", MODI)
+        })
+        .test("reads_our_bundle", || {
+            reads_ours(Format::Udsb, "x.sparsebundle", MODI_BUNDLE)
+        })
+        .test("reads_our_volumes_in_bundles", || {
+            reads_our_volumes(Format::Udsb, "x.sparsebundle", MODI_BUNDLE)
+        })
+        .test("reads_our_volumes_in_sparse_images", || {
+            reads_our_volumes(Format::Udsp, "x.sparseimage", MODI)
+        })
         .test("reads_our_volumes_in_compressed_images", || {
             // It has no LZMA, and fails on blocks of bzip2 that do not get smaller, Apple's as well as ours, and on short streams of
             // LZFSE.
@@ -74,15 +82,23 @@ pub(crate) fn add(suite: &mut Suite) {
         });
     suite
         .peer("dissect", &[Program::PeerModule("dissect.hypervisor")])
-        .test("reads_our_asif", || reads_ours(Format::Asif, "x.asif", DISSECT))
-        .test("reads_our_volumes_in_asif", || reads_our_volumes(Format::Asif, "x.asif", DISSECT));
+        .test("reads_our_asif", || {
+            reads_ours(Format::Asif, "x.asif", DISSECT)
+        })
+        .test("reads_our_volumes_in_asif", || {
+            reads_our_volumes(Format::Asif, "x.asif", DISSECT)
+        });
 }
 
 /// An image that was written in no order, in small pieces and large ones, discarded in parts and as a whole, cut and grown.
 fn reads_ours(format: Format, name: &str, script: &str) {
     let scratch = crate::scratch();
     let path = scratch.path().join(name);
-    let options = CreateOptions { format, len: 40 * MIB, ..CreateOptions::default() };
+    let options = CreateOptions {
+        format,
+        len: 40 * MIB,
+        ..CreateOptions::default()
+    };
     let image = open::create(&path, &options).expect("making an image");
     let disk = image.disk();
     let write = |at: u64, len: usize| disk.write_at(at, &noise(len)).expect("writing");
@@ -93,8 +109,10 @@ fn reads_ours(format: Format, name: &str, script: &str) {
     write(5 * MIB - 700, 1400);
     write(22 * MIB + 4096, 5000);
     disk.flush().expect("flushing");
-    disk.discard(9 * MIB..10 * MIB, Leave::Zeros).expect("discarding");
-    disk.discard(3 * MIB + 8192..3 * MIB + 65536, Leave::Zeros).expect("discarding");
+    disk.discard(9 * MIB..10 * MIB, Leave::Zeros)
+        .expect("discarding");
+    disk.discard(3 * MIB + 8192..3 * MIB + 65536, Leave::Zeros)
+        .expect("discarding");
     disk.set_len(25 * MIB, Leave::Zeros).expect("cutting");
     disk.set_len(LEN, Leave::Zeros).expect("growing");
     write(LEN - 700, 700);
@@ -106,8 +124,12 @@ fn reads_our_volumes(format: Format, name: &str, script: &str) {
     for volume in volume::all() {
         let scratch = crate::scratch();
         let path = scratch.path().join(name);
-        let bundle = open::open(&volume.bundle, &open::OpenOptions::default()).expect("opening the bundle");
-        let options = ConvertOptions { format, ..ConvertOptions::default() };
+        let bundle =
+            open::open(&volume.bundle, &open::OpenOptions::default()).expect("opening the bundle");
+        let options = ConvertOptions {
+            format,
+            ..ConvertOptions::default()
+        };
         let converted = convert(&bundle, &path, &options, &Silent).expect("converting");
         compare(&converted.image, &path, script);
     }

@@ -21,11 +21,25 @@ const SMBD: Program = Program::Command(&["smbd"]);
 const SMBPASSWD: Program = Program::Command(&["smbpasswd"]);
 
 /// What the client asks the kernel for by name, so that no list of dependencies has them.
-const CIPHERS: [&str; 10] = ["aes_generic", "ccm", "cmac", "ctr", "ecb", "gcm", "ghash_generic", "hmac", "md5", "sha512_generic"];
+const CIPHERS: [&str; 10] = [
+    "aes_generic",
+    "ccm",
+    "cmac",
+    "ctr",
+    "ecb",
+    "gcm",
+    "ghash_generic",
+    "hmac",
+    "md5",
+    "sha512_generic",
+];
 
 pub(crate) fn add(suite: &mut Suite) {
     let needs = [&qemu::NEEDS[..], &[Program::Bandsaw, SMBD, SMBPASSWD]].concat();
-    suite.peer("samba", &needs).test("bundle_on_a_share", bundle_on_a_share).test("file_on_a_share", file_on_a_share);
+    suite
+        .peer("samba", &needs)
+        .test("bundle_on_a_share", bundle_on_a_share)
+        .test("file_on_a_share", file_on_a_share);
 }
 
 /// A share that is there until this is dropped. All of the server's own is in a scratch folder, and nobody but this machine
@@ -44,7 +58,9 @@ impl Samba {
         let port = free.local_addr().expect("its number").port();
         drop(free);
         let path = |name: &str| scratch.path().join(name);
-        for folder in ["share", "private", "state", "cache", "lock", "pid", "ncalrpc"] {
+        for folder in [
+            "share", "private", "state", "cache", "lock", "pid", "ncalrpc",
+        ] {
             fs::create_dir(path(folder)).expect("a folder");
         }
         let own = scratch.path().display();
@@ -63,9 +79,18 @@ impl Samba {
         fs::write(&said, "secret\nsecret\n").expect("a passphrase");
         let mut add = Command::new("sh");
         add.args(["-c", "exec \"$0\" -c \"$1\" -s -a \"$2\" <\"$3\""]);
-        run(add.arg(SMBPASSWD.find().expect("it is there")).arg(path("smb.conf")).arg(&user).arg(&said));
+        run(add
+            .arg(SMBPASSWD.find().expect("it is there"))
+            .arg(path("smb.conf"))
+            .arg(&user)
+            .arg(&said));
         let server = serve(&path("smb.conf"), port);
-        Self { scratch, port, user, server }
+        Self {
+            scratch,
+            port,
+            user,
+            server,
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -74,7 +99,10 @@ impl Samba {
 
     /// What a guest mounts it with.
     fn options(&self) -> String {
-        format!("ip={HOST},port={},username={},password=secret,vers=3.1.1", self.port, self.user)
+        format!(
+            "ip={HOST},port={},username={},password=secret,vers=3.1.1",
+            self.port, self.user
+        )
     }
 
     /// Ends it at once, as a power cut would, all its processes.
@@ -110,11 +138,22 @@ impl Drop for Samba {
 /// Starts the server, in a process group of its own, and waits until it answers.
 fn serve(settings: &Path, port: u16) -> Child {
     let mut smbd = SMBD.command();
-    smbd.arg("-s").arg(settings).args(["--foreground", "--no-process-group"]).process_group(0);
-    let server = smbd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starting it");
+    smbd.arg("-s")
+        .arg(settings)
+        .args(["--foreground", "--no-process-group"])
+        .process_group(0);
+    let server = smbd
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starting it");
     let began = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(began.elapsed() < Duration::from_secs(20), "smbd does not answer");
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "smbd does not answer"
+        );
         thread::sleep(Duration::from_millis(20));
     }
     server
@@ -188,12 +227,17 @@ fn file_on_a_share() {
 fn on_a_share(image: &str, options: &str, goes_on: bool) {
     let mut samba = Samba::new();
     let mounts = samba.options();
-    let mount = |folder: &str, more: &str| format!("mount -t cifs //{HOST}/share {folder} -o {mounts}{more}\n");
+    let mount = |folder: &str, more: &str| {
+        format!("mount -t cifs //{HOST}/share {folder} -o {mounts}{more}\n")
+    };
     let mounts = [mount("/share", ""), mount("/other", ",nosharesock")].concat();
     let what = format!("image={image} options='{options}'\n");
     let guest = Guest::new([PRELUDE, JOIN_NETWORK, &mounts, &what, WORK].concat()).network();
     let guest = guest.modules(&CIPHERS).modules(&["cifs", "fuse"]);
-    let guest = guest.program_as(&Program::Bandsaw.find().expect("it is there"), "/bin/bandsaw");
+    let guest = guest.program_as(
+        &Program::Bandsaw.find().expect("it is there"),
+        "/bin/bandsaw",
+    );
     let done = AtomicBool::new(false);
     let report = thread::scope(|scope| {
         scope.spawn(|| samba.obey(&done));
@@ -207,12 +251,21 @@ fn on_a_share(image: &str, options: &str, goes_on: bool) {
     let restart = report.section("restart").join("\n");
     assert!(restart.contains("in use") || !goes_on, "{restart}");
     let left = stored(&samba.path("share").join(image));
-    assert!(left < 6 << 20, "{left} bytes of storage stay\n{}", report.section("compact").join("\n"));
+    assert!(
+        left < 6 << 20,
+        "{left} bytes of storage stay\n{}",
+        report.section("compact").join("\n")
+    );
 }
 
 /// Bytes of storage behind a file, or a folder and what is in it.
 fn stored(path: &Path) -> u64 {
     let meta = fs::symlink_metadata(path).expect("it is there");
     let below = |entry: std::io::Result<fs::DirEntry>| stored(&entry.expect("an entry").path());
-    meta.blocks() * 512 + if meta.is_dir() { fs::read_dir(path).expect("a folder").map(below).sum() } else { 0 }
+    meta.blocks() * 512
+        + if meta.is_dir() {
+            fs::read_dir(path).expect("a folder").map(below).sum()
+        } else {
+            0
+        }
 }

@@ -16,7 +16,9 @@ const PRIVATE_FOLDER: &str = "[HFS+ Private Data]";
 const UNPACKED_MODE: u32 = 0o755;
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("7zz", &[SEVEN_ZIP]).test("unpacks_all", unpacks_all);
+    suite
+        .peer("7zz", &[SEVEN_ZIP])
+        .test("unpacks_all", unpacks_all);
 }
 
 fn unpacks_all() {
@@ -24,14 +26,21 @@ fn unpacks_all() {
         let scratch = crate::scratch();
         let unpacked = scratch.path().join("files");
         unpack(&volume.disk, &unpacked);
-        assert_same(&as_shown(&volume.files), &known(&unpacked, list(&unpacked.join(decomposed(volume::NAME)))));
+        assert_same(
+            &as_shown(&volume.files),
+            &known(&unpacked, list(&unpacked.join(decomposed(volume::NAME)))),
+        );
     }
 }
 
 fn unpack(image: &Path, into: &Path) {
     let mut out = OsString::from("-o");
     out.push(into);
-    run(SEVEN_ZIP.command().args(["x", "-y", "-snld"]).arg(out).arg(image));
+    run(SEVEN_ZIP
+        .command()
+        .args(["x", "-y", "-snld"])
+        .arg(out)
+        .arg(image));
 }
 
 /// What 7zz should make of our files.
@@ -40,18 +49,41 @@ fn as_shown(files: &Listing) -> Listing {
     for (path, item) in files {
         let path = path.replace(':', "_");
         for (name, value) in &item.xattrs {
-            let value = Kind::File { len: value.len() as u64, sha256: sha256(value) };
+            let value = Kind::File {
+                len: value.len() as u64,
+                sha256: sha256(value),
+            };
             shown.insert(format!("{path}:{name}"), Item::of(value));
         }
-        let empty = Kind::File { len: 0, sha256: sha256(b"") };
+        let empty = Kind::File {
+            len: 0,
+            sha256: sha256(b""),
+        };
         let seen = match &item.kind {
-            Kind::File { sha256: contents, .. } if item.links > 1 => {
-                shown.insert(format!("{PRIVATE_FOLDER}/{contents}"), Item::of(item.kind.clone()));
+            Kind::File {
+                sha256: contents, ..
+            } if item.links > 1 => {
+                shown.insert(
+                    format!("{PRIVATE_FOLDER}/{contents}"),
+                    Item::of(item.kind.clone()),
+                );
                 // The name has a record of its own, which macOS makes like this.
-                Item { mode: 0o444, modified: volume::CREATED, ..Item::of(empty) }
+                Item {
+                    mode: 0o444,
+                    modified: volume::CREATED,
+                    ..Item::of(empty)
+                }
             }
-            Kind::Fifo => Item { mode: UNPACKED_MODE & 0o644, modified: item.modified, ..Item::of(empty) },
-            kind => Item { mode: item.mode & UNPACKED_MODE, modified: item.modified, ..Item::of(kind.clone()) },
+            Kind::Fifo => Item {
+                mode: UNPACKED_MODE & 0o644,
+                modified: item.modified,
+                ..Item::of(empty)
+            },
+            kind => Item {
+                mode: item.mode & UNPACKED_MODE,
+                modified: item.modified,
+                ..Item::of(kind.clone())
+            },
         };
         shown.insert(path, seen);
     }
@@ -68,11 +100,28 @@ fn known(root: &Path, unpacked: Listing) -> Listing {
         }
         _ if path.contains(':') => (path, Item::of(item.kind)),
         Kind::Symlink(target) => {
-            let target = target.strip_prefix(root).map_or(target.clone(), str::to_owned);
-            (path, Item { kind: Kind::Symlink(target), mode: item.mode & UNPACKED_MODE, ..item })
+            let target = target
+                .strip_prefix(root)
+                .map_or(target.clone(), str::to_owned);
+            (
+                path,
+                Item {
+                    kind: Kind::Symlink(target),
+                    mode: item.mode & UNPACKED_MODE,
+                    ..item
+                },
+            )
         }
-        _ => (path, Item { mode: item.mode & UNPACKED_MODE, ..item }),
+        _ => (
+            path,
+            Item {
+                mode: item.mode & UNPACKED_MODE,
+                ..item
+            },
+        ),
     };
-    let all = unpacked.into_iter().filter(|(path, _)| path != PRIVATE_FOLDER && !is_journal(path));
+    let all = unpacked
+        .into_iter()
+        .filter(|(path, _)| path != PRIVATE_FOLDER && !is_journal(path));
     all.map(known).collect()
 }

@@ -13,7 +13,10 @@ const SFDISK: Program = Program::Command(&["sfdisk"]);
 const SECTOR: u64 = 512;
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("sfdisk", &[SFDISK]).test("reads_our_gpt", reads_our_gpt).test("we_read_its_mbr", we_read_its_mbr);
+    suite
+        .peer("sfdisk", &[SFDISK])
+        .test("reads_our_gpt", reads_our_gpt)
+        .test("we_read_its_mbr", we_read_its_mbr);
 }
 
 fn reads_our_gpt() {
@@ -24,11 +27,25 @@ fn reads_our_gpt() {
     let table = table(&disk);
     assert_eq!(table["label"], "gpt");
     assert_eq!(table["id"], upper(DISK_GUID));
-    assert_eq!((&table["firstlba"], &table["lastlba"]), (&Value::from(34), &Value::from(131_038)));
-    let told = table["partitions"].as_array().expect("a list of partitions");
+    assert_eq!(
+        (&table["firstlba"], &table["lastlba"]),
+        (&Value::from(34), &Value::from(131_038))
+    );
+    let told = table["partitions"]
+        .as_array()
+        .expect("a list of partitions");
     let ours = partitions(512);
     assert_eq!(told.len(), ours.len());
-    for (told, NewPartition { range, type_guid, guid, name }) in told.iter().zip(ours) {
+    for (
+        told,
+        NewPartition {
+            range,
+            type_guid,
+            guid,
+            name,
+        },
+    ) in told.iter().zip(ours)
+    {
         assert_eq!(told["start"], range.start / SECTOR);
         assert_eq!(told["size"], (range.end - range.start) / SECTOR);
         assert_eq!(told["type"], upper(type_guid));
@@ -41,23 +58,44 @@ fn reads_our_gpt() {
 fn we_read_its_mbr() {
     let (scratch, disk) = blank();
     let script = scratch.path().join("script");
-    let lines = ["label: dos", "start=2048, size=20480, type=af", "start=22528, size=81920, type=f", ""];
+    let lines = [
+        "label: dos",
+        "start=2048, size=20480, type=af",
+        "start=22528, size=81920, type=f",
+        "",
+    ];
     std::fs::write(&script, lines.join("\n")).expect("writing a script");
     feed(&script, &["--quiet"], &disk);
-    std::fs::write(&script, "start=24576, size=8192, type=b\nstart=40960, size=8192, type=83\n").expect("writing a script");
+    std::fs::write(
+        &script,
+        "start=24576, size=8192, type=b\nstart=40960, size=8192, type=83\n",
+    )
+    .expect("writing a script");
     feed(&script, &["--quiet", "--append"], &disk);
 
     let map = our_view(&disk);
     assert_eq!(map.scheme, Scheme::Mbr);
-    let volumes: Vec<_> = map.partitions.iter().filter(|partition| partition.type_id.may_hold_volume()).collect();
+    let volumes: Vec<_> = map
+        .partitions
+        .iter()
+        .filter(|partition| partition.type_id.may_hold_volume())
+        .collect();
     let told = table(&disk);
-    let told: Vec<_> =
-        told["partitions"].as_array().expect("a list of partitions").iter().filter(|told| told["type"] != "f").collect();
+    let told: Vec<_> = told["partitions"]
+        .as_array()
+        .expect("a list of partitions")
+        .iter()
+        .filter(|told| told["type"] != "f")
+        .collect();
     assert_eq!(told.len(), 3);
     assert_eq!(volumes.len(), told.len(), "{map:#?}");
     for (ours, told) in volumes.iter().zip(told) {
         let node = told["node"].as_str().expect("a name");
-        assert!(node.ends_with(&format!("img{}", ours.number)), "{node} is our {}", ours.number);
+        assert!(
+            node.ends_with(&format!("img{}", ours.number)),
+            "{node} is our {}",
+            ours.number
+        );
         assert_eq!(told["start"], ours.range.start / SECTOR);
         assert_eq!(told["size"], (ours.range.end - ours.range.start) / SECTOR);
     }
@@ -76,6 +114,11 @@ fn table(disk: &Path) -> Value {
 fn feed(script: &Path, options: &[&str], disk: &Path) {
     let sfdisk = SFDISK.find().unwrap_or_else(|why| panic!("{why}"));
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", "exec \"$0\" \"$@\" <\"$SCRIPT\""]).arg(sfdisk).args(options).arg(disk).env("SCRIPT", script);
+    shell
+        .args(["-c", "exec \"$0\" \"$@\" <\"$SCRIPT\""])
+        .arg(sfdisk)
+        .args(options)
+        .arg(disk)
+        .env("SCRIPT", script);
     run_text(&mut shell);
 }

@@ -33,11 +33,20 @@ pub(crate) fn add(suite: &mut Suite) {
 fn reads_our_gpt() {
     for block in [512, 4096] {
         let (_scratch, disk) = with_our_gpt(block);
-        let told = run_text(MMLS.command().args(["-t", "gpt", "-b", &block.to_string()]).arg(&disk));
+        let told = run_text(
+            MMLS.command()
+                .args(["-t", "gpt", "-b", &block.to_string()])
+                .arg(&disk),
+        );
         for (slot, partition) in partitions(block).iter().enumerate() {
             let sector = |at| at / u64::from(block);
             let (first, end) = (sector(partition.range.start), sector(partition.range.end));
-            let line = format!("  {slot:03}       {first:010}   {:010}   {:010}   {}\n", end - 1, end - first, partition.name);
+            let line = format!(
+                "  {slot:03}       {first:010}   {:010}   {:010}   {}\n",
+                end - 1,
+                end - first,
+                partition.name
+            );
             assert!(told.contains(&line), "no {line:?} in\n{told}");
         }
     }
@@ -50,15 +59,28 @@ fn describes_the_volume() {
         // The header counts the journal's two files, which are not listed.
         let hidden = if ours.journaled { 2 } else { 0 };
         for line in [
-            format!("File System Version: {}", if volume.case_sensitive { "HFSX" } else { "HFS+" }),
+            format!(
+                "File System Version: {}",
+                if volume.case_sensitive {
+                    "HFSX"
+                } else {
+                    "HFS+"
+                }
+            ),
             format!("Volume Name: {}", decomposed(volume::NAME)),
             "Volume Unmounted Properly".to_owned(),
             format!("Number of files: {}", ours.files + hidden),
             format!("Number of folders: {}", ours.folders),
             format!("Allocation Block Size: {}", ours.block_size),
-            format!("Number of Free Blocks: {}", ours.free / u64::from(ours.block_size)),
+            format!(
+                "Number of Free Blocks: {}",
+                ours.free / u64::from(ours.block_size)
+            ),
         ] {
-            assert!(told.contains(&format!("{line}\n")), "no {line:?} in\n{told}");
+            assert!(
+                told.contains(&format!("{line}\n")),
+                "no {line:?} in\n{told}"
+            );
         }
     }
 }
@@ -70,7 +92,13 @@ fn reads_all() {
         output(on(volume, TSK_RECOVER.command().arg("-a")).arg(scratch.path()));
         let listed = run_text(on(volume, FLS.command().args(["-r", "-m", ""])));
         let expected = volume.files.iter().map(|(path, item)| {
-            let (path, mut item) = (path.replace('\t', "^"), Item { xattrs: [].into(), ..item.clone() });
+            let (path, mut item) = (
+                path.replace('\t', "^"),
+                Item {
+                    xattrs: [].into(),
+                    ..item.clone()
+                },
+            );
             if let (UNREADABLE, Kind::File { sha256, .. }) = (path.as_str(), &mut item.kind) {
                 sha256.clear();
             }
@@ -78,22 +106,38 @@ fn reads_all() {
         });
         assert_same(&expected.collect(), &listing(&listed, scratch.path()));
 
-        let largest = listed.lines().find(|line| line.starts_with("0|/Sizes/30 MB|")).expect("it is listed");
+        let largest = listed
+            .lines()
+            .find(|line| line.starts_with("0|/Sizes/30 MB|"))
+            .expect("it is listed");
         let number = largest.split('|').nth(2).expect("a number");
         let contents = run(on(volume, &mut ICAT.command()).arg(number));
-        assert_eq!(volume.files["Sizes/30 MB"].kind, Kind::File { len: 30_000_000, sha256: sha256(&contents) });
+        assert_eq!(
+            volume.files["Sizes/30 MB"].kind,
+            Kind::File {
+                len: 30_000_000,
+                sha256: sha256(&contents)
+            }
+        );
     }
 }
 
 /// A command on the volume, wherever on the disk it is.
-fn on<'a>(volume: &Volume, command: &'a mut std::process::Command) -> &'a mut std::process::Command {
-    command.args(["-o", &(volume.range.start / 512).to_string()]).arg(&volume.disk)
+fn on<'a>(
+    volume: &Volume,
+    command: &'a mut std::process::Command,
+) -> &'a mut std::process::Command {
+    command
+        .args(["-o", &(volume.range.start / 512).to_string()])
+        .arg(&volume.disk)
 }
 
 /// Lines of `fls -m`: sum|path|number|kind/mode|owner|group|length|accessed|modified|changed|created.
 fn listing(told: &str, recovered: &Path) -> Listing {
     let all = told.lines().map(|line| line.split('|').collect::<Vec<_>>());
-    let entries: Vec<_> = all.filter(|fields| !is_private(fields[1]) && !fields[1].starts_with("/$")).collect();
+    let entries: Vec<_> = all
+        .filter(|fields| !is_private(fields[1]) && !fields[1].starts_with("/$"))
+        .collect();
     let mut names: HashMap<&str, u64> = HashMap::new();
     for fields in &entries {
         *names.entry(fields[2]).or_default() += 1;
@@ -108,14 +152,29 @@ fn listing(told: &str, recovered: &Path) -> Listing {
             "r/" => {
                 let contents = std::fs::read(recovered.join(path)).unwrap_or_default();
                 let readable = path != UNREADABLE;
-                let sha256 = if readable { sha256(&contents) } else { String::new() };
-                Kind::File { len: fields[6].parse().expect("a length"), sha256 }
+                let sha256 = if readable {
+                    sha256(&contents)
+                } else {
+                    String::new()
+                };
+                Kind::File {
+                    len: fields[6].parse().expect("a length"),
+                    sha256,
+                }
             }
             other => panic!("kind {other}: {fields:?}"),
         };
         let modified = fields[8].parse().expect("a date");
         let links = names[fields[2]];
-        (path.to_owned(), Item { mode: mode(&fields[3][3..]), modified, links, ..Item::of(kind) })
+        (
+            path.to_owned(),
+            Item {
+                mode: mode(&fields[3][3..]),
+                modified,
+                links,
+                ..Item::of(kind)
+            },
+        )
     };
     entries.iter().map(item).collect()
 }
@@ -125,7 +184,10 @@ fn mode(letters: &str) -> u32 {
     let special = [(2, 0o4000), (5, 0o2000), (8, 0o1000)];
     letters.bytes().enumerate().fold(0, |mode, (at, letter)| {
         let plain = 0o400 >> at;
-        let extra = special.iter().find(|(place, _)| *place == at).map_or(0, |(_, bit)| *bit);
+        let extra = special
+            .iter()
+            .find(|(place, _)| *place == at)
+            .map_or(0, |(_, bit)| *bit);
         mode | match letter {
             b'-' => 0,
             b'S' | b'T' => extra,

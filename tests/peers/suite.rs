@@ -33,13 +33,21 @@ pub(crate) struct PeerTests<'a> {
 impl Suite {
     pub(crate) fn new() -> Self {
         let required = std::env::var_os("BANDSAW_REQUIRE_PEERS").is_some_and(|value| value == "1");
-        Self { trials: Vec::new(), peers: Vec::new(), required }
+        Self {
+            trials: Vec::new(),
+            peers: Vec::new(),
+            required,
+        }
     }
 
     /// The tests against `name`, which need all of `programs`.
     pub(crate) fn peer(&mut self, name: &'static str, programs: &[Program]) -> PeerTests<'_> {
         let absent = programs.iter().find_map(|program| program.find().err());
-        let peer = Arc::new(Peer { name, absent, ran: AtomicBool::new(false) });
+        let peer = Arc::new(Peer {
+            name,
+            absent,
+            ran: AtomicBool::new(false),
+        });
         self.peers.push(Arc::clone(&peer));
         PeerTests { suite: self, peer }
     }
@@ -50,11 +58,19 @@ impl Suite {
         let listing = arguments.list;
         let conclusion = libtest_mimic::run(&arguments, self.trials);
         if !listing {
-            let absent: Vec<_> = self.peers.iter().filter_map(|peer| Some((peer.name, peer.absent.as_ref()?))).collect();
+            let absent: Vec<_> = self
+                .peers
+                .iter()
+                .filter_map(|peer| Some((peer.name, peer.absent.as_ref()?)))
+                .collect();
             for (name, why) in &absent {
                 eprintln!("peers: SKIPPED {name}: {why} (scripts/install-test-tools installs it)");
             }
-            let ran = self.peers.iter().filter(|peer| peer.ran.load(Ordering::Relaxed)).count();
+            let ran = self
+                .peers
+                .iter()
+                .filter(|peer| peer.ran.load(Ordering::Relaxed))
+                .count();
             println!("peers: {ran} run, {} absent", absent.len());
         }
         conclusion.exit_code()
@@ -77,12 +93,14 @@ impl PeerTests<'_> {
 
     fn add(self, name: &str, skipped: bool, body: impl FnOnce() + Send + 'static) -> Self {
         let peer = Arc::clone(&self.peer);
-        let trial = Trial::test(format!("{}::{name}", peer.name), move || match &peer.absent {
-            Some(why) => Err(why.into()),
-            None => {
-                peer.ran.store(true, Ordering::Relaxed);
-                body();
-                Ok(())
+        let trial = Trial::test(format!("{}::{name}", peer.name), move || {
+            match &peer.absent {
+                Some(why) => Err(why.into()),
+                None => {
+                    peer.ran.store(true, Ordering::Relaxed);
+                    body();
+                    Ok(())
+                }
             }
         });
         self.suite.trials.push(trial.with_ignored_flag(skipped));

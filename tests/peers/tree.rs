@@ -35,7 +35,13 @@ pub(crate) enum Kind {
 impl Item {
     /// One name, of which no more is known than what it is.
     pub(crate) fn of(kind: Kind) -> Self {
-        Self { kind, mode: 0, modified: 0, links: 1, xattrs: BTreeMap::new() }
+        Self {
+            kind,
+            mode: 0,
+            modified: 0,
+            links: 1,
+            xattrs: BTreeMap::new(),
+        }
     }
 }
 
@@ -54,14 +60,18 @@ const DECOMPOSED: [(&str, &str); 10] = [
     ("글", "\u{1100}\u{1173}\u{11af}"),
     ("İ", "I\u{307}"),
     ("Ä", "A\u{308}"),
-    ("\u{1e69}", "s\u{323}\u{307}"),    // two marks, whose order is prescribed
+    ("\u{1e69}", "s\u{323}\u{307}"), // two marks, whose order is prescribed
     ("한", "\u{1112}\u{1161}\u{11ab}"), // Hangul is decomposed by arithmetic
-    ("\u{2f81a}", "\u{2f81a}"),         // later than HFS+'s table: stays as it is
+    ("\u{2f81a}", "\u{2f81a}"),      // later than HFS+'s table: stays as it is
 ];
 
 /// A name with its characters as HFS+ stores them. Programs show them composed, decomposed, or either.
 pub(crate) fn decomposed(name: &str) -> String {
-    DECOMPOSED.iter().fold(name.to_owned(), |name, (composed, parts)| name.replace(composed, parts))
+    DECOMPOSED
+        .iter()
+        .fold(name.to_owned(), |name, (composed, parts)| {
+            name.replace(composed, parts)
+        })
 }
 
 /// Fills `root` with names, sizes, links, attributes, modes and dates of every kind. `both_cases` adds names that differ
@@ -72,7 +82,9 @@ pub(crate) fn write(root: &Path, both_cases: bool) {
     links(&root.join("Links"));
     attributes(&root.join("Attributes"));
     many(&root.join("Many"));
-    let deep = (0..40).fold(root.join("Deep"), |path, level| path.join(format!("level {level}")));
+    let deep = (0..40).fold(root.join("Deep"), |path, level| {
+        path.join(format!("level {level}"))
+    });
     put(&deep.join("at the bottom"), b"here");
     fs::create_dir(root.join("Empty folder")).expect("making a folder");
     modes_and_dates(&root.join("Modes"));
@@ -114,7 +126,10 @@ fn names(folder: &Path, both_cases: bool) {
     for name in names {
         put(&folder.join(name), name.as_bytes());
     }
-    put(&folder.join("Ñandú/ñ/n\u{303}o").join("deep"), b"a folder of each form");
+    put(
+        &folder.join("Ñandú/ñ/n\u{303}o").join("deep"),
+        b"a folder of each form",
+    );
     if both_cases {
         put(&folder.join("CASE"), b"upper");
         put(&folder.join("case"), b"lower");
@@ -123,7 +138,23 @@ fn names(folder: &Path, both_cases: bool) {
 
 /// Lengths about the limits of sectors, allocation blocks and bands.
 fn sizes(folder: &Path) {
-    for len in [0, 1, 511, 512, 513, 4095, 4096, 4097, 8191, 8192, 8193, 65_535, 65_537, (1 << 20) - 1, (1 << 20) + 1] {
+    for len in [
+        0,
+        1,
+        511,
+        512,
+        513,
+        4095,
+        4096,
+        4097,
+        8191,
+        8192,
+        8193,
+        65_535,
+        65_537,
+        (1 << 20) - 1,
+        (1 << 20) + 1,
+    ] {
         put(&folder.join(format!("{len} bytes")), &noise(len));
     }
     put(&folder.join("30 MB"), &noise(30_000_000));
@@ -133,8 +164,13 @@ fn sizes(folder: &Path) {
 fn links(folder: &Path) {
     put(&folder.join("first name"), b"one file of three names");
     fs::create_dir_all(folder.join("elsewhere")).expect("making a folder");
-    fs::hard_link(folder.join("first name"), folder.join("second name")).expect("making a hard link");
-    fs::hard_link(folder.join("first name"), folder.join("elsewhere/third name")).expect("making a hard link");
+    fs::hard_link(folder.join("first name"), folder.join("second name"))
+        .expect("making a hard link");
+    fs::hard_link(
+        folder.join("first name"),
+        folder.join("elsewhere/third name"),
+    )
+    .expect("making a hard link");
     put(&folder.join("empty"), b"");
     fs::hard_link(folder.join("empty"), folder.join("empty too")).expect("making a hard link");
     for (name, target) in [
@@ -147,12 +183,23 @@ fn links(folder: &Path) {
         symlink(target, folder.join(format!("to {name}"))).expect("making a symbolic link");
     }
     symlink("t".repeat(1000), folder.join("to afar")).expect("making a symbolic link");
-    rustix::fs::mknodat(CWD, folder.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o640), 0).expect("making a FIFO");
+    rustix::fs::mknodat(
+        CWD,
+        folder.join("fifo"),
+        FileType::Fifo,
+        Mode::from_raw_mode(0o640),
+        0,
+    )
+    .expect("making a FIFO");
 }
 
 fn attributes(folder: &Path) {
-    let values: [(&str, Vec<u8>); 4] =
-        [("color", b"blue".to_vec()), ("empty", Vec::new()), ("binary", noise(200)), ("com.example.long", noise(3000))];
+    let values: [(&str, Vec<u8>); 4] = [
+        ("color", b"blue".to_vec()),
+        ("empty", Vec::new()),
+        ("binary", noise(200)),
+        ("com.example.long", noise(3000)),
+    ];
     put(&folder.join("four"), b"with attributes");
     fs::create_dir(folder.join("folder")).expect("making a folder");
     for (name, value) in &values {
@@ -168,7 +215,10 @@ fn attributes(folder: &Path) {
 /// Enough small files for the catalog to have several levels.
 fn many(folder: &Path) {
     for number in 0..2000 {
-        put(&folder.join(format!("{:02}/small file {number:04}", number / 100)), &noise(number % 700));
+        put(
+            &folder.join(format!("{:02}/small file {number:04}", number / 100)),
+            &noise(number % 700),
+        );
     }
 }
 
@@ -188,20 +238,36 @@ fn modes_and_dates(folder: &Path) {
     }
     let folder_with_a_date = folder.join("a folder");
     fs::create_dir(&folder_with_a_date).expect("making a folder");
-    fs::set_permissions(&folder_with_a_date, Permissions::from_mode(0o1777)).expect("setting a mode");
+    fs::set_permissions(&folder_with_a_date, Permissions::from_mode(0o1777))
+        .expect("setting a mode");
     date(&folder_with_a_date, 1_234_567_890, 0);
     let link = folder.join("a link");
     symlink("0644", &link).expect("making a symbolic link");
-    let then = Timespec { tv_sec: 987_654_321, tv_nsec: 0 };
-    let times = Timestamps { last_access: then, last_modification: then };
-    rustix::fs::utimensat(CWD, &link, &times, AtFlags::SYMLINK_NOFOLLOW).expect("dating a symbolic link");
+    let then = Timespec {
+        tv_sec: 987_654_321,
+        tv_nsec: 0,
+    };
+    let times = Timestamps {
+        last_access: then,
+        last_modification: then,
+    };
+    rustix::fs::utimensat(CWD, &link, &times, AtFlags::SYMLINK_NOFOLLOW)
+        .expect("dating a symbolic link");
 }
 
 fn date(path: &Path, seconds: i64, nanos: u32) {
     let whole = Duration::from_secs(seconds.unsigned_abs());
-    let whole = if seconds < 0 { SystemTime::UNIX_EPOCH - whole } else { SystemTime::UNIX_EPOCH + whole };
+    let whole = if seconds < 0 {
+        SystemTime::UNIX_EPOCH - whole
+    } else {
+        SystemTime::UNIX_EPOCH + whole
+    };
     let times = FileTimes::new().set_modified(whole + Duration::from_nanos(nanos.into()));
-    OpenOptions::new().read(true).open(path).and_then(|file| file.set_times(times)).expect("setting a date");
+    OpenOptions::new()
+        .read(true)
+        .open(path)
+        .and_then(|file| file.set_times(times))
+        .expect("setting a date");
 }
 
 fn put(path: &Path, contents: &[u8]) {
@@ -222,7 +288,9 @@ pub(crate) fn list(root: &Path) -> Listing {
 }
 
 fn list_folder(folder: &Path, prefix: &str, into: &mut Listing) {
-    for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+    for entry in
+        fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+    {
         let entry = entry.expect("reading a folder");
         let name = entry.file_name().into_string().expect("names are UTF-8");
         let item = item(&entry.path());
@@ -240,14 +308,32 @@ fn item(path: &Path) -> Item {
         Kind::Folder
     } else if meta.is_symlink() {
         let target = fs::read_link(path).expect("reading a symbolic link");
-        Kind::Symlink(target.into_os_string().into_string().expect("targets are UTF-8"))
+        Kind::Symlink(
+            target
+                .into_os_string()
+                .into_string()
+                .expect("targets are UTF-8"),
+        )
     } else if meta.is_file() {
-        Kind::File { len: meta.len(), sha256: sha256(&fs::read(path).expect("reading a file")) }
+        Kind::File {
+            len: meta.len(),
+            sha256: sha256(&fs::read(path).expect("reading a file")),
+        }
     } else {
         Kind::Fifo
     };
-    let links = if kind == Kind::Folder { 1 } else { meta.nlink() };
-    Item { kind, mode: meta.mode() & 0o7777, modified: meta.mtime(), links, xattrs: xattrs(path, &meta) }
+    let links = if kind == Kind::Folder {
+        1
+    } else {
+        meta.nlink()
+    };
+    Item {
+        kind,
+        mode: meta.mode() & 0o7777,
+        modified: meta.mtime(),
+        links,
+        xattrs: xattrs(path, &meta),
+    }
 }
 
 fn xattrs(path: &Path, meta: &fs::Metadata) -> BTreeMap<String, Vec<u8>> {
@@ -258,9 +344,12 @@ fn xattrs(path: &Path, meta: &fs::Metadata) -> BTreeMap<String, Vec<u8>> {
     }
     let len = rustix::fs::llistxattr(path, &mut names[..]).expect("listing attributes");
     let names = String::from_utf8(names[..len].to_vec()).expect("attribute names are UTF-8");
-    let user = names.split_terminator('\0').filter_map(|name| name.strip_prefix("user."));
+    let user = names
+        .split_terminator('\0')
+        .filter_map(|name| name.strip_prefix("user."));
     user.map(|name| {
-        let len = rustix::fs::lgetxattr(path, format!("user.{name}"), &mut value[..]).expect("reading an attribute");
+        let len = rustix::fs::lgetxattr(path, format!("user.{name}"), &mut value[..])
+            .expect("reading an attribute");
         (name.to_owned(), value[..len].to_vec())
     })
     .collect()
@@ -268,7 +357,10 @@ fn xattrs(path: &Path, meta: &fs::Metadata) -> BTreeMap<String, Vec<u8>> {
 
 /// SHA-256 in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Whether a path leads into the folders where HFS+ keeps what hard links lead to, or to a journal, as programs show it that
@@ -284,20 +376,31 @@ pub(crate) fn is_journal(path: &str) -> bool {
 
 /// Fails the test unless both trees have the same items at the same paths, composed or not.
 pub(crate) fn assert_same(expected: &Listing, found: &Listing) {
-    let [expected, found] =
-        [expected, found].map(|listing| listing.iter().map(|(path, item)| (decomposed(path), item)).collect::<BTreeMap<_, _>>());
+    let [expected, found] = [expected, found].map(|listing| {
+        listing
+            .iter()
+            .map(|(path, item)| (decomposed(path), item))
+            .collect::<BTreeMap<_, _>>()
+    });
     let mut differences = Vec::new();
     for (path, item) in &expected {
         match found.get(path) {
             None => differences.push(format!("missing: {path:?}: {item:?}")),
-            Some(other) if other != item => {
-                differences.push(format!("differs: {path:?}\n  expected {item:?}\n  found    {other:?}"))
-            }
+            Some(other) if other != item => differences.push(format!(
+                "differs: {path:?}\n  expected {item:?}\n  found    {other:?}"
+            )),
             Some(_) => {}
         }
     }
-    let surplus = found.iter().filter(|(path, _)| !expected.contains_key(*path));
+    let surplus = found
+        .iter()
+        .filter(|(path, _)| !expected.contains_key(*path));
     differences.extend(surplus.map(|(path, item)| format!("surplus: {path:?}: {item:?}")));
     let shown = differences.iter().take(20).map(|line| format!("{line}\n"));
-    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), shown.collect::<String>());
+    assert!(
+        differences.is_empty(),
+        "{} differences\n{}",
+        differences.len(),
+        shown.collect::<String>()
+    );
 }

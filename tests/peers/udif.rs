@@ -20,14 +20,23 @@ const DMG2IMG: Program = Program::Command(&["dmg2img"]);
 const QEMU_IMG: Program = Program::Command(&["qemu-img"]);
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("7zz on UDIF", &[SEVEN_ZIP]).test("gives_the_disk", seven_zip_gives_the_disk);
-    suite.peer("dmg2img", &[DMG2IMG]).test("gives_the_disk", dmg2img_gives_the_disk);
-    suite.peer("qemu-img on UDIF", &[QEMU_IMG]).test("gives_the_disk", qemu_img_gives_the_disk);
+    suite
+        .peer("7zz on UDIF", &[SEVEN_ZIP])
+        .test("gives_the_disk", seven_zip_gives_the_disk);
+    suite
+        .peer("dmg2img", &[DMG2IMG])
+        .test("gives_the_disk", dmg2img_gives_the_disk);
+    suite
+        .peer("qemu-img on UDIF", &[QEMU_IMG])
+        .test("gives_the_disk", qemu_img_gives_the_disk);
 }
 
 /// One volume is enough, and in debug builds takes its time.
 fn volume(mapped: bool) -> &'static Volume {
-    volume::all().iter().find(|volume| volume.mapped == mapped).expect("there are both")
+    volume::all()
+        .iter()
+        .find(|volume| volume.mapped == mapped)
+        .expect("there are both")
 }
 
 /// The volume's disk as an image of this kind, made of its bundle.
@@ -35,7 +44,10 @@ fn packed(volume: &Volume, format: Format) -> (TempDir, PathBuf) {
     let scratch = crate::scratch();
     let path = scratch.path().join("packed.dmg");
     let bundle = open::open(&volume.bundle, &OpenOptions::default()).expect("opening the bundle");
-    let options = ConvertOptions { format, ..ConvertOptions::default() };
+    let options = ConvertOptions {
+        format,
+        ..ConvertOptions::default()
+    };
     convert(&bundle, &path, &options, &Silent).expect("packing the disk");
     (scratch, path)
 }
@@ -46,7 +58,14 @@ fn sum_of(path: &Path) -> String {
 
 fn seven_zip_gives_the_disk() {
     let volume = volume(true);
-    for format in [Format::Udro, Format::Udco, Format::Udzo, Format::Udbz, Format::Ulfo, Format::Ulmo] {
+    for format in [
+        Format::Udro,
+        Format::Udco,
+        Format::Udzo,
+        Format::Udbz,
+        Format::Ulfo,
+        Format::Ulmo,
+    ] {
         let (_scratch, path) = packed(volume, format);
         run(SEVEN_ZIP.command().args(["t", "-tDmg"]).arg(&path));
         // Area after area, which together are the disk.
@@ -60,7 +79,13 @@ fn dmg2img_gives_the_disk() {
     for format in [Format::Udro, Format::Udco, Format::Udzo, Format::Udbz] {
         let (scratch, path) = packed(volume, format);
         let out = scratch.path().join("out.img");
-        run(DMG2IMG.command().arg("-s").arg("-i").arg(&path).arg("-o").arg(&out));
+        run(DMG2IMG
+            .command()
+            .arg("-s")
+            .arg("-i")
+            .arg(&path)
+            .arg("-o")
+            .arg(&out));
         assert_eq!(sum_of(&out), sum_of(&volume.disk), "{format}");
     }
 }
@@ -70,7 +95,10 @@ fn qemu_img_gives_the_disk() {
     for format in [Format::Udro, Format::Udzo] {
         let (scratch, path) = packed(volume, format);
         let out = scratch.path().join("out.img");
-        run(QEMU_IMG.command().args(["convert", "-f", "dmg", "-O", "raw"]).args([&path, &out]));
+        run(QEMU_IMG
+            .command()
+            .args(["convert", "-f", "dmg", "-O", "raw"])
+            .args([&path, &out]));
         assert_eq!(sum_of(&out), sum_of(&volume.disk), "{format}");
     }
 }

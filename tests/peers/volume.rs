@@ -51,7 +51,10 @@ pub(crate) struct Volume {
 pub(crate) fn all() -> &'static [Volume] {
     static ALL: LazyLock<Vec<Volume>> = LazyLock::new(|| {
         let folder = crate::scratch().keep();
-        [false, true].into_iter().flat_map(|case_sensitive| build_both(&folder, case_sensitive)).collect()
+        [false, true]
+            .into_iter()
+            .flat_map(|case_sensitive| build_both(&folder, case_sensitive))
+            .collect()
     });
     &ALL
 }
@@ -63,33 +66,94 @@ fn build_both(scratch: &Path, case_sensitive: bool) -> Vec<Volume> {
     let files = Arc::new(as_stored(tree::list(&source)));
     let volumes = [Layout::None, Layout::Gptspud].map(|layout| {
         let path = scratch.join(format!("{name} {layout}"));
-        let (disk, bundle) = (path.with_extension("img"), path.with_extension("sparsebundle"));
-        let range = create(Source::Folder(source.clone()), &disk, Format::Udrw, case_sensitive, layout);
-        create(Source::Folder(source.clone()), &bundle, Format::Udsb, case_sensitive, layout);
+        let (disk, bundle) = (
+            path.with_extension("img"),
+            path.with_extension("sparsebundle"),
+        );
+        let range = create(
+            Source::Folder(source.clone()),
+            &disk,
+            Format::Udrw,
+            case_sensitive,
+            layout,
+        );
+        create(
+            Source::Folder(source.clone()),
+            &bundle,
+            Format::Udsb,
+            case_sensitive,
+            layout,
+        );
         let mapped = layout == Layout::Gptspud;
-        Volume { case_sensitive, mapped, changed: false, resized: false, disk, bundle, range, files: Arc::clone(&files) }
+        Volume {
+            case_sensitive,
+            mapped,
+            changed: false,
+            resized: false,
+            disk,
+            bundle,
+            range,
+            files: Arc::clone(&files),
+        }
     });
     let path = scratch.join(format!("{name} changed"));
-    let (disk, bundle) = (path.with_extension("img"), path.with_extension("sparsebundle"));
-    let range = create_of(Some(CHANGED), Source::Empty, &bundle, Format::Udsb, case_sensitive, Layout::None);
+    let (disk, bundle) = (
+        path.with_extension("img"),
+        path.with_extension("sparsebundle"),
+    );
+    let range = create_of(
+        Some(CHANGED),
+        Source::Empty,
+        &bundle,
+        Format::Udsb,
+        case_sensitive,
+        Layout::None,
+    );
     fill(&bundle, &source);
     // Filled a second time it would have other dates.
     let filled = open(&bundle, &OpenOptions::default()).expect("opening the bundle");
     convert(&filled, &disk, &ConvertOptions::default(), &Silent).expect("converting the bundle");
-    let changed =
-        Volume { case_sensitive, mapped: false, changed: true, resized: false, disk, bundle, range, files: Arc::clone(&files) };
-    let resized = build_resized(&scratch.join(format!("{name} resized")), &source, case_sensitive, files);
+    let changed = Volume {
+        case_sensitive,
+        mapped: false,
+        changed: true,
+        resized: false,
+        disk,
+        bundle,
+        range,
+        files: Arc::clone(&files),
+    };
+    let resized = build_resized(
+        &scratch.join(format!("{name} resized")),
+        &source,
+        case_sensitive,
+        files,
+    );
     fs::remove_dir_all(source).expect("removing the source");
     volumes.into_iter().chain([changed, resized]).collect()
 }
 
 /// Formats a partition with a journal, fills it, and makes it larger and smaller.
 fn build_resized(path: &Path, source: &Path, case_sensitive: bool, files: Arc<Listing>) -> Volume {
-    let (disk, bundle) = (path.with_extension("img"), path.with_extension("sparsebundle"));
-    create_of(Some(CHANGED), Source::Empty, &bundle, Format::Udsb, !case_sensitive, Layout::Gptspud);
+    let (disk, bundle) = (
+        path.with_extension("img"),
+        path.with_extension("sparsebundle"),
+    );
+    create_of(
+        Some(CHANGED),
+        Source::Empty,
+        &bundle,
+        Format::Udsb,
+        !case_sensitive,
+        Layout::Gptspud,
+    );
     let options = FormatOptions {
         place: None,
-        format: if case_sensitive { NewFormat::HfsxJournaled } else { NewFormat::HfsPlusJournaled },
+        format: if case_sensitive {
+            NewFormat::HfsxJournaled
+        } else {
+            NewFormat::HfsPlusJournaled
+        },
         name: NAME.into(),
         block_size: None,
         erase: true,
@@ -98,19 +162,40 @@ fn build_resized(path: &Path, source: &Path, case_sensitive: bool, files: Arc<Li
     };
     format(&writable(&bundle), options, &Silent).expect("formatting");
     fill(&bundle, source);
-    let sizes = if case_sensitive { [Size::Min, Size::Bytes(2 * CHANGED)] } else { [Size::Bytes(2 * CHANGED), Size::Min] };
+    let sizes = if case_sensitive {
+        [Size::Min, Size::Bytes(2 * CHANGED)]
+    } else {
+        [Size::Bytes(2 * CHANGED), Size::Min]
+    };
     for size in sizes {
-        let options = ResizeOptions { size, parts: Parts::All, volume: None, dry_run: false };
+        let options = ResizeOptions {
+            size,
+            parts: Parts::All,
+            volume: None,
+            dry_run: false,
+        };
         resize(&writable(&bundle), &options, &Silent).expect("resizing");
     }
     let resized = open(&bundle, &OpenOptions::default()).expect("opening the bundle");
     convert(&resized, &disk, &ConvertOptions::default(), &Silent).expect("converting the bundle");
     let range = resized.volumes()[0].range.clone();
-    Volume { case_sensitive, mapped: true, changed: true, resized: true, disk, bundle, range, files }
+    Volume {
+        case_sensitive,
+        mapped: true,
+        changed: true,
+        resized: true,
+        disk,
+        bundle,
+        range,
+        files,
+    }
 }
 
 fn writable(image: &Path) -> Image {
-    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
     open(image, &options).expect("opening the image")
 }
 
@@ -121,19 +206,28 @@ const CHANGED: u64 = 128 << 20;
 fn fill(image: &Path, source: &Path) {
     let image = writable(image);
     let volume = image.file_system_mut(None).expect("opening the volume");
-    let tree = import::folder(source, &FolderOptions::default(), &Silent).expect("reading the folder");
+    let tree =
+        import::folder(source, &FolderOptions::default(), &Silent).expect("reading the folder");
     put(&tree, &*volume, "/", &PutOptions::default(), &Silent).expect("filling the volume");
     volume.unmount().expect("leaving the volume clean");
 }
 
 /// What a volume makes of a tree: dates before 1970 become 1970, as macOS has it.
 pub(crate) fn as_stored(mut files: Listing) -> Listing {
-    files.values_mut().for_each(|item| item.modified = item.modified.max(0));
+    files
+        .values_mut()
+        .for_each(|item| item.modified = item.modified.max(0));
     files
 }
 
 /// Makes an image; returns where on the disk the volume is.
-pub(crate) fn create(source: Source, path: &Path, format: Format, case_sensitive: bool, layout: Layout) -> Range<u64> {
+pub(crate) fn create(
+    source: Source,
+    path: &Path,
+    format: Format,
+    case_sensitive: bool,
+    layout: Layout,
+) -> Range<u64> {
     create_of(None, source, path, format, case_sensitive, layout)
 }
 
@@ -146,8 +240,18 @@ pub(crate) fn create_of(
     case_sensitive: bool,
     layout: Layout,
 ) -> Range<u64> {
-    let file_system = if case_sensitive { NewFormat::Hfsx } else { NewFormat::HfsPlus };
-    let volume = NewVolume { layout, name: NAME.into(), format: file_system, block_size: None, source };
+    let file_system = if case_sensitive {
+        NewFormat::Hfsx
+    } else {
+        NewFormat::HfsPlus
+    };
+    let volume = NewVolume {
+        layout,
+        name: NAME.into(),
+        format: file_system,
+        block_size: None,
+        source,
+    };
     let options = CreateOptions {
         format,
         len,
@@ -157,6 +261,8 @@ pub(crate) fn create_of(
         ..CreateOptions::default()
     };
     let created = ops::create::create(path, options, &Silent).expect("making an image");
-    let [volume] = created.image.volumes() else { panic!("one volume is expected: {:?}", created.image.volumes()) };
+    let [volume] = created.image.volumes() else {
+        panic!("one volume is expected: {:?}", created.image.volumes())
+    };
     volume.range.clone()
 }

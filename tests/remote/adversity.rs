@@ -18,7 +18,13 @@ use super::{BUNDLE, load, memory, options, reader, store, thief, writer};
 #[test]
 fn requests_fail() {
     for slip in [Slip::Lost, Slip::AnswerLost, Slip::Twice] {
-        for request in [Request::Put, Request::Read, Request::Remove, Request::List, Request::Stat] {
+        for request in [
+            Request::Put,
+            Request::Read,
+            Request::Remove,
+            Request::List,
+            Request::Stat,
+        ] {
             for n in 1..24 {
                 let inner = memory();
                 let faulty = FaultyObjects::new(inner.clone());
@@ -31,13 +37,19 @@ fn requests_fail() {
                         tried = Some(vec![value; 70_000]);
                         match store(&remote, "a", &[value; 70_000]) {
                             Ok(()) => acknowledged = tried.clone(),
-                            Err(_) => assert!(remote.put("a", b"", Put::Replace).is_err() || remote.sync().is_err()),
+                            Err(_) => assert!(
+                                remote.put("a", b"", Put::Replace).is_err()
+                                    || remote.sync().is_err()
+                            ),
                         }
                     }
                 }
                 faulty.mend();
                 let found = load(&thief(&inner).unwrap(), "a");
-                assert!(found == acknowledged || found == tried, "{request:?} {n} {slip:?}");
+                assert!(
+                    found == acknowledged || found == tried,
+                    "{request:?} {n} {slip:?}"
+                );
                 if faulty.happened() == 0 {
                     break;
                 }
@@ -93,7 +105,11 @@ fn requests_come_late() {
         let late = Late(std::sync::Mutex::new((Random::new(seed), Vec::new())));
         let objects: Arc<dyn Objects> = Through::new(&inner, late);
         let open = || {
-            let options = RemoteOptions { steal: true, grace: Duration::from_secs(3600), ..options(Access::ReadWrite) };
+            let options = RemoteOptions {
+                steal: true,
+                grace: Duration::from_secs(3600),
+                ..options(Access::ReadWrite)
+            };
             Remote::open(objects.clone(), &options)
         };
         let mut random = Random::new(seed ^ 0x5eed);
@@ -107,10 +123,14 @@ fn requests_come_late() {
                 (None, _) => {
                     *one = open().ok();
                     if let Some(remote) = one {
-                        assert!(remote.generation() > newest, "seed {seed}, step {step}: a generation twice");
+                        assert!(
+                            remote.generation() > newest,
+                            "seed {seed}, step {step}: a generation twice"
+                        );
                         newest = remote.generation();
                         let found = load(remote, "a");
-                        let fits = found == acknowledged || found.as_ref().is_some_and(|found| tried.contains(found));
+                        let fits = found == acknowledged
+                            || found.as_ref().is_some_and(|found| tried.contains(found));
                         assert!(fits, "seed {seed}, step {step}: a flush was lost");
                         (acknowledged, tried) = (found, Vec::new());
                     }
@@ -120,7 +140,11 @@ fn requests_come_late() {
                     let value = [step.to_le_bytes().as_slice(), &[1; 100]].concat();
                     tried.push(value.clone());
                     if store(remote, "a", &value).is_ok() {
-                        assert_eq!(remote.generation(), newest, "seed {seed}, step {step}: a stale writer was believed");
+                        assert_eq!(
+                            remote.generation(),
+                            newest,
+                            "seed {seed}, step {step}: a stale writer was believed"
+                        );
                         (acknowledged, tried) = (Some(value), Vec::new());
                     }
                     if random.one_in(5) {
@@ -132,7 +156,10 @@ fn requests_come_late() {
         }
         drop(writers);
         let found = load(&thief(&inner).unwrap(), "a");
-        assert!(found == acknowledged || tried.iter().any(|tried| Some(tried) == found.as_ref()), "seed {seed}");
+        assert!(
+            found == acknowledged || tried.iter().any(|tried| Some(tried) == found.as_ref()),
+            "seed {seed}"
+        );
     }
 }
 
@@ -144,7 +171,12 @@ pub(super) struct Gone {
 
 impl Gone {
     pub(super) fn after(left: i64, inner: &Arc<dyn Objects>) -> Arc<Through<Self>> {
-        Through::new(inner, Self { left: AtomicI64::new(left) })
+        Through::new(
+            inner,
+            Self {
+                left: AtomicI64::new(left),
+            },
+        )
     }
 }
 

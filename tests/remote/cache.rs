@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bandsaw::container::sparsebundle::Bundle;
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
-use bandsaw::store::{CacheOptions, FlushTo, MemoryStore, Objects, Open, Put, Remote, RemoteOptions, Store};
+use bandsaw::store::{
+    CacheOptions, FlushTo, MemoryStore, Objects, Open, Put, Remote, RemoteOptions, Store,
+};
 use bandsaw::testing::conformance::{Devices, Stores};
 use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore};
 use bandsaw::testing::model::{Model, operations};
@@ -27,7 +29,12 @@ fn with_cache(folder: &Arc<dyn Store>, flush: FlushTo) -> RemoteOptions {
         upload_after: Duration::from_secs(3600),
         ..CacheOptions::new(folder.clone(), "the cache", 16 * MIB)
     };
-    RemoteOptions { memory: 0, steal: true, cache: Some(cache), ..options(Access::ReadWrite) }
+    RemoteOptions {
+        memory: 0,
+        steal: true,
+        cache: Some(cache),
+        ..options(Access::ReadWrite)
+    }
 }
 
 fn folder() -> Arc<dyn Store> {
@@ -44,11 +51,19 @@ fn with_a_cache_it_is_a_store_and_a_device() {
             Remote::open(objects, &options).unwrap()
         };
         let last = Last::default();
-        Stores::new(|| open(last.next())).reopen(|| open(last.last())).check();
-        let make = || -> Arc<dyn BlockDevice> { Arc::new(Bundle::create(open(last.next()), &BUNDLE).unwrap()) };
-        let again = || -> Arc<dyn BlockDevice> { Arc::new(Bundle::open(open(last.last()), Access::ReadWrite).unwrap()) };
+        Stores::new(|| open(last.next()))
+            .reopen(|| open(last.last()))
+            .check();
+        let make = || -> Arc<dyn BlockDevice> {
+            Arc::new(Bundle::create(open(last.next()), &BUNDLE).unwrap())
+        };
+        let again = || -> Arc<dyn BlockDevice> {
+            Arc::new(Bundle::open(open(last.last()), Access::ReadWrite).unwrap())
+        };
         Devices::new(make).reopen(again).unit(MIB).check();
-        Model::new(make()).reopen(again).run(&operations(7, 150, 400_000));
+        Model::new(make())
+            .reopen(again)
+            .run(&operations(7, 150, 400_000));
     }
 }
 
@@ -87,11 +102,19 @@ fn more_is_written_than_memory_and_cache_hold() {
 #[test]
 fn what_was_read_or_written_once_is_not_fetched_again() {
     let inner = memory();
-    store(&writer(&inner).unwrap(), "bands/0", &Random::new(4).bytes(3 * MIB as usize + 100)).unwrap();
+    store(
+        &writer(&inner).unwrap(),
+        "bands/0",
+        &Random::new(4).bytes(3 * MIB as usize + 100),
+    )
+    .unwrap();
     let counted = FaultyObjects::new(inner.clone());
     let objects: Arc<dyn Objects> = counted.clone();
     let folder = folder();
-    let options = RemoteOptions { access: Access::ReadOnly, ..with_cache(&folder, FlushTo::Store) };
+    let options = RemoteOptions {
+        access: Access::ReadOnly,
+        ..with_cache(&folder, FlushTo::Store)
+    };
     let fetched = |expected: &[u8]| {
         let remote = Remote::open(objects.clone(), &options).unwrap();
         let before = counted.count(Request::Read);
@@ -163,17 +186,33 @@ fn what_was_flushed_locally_comes_back() {
     assert!(first.remote.close().is_err());
     drop(first);
     // Readers with this cache see it; those without do not.
-    let reading = RemoteOptions { access: Access::ReadOnly, ..local.clone() };
+    let reading = RemoteOptions {
+        access: Access::ReadOnly,
+        ..local.clone()
+    };
     let seen = Remote::open(objects.clone(), &reading).unwrap();
     assert!(load(&seen, "bands/3").unwrap() == long && load(&seen, "bands/2").is_none());
     drop(seen);
-    assert_eq!(load(&Remote::open(objects.clone(), &options(Access::ReadOnly)).unwrap(), "bands/2").unwrap(), b"goes");
+    assert_eq!(
+        load(
+            &Remote::open(objects.clone(), &options(Access::ReadOnly)).unwrap(),
+            "bands/2"
+        )
+        .unwrap(),
+        b"goes"
+    );
     let in_store = Remote::open(objects.clone(), &with_cache(&folder, FlushTo::Store)).unwrap();
-    assert!(folder.stat("journal").unwrap().is_none(), "it is in the store");
+    assert!(
+        folder.stat("journal").unwrap().is_none(),
+        "it is in the store"
+    );
     drop(in_store);
     let seen = thief(&objects).unwrap();
     assert!(load(&seen, "bands/3").unwrap() == long);
-    assert_eq!((load(&seen, "bands/0"), load(&seen, "bands/2")), (None, None));
+    assert_eq!(
+        (load(&seen, "bands/0"), load(&seen, "bands/2")),
+        (None, None)
+    );
     assert_eq!(load(&seen, "bands/1").unwrap(), b"stays");
 }
 
@@ -200,7 +239,13 @@ fn coming_back_may_be_cut_off() {
         }
     }
     let seen = thief(&objects).unwrap();
-    assert_eq!((load(&seen, "bands/0").unwrap(), load(&seen, "bands/1").unwrap()), (vec![2; 300_000], vec![3; 100]));
+    assert_eq!(
+        (
+            load(&seen, "bands/0").unwrap(),
+            load(&seen, "bands/1").unwrap()
+        ),
+        (vec![2; 300_000], vec![3; 100])
+    );
 }
 
 #[test]
@@ -216,16 +261,29 @@ fn a_bundle_that_another_wrote_since_is_refused() {
     other.close().unwrap();
     let generation = other.generation();
     for access in [Access::ReadOnly, Access::ReadWrite] {
-        let error = Remote::open(objects.clone(), &RemoteOptions { access, ..local.clone() }).unwrap_err();
+        let error = Remote::open(
+            objects.clone(),
+            &RemoteOptions {
+                access,
+                ..local.clone()
+            },
+        )
+        .unwrap_err();
         let said = error.to_string();
         assert!(
-            error.kind() == Kind::Conflict && said.contains("the cache holds 1 files") && said.contains("by process"),
+            error.kind() == Kind::Conflict
+                && said.contains("the cache holds 1 files")
+                && said.contains("by process"),
             "{said}"
         );
     }
     folder.remove("journal").unwrap();
     let remote = Remote::open(objects.clone(), &local).unwrap();
-    assert_eq!(remote.generation(), generation + 1, "who was refused took nothing over");
+    assert_eq!(
+        remote.generation(),
+        generation + 1,
+        "who was refused took nothing over"
+    );
     assert_eq!(load(&remote, "bands/0").unwrap(), b"written by another");
 }
 
@@ -234,8 +292,14 @@ fn a_bundle_that_another_wrote_since_is_refused() {
 fn a_cache_has_one_user() {
     let (objects, folder) = (memory(), folder());
     let first = Remote::open(objects.clone(), &with_cache(&folder, FlushTo::Store)).unwrap();
-    let reading = RemoteOptions { access: Access::ReadOnly, ..with_cache(&folder, FlushTo::Store) };
-    assert_eq!(Remote::open(objects.clone(), &reading).unwrap_err().kind(), Kind::Conflict);
+    let reading = RemoteOptions {
+        access: Access::ReadOnly,
+        ..with_cache(&folder, FlushTo::Store)
+    };
+    assert_eq!(
+        Remote::open(objects.clone(), &reading).unwrap_err().kind(),
+        Kind::Conflict
+    );
     drop(first);
     Remote::open(objects, &reading).unwrap();
 }
@@ -255,13 +319,17 @@ fn power_cuts_of_local_flushes() {
         for _life in 0..3 {
             let power: Arc<dyn Store> = Arc::new(disk.clone());
             let mut local = with_cache(&power, FlushTo::Local);
-            local.cache.as_mut().unwrap().upload_after = Duration::from_millis(random.within(1..40));
+            local.cache.as_mut().unwrap().upload_after =
+                Duration::from_millis(random.within(1..40));
             let cut = Cut::open(&objects, &local);
             let bundle = Bundle::open(cut.remote.clone(), Access::ReadWrite).unwrap();
             let found = bundle.read_vec(0, BUNDLE.len as usize).unwrap();
             for (sector, versions) in &mut sectors {
                 let now = found[*sector as usize * 512..][..512].to_vec();
-                assert!(versions.contains(&now), "seed {seed}: sector {sector} is something else");
+                assert!(
+                    versions.contains(&now),
+                    "seed {seed}: sector {sector} is something else"
+                );
                 *versions = vec![now];
             }
             for _ in 0..random.within(1..12) {
@@ -270,7 +338,10 @@ fn power_cuts_of_local_flushes() {
                     let bytes = random.bytes(512 * random.clone().within(1..300) as usize);
                     bundle.write_at(at * 512, &bytes).unwrap();
                     for (n, sector) in (at..).zip(bytes.chunks(512)) {
-                        sectors.entry(n).or_insert_with(|| vec![vec![0; 512]]).push(sector.to_vec());
+                        sectors
+                            .entry(n)
+                            .or_insert_with(|| vec![vec![0; 512]])
+                            .push(sector.to_vec());
                     }
                 }
                 if random.one_in(8) {
@@ -278,11 +349,17 @@ fn power_cuts_of_local_flushes() {
                 }
                 if !random.one_in(3) {
                     bundle.flush().unwrap();
-                    sectors.values_mut().for_each(|versions| drop(versions.drain(..versions.len() - 1)));
+                    sectors
+                        .values_mut()
+                        .for_each(|versions| drop(versions.drain(..versions.len() - 1)));
                 }
             }
             cut.cut();
-            disk = disk.crash(if random.one_in(3) { Keep::Nothing } else { Keep::Some(random.within(0..u64::MAX)) });
+            disk = disk.crash(if random.one_in(3) {
+                Keep::Nothing
+            } else {
+                Keep::Some(random.within(0..u64::MAX))
+            });
             drop((bundle, cut));
         }
     }
@@ -337,7 +414,10 @@ fn damage_is_found() {
     }
     drop(first);
     let (journal, blocks) = (bytes_of(&folder, "journal"), bytes_of(&folder, "blocks"));
-    let reading = RemoteOptions { access: Access::ReadOnly, ..local };
+    let reading = RemoteOptions {
+        access: Access::ReadOnly,
+        ..local
+    };
     let open = |journal: &[u8], blocks: &[u8]| -> Result<Arc<Remote>> {
         folder.put("journal", journal, Put::Replace).unwrap();
         folder.put("blocks", blocks, Put::Replace).unwrap();
@@ -354,7 +434,10 @@ fn damage_is_found() {
         let mut damaged = journal.clone();
         damaged[at] ^= 0x10;
         let error = open(&damaged, &blocks).unwrap_err();
-        assert!(error.kind() == Kind::Corrupt && error.to_string().contains("journal"), "byte {at}: {error}");
+        assert!(
+            error.kind() == Kind::Corrupt && error.to_string().contains("journal"),
+            "byte {at}: {error}"
+        );
     }
     let mut random = Random::new(8);
     for _ in 0..300 {
@@ -371,8 +454,12 @@ fn damage_is_found() {
     damaged[5] ^= 1;
     let seen = open(&journal, &damaged).unwrap();
     let lost = (0..4).filter(|n| {
-        let file = seen.open(&format!("bands/{n}"), Open::Read).unwrap().unwrap();
-        file.read_vec(0, 70_000).is_err_and(|error| error.to_string().contains("the cache has lost"))
+        let file = seen
+            .open(&format!("bands/{n}"), Open::Read)
+            .unwrap()
+            .unwrap();
+        file.read_vec(0, 70_000)
+            .is_err_and(|error| error.to_string().contains("the cache has lost"))
     });
     assert_eq!(lost.count(), 1);
     drop(seen);

@@ -43,14 +43,24 @@ fn after_a_checkpoint_plain_names_are_the_bundle() {
     bundle.flush().unwrap();
     assert!(names(&objects).is_empty() && remote.status().lagging > 6);
     assert_eq!(remote.checkpoint(&|_| Ok(())).unwrap().copied, 10);
-    assert_eq!((remote.status().lagging, count(&objects, ".bandsaw/objects/")), (0, 0));
+    assert_eq!(
+        (
+            remote.status().lagging,
+            count(&objects, ".bandsaw/objects/")
+        ),
+        (0, 0)
+    );
     // Half of it changes, is cut off and comes back, over plain objects.
     for (at, value) in [(100, 1), (MIB - 5, 2), (3 * MIB + 70_000, 3)] {
         bundle.write_at(at, &[value; 3000]).unwrap();
         model[at as usize..][..3000].fill(value);
     }
-    bundle.discard(4 * MIB..5 * MIB + 512, Leave::Zeros).unwrap();
-    bundle.discard(2 * MIB + 1000..2 * MIB + 300_000, Leave::Zeros).unwrap();
+    bundle
+        .discard(4 * MIB..5 * MIB + 512, Leave::Zeros)
+        .unwrap();
+    bundle
+        .discard(2 * MIB + 1000..2 * MIB + 300_000, Leave::Zeros)
+        .unwrap();
     model[4 * MIB as usize..].fill(0);
     model[2 * MIB as usize + 1000..2 * MIB as usize + 300_000].fill(0);
     bundle.flush().unwrap();
@@ -62,7 +72,19 @@ fn after_a_checkpoint_plain_names_are_the_bundle() {
         let seen = Bundle::open(reader(place).unwrap(), Access::ReadOnly).unwrap();
         assert_eq!(seen.read_vec(0, model.len()).unwrap(), model);
     }
-    assert_eq!(names(&objects), ["Info.bckup", "Info.plist", "bands/0", "bands/1", "bands/2", "bands/3", "lock", "token"]);
+    assert_eq!(
+        names(&objects),
+        [
+            "Info.bckup",
+            "Info.plist",
+            "bands/0",
+            "bands/1",
+            "bands/2",
+            "bands/3",
+            "lock",
+            "token"
+        ]
+    );
     // A checkpoint that is broken off anywhere is made good by the next.
     drop((bundle, remote));
     for n in 1..60 {
@@ -71,13 +93,23 @@ fn after_a_checkpoint_plain_names_are_the_bundle() {
         let remote = thief(&broken).unwrap();
         let bundle = Bundle::open(remote.clone(), Access::ReadWrite).unwrap();
         for band in 0..5 {
-            bundle.write_at(band * MIB + n * 900, &[n as u8; 800]).unwrap();
+            bundle
+                .write_at(band * MIB + n * 900, &[n as u8; 800])
+                .unwrap();
             model[(band * MIB + n * 900) as usize..][..800].fill(n as u8);
         }
         bundle.flush().unwrap();
         let request = [Request::Put, Request::Copy, Request::Remove, Request::Stat][n as usize % 4];
         for later in n / 4 + 1..n + 100 {
-            faulty.plan(request, later, if n % 3 == 0 { Slip::Lost } else { Slip::AnswerLost });
+            faulty.plan(
+                request,
+                later,
+                if n % 3 == 0 {
+                    Slip::Lost
+                } else {
+                    Slip::AnswerLost
+                },
+            );
         }
         let _broken_off = remote.checkpoint(&|_| Ok(()));
         drop((bundle, remote));
@@ -100,7 +132,12 @@ fn large_files_have_plain_names_too() {
     let faulty = FaultyObjects::new(objects.clone());
     let broken: Arc<dyn Objects> = faulty.clone();
     let open = || {
-        let options = RemoteOptions { part: 8 * MIB, memory: 64 * MIB, steal: true, ..options(Access::ReadWrite) };
+        let options = RemoteOptions {
+            part: 8 * MIB,
+            memory: 64 * MIB,
+            steal: true,
+            ..options(Access::ReadWrite)
+        };
         Remote::open(broken.clone(), &options).unwrap()
     };
     let plain = |at: u64, len: usize| {
@@ -115,7 +152,11 @@ fn large_files_have_plain_names_too() {
         if round == 0 {
             file.set_len(LEN, Leave::Zeros).unwrap();
         }
-        for (at, len) in [(3 * MIB - 7, 90_000), (u64::from(round) * 9 * MIB, 3 * MIB), (LEN - 800, 800)] {
+        for (at, len) in [
+            (3 * MIB - 7, 90_000),
+            (u64::from(round) * 9 * MIB, 3 * MIB),
+            (LEN - 800, 800),
+        ] {
             model[at as usize..][..len as usize].fill(round + 1);
             file.write_at(at, &vec![round + 1; len as usize]).unwrap();
         }
@@ -123,7 +164,8 @@ fn large_files_have_plain_names_too() {
         drop(file);
         // Every other time it is broken off at another request first.
         if round % 2 == 1 {
-            let (request, first) = [(Request::Put, 4), (Request::Stat, 2), (Request::Copy, 1)][usize::from(round / 2)];
+            let (request, first) =
+                [(Request::Put, 4), (Request::Stat, 2), (Request::Copy, 1)][usize::from(round / 2)];
             (first..60).for_each(|later| faulty.plan(request, later, Slip::Lost));
             let _broken_off = remote.checkpoint(&|_| Ok(()));
             drop(remote);
@@ -140,8 +182,15 @@ fn large_files_have_plain_names_too() {
                 Ok(())
             })
             .unwrap();
-        assert_eq!((remote.status().lagging, copied.into_inner()), (0, LEN), "{round}");
-        assert!(plain(0, model.len()) == model && count(&objects, ".bandsaw/objects/") == 0, "{round}");
+        assert_eq!(
+            (remote.status().lagging, copied.into_inner()),
+            (0, LEN),
+            "{round}"
+        );
+        assert!(
+            plain(0, model.len()) == model && count(&objects, ".bandsaw/objects/") == 0,
+            "{round}"
+        );
     }
 }
 
@@ -155,11 +204,22 @@ fn plain_files_that_others_changed_are_refused() {
     remote.close().unwrap();
     let seen = reader(&objects).unwrap();
     let open = seen.open("bands/0", Open::Read).unwrap().unwrap();
-    objects.put("bands/0", b"synced again", Put::Replace).unwrap();
+    objects
+        .put("bands/0", b"synced again", Put::Replace)
+        .unwrap();
     let error = open.read_vec(0, 4).unwrap_err();
-    assert!(error.kind() == Kind::Conflict && error.to_string().contains("open it anew"), "{error}");
-    let error = writer(&objects).unwrap().open("bands/0", Open::Read).unwrap_err();
-    assert!(error.kind() == Kind::Conflict && error.to_string().contains(".bandsaw/"), "{error}");
+    assert!(
+        error.kind() == Kind::Conflict && error.to_string().contains("open it anew"),
+        "{error}"
+    );
+    let error = writer(&objects)
+        .unwrap()
+        .open("bands/0", Open::Read)
+        .unwrap_err();
+    assert!(
+        error.kind() == Kind::Conflict && error.to_string().contains(".bandsaw/"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -170,10 +230,17 @@ fn a_reader_keeps_its_state_or_is_told() {
     let seen = reader(&objects).unwrap();
     let file = seen.open("a", Open::Read).unwrap().unwrap();
     store(&remote, "a", &[2; 200_000]).unwrap();
-    assert_eq!(file.read_vec(0, 1000).unwrap(), [1; 1000], "the state that it was opened with");
+    assert_eq!(
+        file.read_vec(0, 1000).unwrap(),
+        [1; 1000],
+        "the state that it was opened with"
+    );
     remote.checkpoint(&|_| Ok(())).unwrap();
     let error = file.read_vec(150_000, 50_000).unwrap_err();
-    assert!(error.kind() == Kind::Conflict && error.to_string().contains("since it was opened"), "{error}");
+    assert!(
+        error.kind() == Kind::Conflict && error.to_string().contains("since it was opened"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -181,24 +248,41 @@ fn snapshots_keep_what_was() {
     let objects = memory();
     let remote = writer(&objects).unwrap();
     for n in 0..20 {
-        remote.put(&format!("bands/{n:x}"), &[n; 100_000], Put::Replace).unwrap();
+        remote
+            .put(&format!("bands/{n:x}"), &[n; 100_000], Put::Replace)
+            .unwrap();
     }
     remote.sync().unwrap();
     remote.checkpoint(&|_| Ok(())).unwrap();
     remote.create_snapshot("plain").unwrap();
-    assert_eq!(remote.create_snapshot("plain").unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(
+        remote.create_snapshot("plain").unwrap_err().kind(),
+        Kind::Conflict
+    );
     for n in 0..3 {
-        remote.put(&format!("bands/{n:x}"), &[100 + n; 50_000], Put::Replace).unwrap();
+        remote
+            .put(&format!("bands/{n:x}"), &[100 + n; 50_000], Put::Replace)
+            .unwrap();
     }
     remote.remove("bands/13").unwrap();
     remote.create_snapshot("changed").unwrap();
     store(&remote, "bands/1", b"last").unwrap();
     remote.checkpoint(&|_| Ok(())).unwrap();
-    assert!(count(&objects, ".bandsaw/objects/") < 16, "only what has changed is stored twice");
+    assert!(
+        count(&objects, ".bandsaw/objects/") < 16,
+        "only what has changed is stored twice"
+    );
     assert_eq!(load(&remote, "bands/1").unwrap(), b"last");
     remote.close().unwrap();
     let look = |name: &str| {
-        Remote::open(objects.clone(), &RemoteOptions { snapshot: Some(name.into()), ..options(Access::ReadOnly) }).unwrap()
+        Remote::open(
+            objects.clone(),
+            &RemoteOptions {
+                snapshot: Some(name.into()),
+                ..options(Access::ReadOnly)
+            },
+        )
+        .unwrap()
     };
     let check = |remote: &Remote, which: &str| {
         for n in 0..20 {
@@ -207,13 +291,24 @@ fn snapshots_keep_what_was() {
                 ("changed", 19) => None,
                 _ => Some(vec![n; 100_000]),
             };
-            assert_eq!(load(remote, &format!("bands/{n:x}")), expected, "{which} {n}");
+            assert_eq!(
+                load(remote, &format!("bands/{n:x}")),
+                expected,
+                "{which} {n}"
+            );
         }
     };
     check(&look("plain"), "plain");
     check(&look("changed"), "changed");
     let remote = writer(&objects).unwrap();
-    assert_eq!(remote.snapshots().iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["changed", "plain"]);
+    assert_eq!(
+        remote
+            .snapshots()
+            .iter()
+            .map(|one| one.name.as_str())
+            .collect::<Vec<_>>(),
+        ["changed", "plain"]
+    );
     for which in ["plain", "changed", "plain"] {
         remote.restore_snapshot(which).unwrap();
         check(&remote, which);
@@ -224,7 +319,10 @@ fn snapshots_keep_what_was() {
     }
     remote.delete_snapshot("plain").unwrap();
     remote.delete_snapshot("changed").unwrap();
-    assert_eq!(remote.delete_snapshot("changed").unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(
+        remote.delete_snapshot("changed").unwrap_err().kind(),
+        Kind::NotFound
+    );
     check(&remote, "plain");
     assert_eq!(count(&objects, ".bandsaw/objects/"), 0);
 }

@@ -17,7 +17,13 @@ fn draft(objects: &Arc<dyn Objects>, overwrite: bool) -> bandsaw::Result<Arc<Rem
 
 /// Fills a draft with a bundle that begins with these bytes; more than memory holds goes through it.
 fn fill(draft: &Arc<Remote>, bytes: &[u8]) -> bandsaw::Result<()> {
-    let bundle = Bundle::create(draft.clone(), &CreateOptions { len: 32 * MIB, ..BUNDLE })?;
+    let bundle = Bundle::create(
+        draft.clone(),
+        &CreateOptions {
+            len: 32 * MIB,
+            ..BUNDLE
+        },
+    )?;
     for n in 0..12 {
         bundle.write_at((20 - n) * MIB, &vec![n as u8; 900_000])?;
     }
@@ -37,7 +43,10 @@ fn nothing_is_seen_of_a_new_bundle_before_all_of_it() {
     let first = draft(&objects, false).unwrap();
     let second = draft(&objects, false).unwrap();
     fill(&first, &bytes).unwrap();
-    assert!(count(&objects, ".bandsaw/objects/") > 0, "what is in memory is bounded");
+    assert!(
+        count(&objects, ".bandsaw/objects/") > 0,
+        "what is in memory is bounded"
+    );
     assert!(!is_bundle(&*reader(&objects).unwrap()).unwrap());
     fill(&second, &bytes[1..]).unwrap();
     first.publish(&|| Ok(())).unwrap();
@@ -51,7 +60,11 @@ fn nothing_is_seen_of_a_new_bundle_before_all_of_it() {
     bundle.flush().unwrap();
     assert_eq!(writer(&objects).unwrap_err().kind(), Kind::Conflict);
     drop((bundle, first));
-    assert_eq!(count(&objects, ".bandsaw/objects/"), 0, "all of it has its plain name");
+    assert_eq!(
+        count(&objects, ".bandsaw/objects/"),
+        0,
+        "all of it has its plain name"
+    );
     assert_eq!(draft(&objects, false).unwrap_err().kind(), Kind::Conflict);
     assert!(is_whole(&objects, &[&[7; 512], &bytes[512..]].concat()));
 }
@@ -66,7 +79,13 @@ fn a_draft_that_is_dropped_leaves_nothing() {
     drop(given_up);
     assert_eq!(count(&objects, ""), 0);
     // What one left that was killed is in nobody's way, and goes.
-    objects.put(".bandsaw/objects/1-0000000000000001-0", b"left", Put::Replace).unwrap();
+    objects
+        .put(
+            ".bandsaw/objects/1-0000000000000001-0",
+            b"left",
+            Put::Replace,
+        )
+        .unwrap();
     let next = draft(&objects, false).unwrap();
     fill(&next, &[2; 100_000]).unwrap();
     next.publish(&|| Ok(())).unwrap();
@@ -86,14 +105,28 @@ fn a_bundle_is_replaced_in_one_step_and_its_snapshots_stay() {
     old.create_snapshot("before").unwrap();
     drop(old);
     let was_there = |snapshot: Option<&str>| {
-        let options = bandsaw::store::RemoteOptions { snapshot: snapshot.map(str::to_owned), ..options(Access::ReadOnly) };
-        let seen = Bundle::open(Remote::open(objects.clone(), &options).unwrap(), Access::ReadOnly).unwrap();
-        assert_eq!((seen.info().len, seen.read_vec(0, 4096).unwrap()), (BUNDLE.len, vec![1; 4096]));
+        let options = bandsaw::store::RemoteOptions {
+            snapshot: snapshot.map(str::to_owned),
+            ..options(Access::ReadOnly)
+        };
+        let seen = Bundle::open(
+            Remote::open(objects.clone(), &options).unwrap(),
+            Access::ReadOnly,
+        )
+        .unwrap();
+        assert_eq!(
+            (seen.info().len, seen.read_vec(0, 4096).unwrap()),
+            (BUNDLE.len, vec![1; 4096])
+        );
     };
     let kept = count(&objects, ".bandsaw/objects/");
     let given_up = draft(&objects, true).unwrap();
     fill(&given_up, &[2; 4096]).unwrap();
-    assert_eq!(writer(&objects).unwrap_err().kind(), Kind::Conflict, "it is held meanwhile");
+    assert_eq!(
+        writer(&objects).unwrap_err().kind(),
+        Kind::Conflict,
+        "it is held meanwhile"
+    );
     was_there(None);
     drop(given_up);
     was_there(None);
@@ -115,20 +148,30 @@ fn requests_that_fail_leave_all_or_nothing() {
     for n in 1..24 {
         let objects = memory();
         let faulty = FaultyObjects::new(objects.clone());
-        let slip = if n % 2 == 0 { Slip::Lost } else { Slip::AnswerLost };
+        let slip = if n % 2 == 0 {
+            Slip::Lost
+        } else {
+            Slip::AnswerLost
+        };
         for request in [Request::Put, Request::List, Request::Read] {
             faulty.plan(request, n * 9, slip);
         }
         let faulty: Arc<dyn Objects> = faulty;
-        let made =
-            draft(&faulty, false).and_then(|draft| fill(&draft, &bytes).and_then(|()| draft.publish(&|| Ok(()))).map(|()| draft));
+        let made = draft(&faulty, false).and_then(|draft| {
+            fill(&draft, &bytes)
+                .and_then(|()| draft.publish(&|| Ok(())))
+                .map(|()| draft)
+        });
         match made {
             Ok(draft) => {
                 published += 1;
                 drop(draft);
                 assert!(is_whole(&objects, &bytes), "{n}");
             }
-            Err(_) => assert!(!is_bundle(&*reader(&objects).unwrap()).unwrap() || is_whole(&objects, &bytes), "{n}"),
+            Err(_) => assert!(
+                !is_bundle(&*reader(&objects).unwrap()).unwrap() || is_whole(&objects, &bytes),
+                "{n}"
+            ),
         }
         // Neither is in the way of who tries again.
         let again = draft(&objects, true).unwrap();

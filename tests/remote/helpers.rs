@@ -17,7 +17,10 @@ use super::{BUNDLE, MIB, memory, options, reader};
 
 /// Memory of which a quarter is 16 parts.
 fn small(access: Access) -> RemoteOptions {
-    RemoteOptions { memory: 4 * MIB, ..options(access) }
+    RemoteOptions {
+        memory: 4 * MIB,
+        ..options(access)
+    }
 }
 
 /// A store that takes its time, and knows how many requests it had at a time.
@@ -32,7 +35,10 @@ impl Porter for Slow {
     fn meets(&self, call: Call<'_>, _inner: &dyn Objects) -> Result<()> {
         if matches!(call, Call::Read) {
             self.reads.fetch_add(1, Ordering::SeqCst);
-            self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            self.most.fetch_max(
+                self.now.fetch_add(1, Ordering::SeqCst) + 1,
+                Ordering::SeqCst,
+            );
             thread::sleep(Duration::from_millis(20));
             self.now.fetch_sub(1, Ordering::SeqCst);
         }
@@ -42,9 +48,16 @@ impl Porter for Slow {
 
 #[test]
 fn sequential_reads_are_fetched_ahead_over_bands() {
-    let size = CreateOptions { len: 24 * MIB, band_size: Some(MIB) };
+    let size = CreateOptions {
+        len: 24 * MIB,
+        band_size: Some(MIB),
+    };
     let inner = memory();
-    let writing = RemoteOptions { part: MIB, memory: 64 * MIB, ..options(Access::ReadWrite) };
+    let writing = RemoteOptions {
+        part: MIB,
+        memory: 64 * MIB,
+        ..options(Access::ReadWrite)
+    };
     let made = Bundle::create(Remote::open(inner.clone(), &writing).unwrap(), &size).unwrap();
     let bytes = Random::new(3).bytes(size.len as usize);
     made.write_at(0, &bytes).unwrap();
@@ -52,15 +65,28 @@ fn sequential_reads_are_fetched_ahead_over_bands() {
     drop(made);
     let slow = Through::new(&inner, Slow::default());
     let open = || {
-        let reading = RemoteOptions { access: Access::ReadOnly, ..writing.clone() };
-        Bundle::open(Remote::open(slow.clone() as Arc<dyn Objects>, &reading).unwrap(), Access::ReadOnly).unwrap()
+        let reading = RemoteOptions {
+            access: Access::ReadOnly,
+            ..writing.clone()
+        };
+        Bundle::open(
+            Remote::open(slow.clone() as Arc<dyn Objects>, &reading).unwrap(),
+            Access::ReadOnly,
+        )
+        .unwrap()
     };
     let bundle = open();
     let before = slow.porter.reads.load(Ordering::SeqCst);
     for (at, expected) in (0..).step_by(128 << 10).zip(bytes.chunks(128 << 10)) {
-        assert!(bundle.read_vec(at, expected.len()).unwrap() == expected, "at {at}");
+        assert!(
+            bundle.read_vec(at, expected.len()).unwrap() == expected,
+            "at {at}"
+        );
     }
-    let (most, reads) = (slow.porter.most.load(Ordering::SeqCst), slow.porter.reads.load(Ordering::SeqCst) - before);
+    let (most, reads) = (
+        slow.porter.most.load(Ordering::SeqCst),
+        slow.porter.reads.load(Ordering::SeqCst) - before,
+    );
     assert!(most > 3, "{most} requests at a time");
     assert!(reads < 24 + 12, "{reads} requests for 24 bands");
     drop(bundle);
@@ -91,7 +117,11 @@ fn sequential_reads_are_fetched_ahead_over_bands() {
 fn what_is_on_its_way_is_part_of_a_flush() {
     let objects = FaultyObjects::new(memory());
     let shared: Arc<dyn Objects> = objects.clone();
-    let bundle = Bundle::create(Remote::open(shared.clone(), &small(Access::ReadWrite)).unwrap(), &BUNDLE).unwrap();
+    let bundle = Bundle::create(
+        Remote::open(shared.clone(), &small(Access::ReadWrite)).unwrap(),
+        &BUNDLE,
+    )
+    .unwrap();
     bundle.flush().unwrap();
     objects.always(Request::Put, Slip::Late(Duration::from_millis(2)));
     // How many pieces were written, ever.
@@ -101,7 +131,12 @@ fn what_is_on_its_way_is_part_of_a_flush() {
     thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..40 * PIECES {
-                bundle.write_at(n % PIECES * PIECE, &[(n / PIECES + 1) as u8; PIECE as usize]).unwrap();
+                bundle
+                    .write_at(
+                        n % PIECES * PIECE,
+                        &[(n / PIECES + 1) as u8; PIECE as usize],
+                    )
+                    .unwrap();
                 written.store(n + 1, Ordering::SeqCst);
             }
             ended.store(true, Ordering::SeqCst);
@@ -114,7 +149,11 @@ fn what_is_on_its_way_is_part_of_a_flush() {
             for piece in 0..PIECES {
                 let least = before / PIECES + u64::from(piece < before % PIECES);
                 let found = seen.read_vec(piece * PIECE, 512).unwrap();
-                assert!(u64::from(found[0]) >= least, "piece {piece} is of round {}, flushed was {least}", found[0]);
+                assert!(
+                    u64::from(found[0]) >= least,
+                    "piece {piece} is of round {}, flushed was {least}",
+                    found[0]
+                );
             }
             flushes += 1;
         }
@@ -126,7 +165,10 @@ fn what_is_on_its_way_is_part_of_a_flush() {
 fn what_could_not_be_stored_at_first_is_stored_by_a_flush() {
     let objects = FaultyObjects::new(memory());
     let shared: Arc<dyn Objects> = objects.clone();
-    let quiet = RemoteOptions { expiry: Duration::from_secs(3600), ..small(Access::ReadWrite) };
+    let quiet = RemoteOptions {
+        expiry: Duration::from_secs(3600),
+        ..small(Access::ReadWrite)
+    };
     let bundle = Bundle::create(Remote::open(shared.clone(), &quiet).unwrap(), &BUNDLE).unwrap();
     bundle.flush().unwrap();
     let bytes = Random::new(5).bytes(7 * MIB as usize / 4);

@@ -39,7 +39,13 @@ fn writer(objects: &Arc<dyn Objects>) -> Result<Arc<Remote>> {
 }
 
 fn thief(objects: &Arc<dyn Objects>) -> Result<Arc<Remote>> {
-    Remote::open(objects.clone(), &RemoteOptions { steal: true, ..options(Access::ReadWrite) })
+    Remote::open(
+        objects.clone(),
+        &RemoteOptions {
+            steal: true,
+            ..options(Access::ReadWrite)
+        },
+    )
 }
 
 fn reader(objects: &Arc<dyn Objects>) -> Result<Arc<Remote>> {
@@ -67,41 +73,67 @@ impl Last {
 #[test]
 fn it_is_a_store() {
     let last = Last::default();
-    Stores::new(|| writer(&last.next()).unwrap()).reopen(|| thief(&last.last()).unwrap()).check();
+    Stores::new(|| writer(&last.next()).unwrap())
+        .reopen(|| thief(&last.last()).unwrap())
+        .check();
 }
 
 #[test]
 fn a_store_with_little_memory_and_large_objects() {
     let open = |objects: Arc<dyn Objects>, steal| {
-        let options = RemoteOptions { part: 256 << 10, memory: 0, steal, ..options(Access::ReadWrite) };
+        let options = RemoteOptions {
+            part: 256 << 10,
+            memory: 0,
+            steal,
+            ..options(Access::ReadWrite)
+        };
         Remote::open(objects, &options).unwrap()
     };
     let last = Last::default();
-    Stores::new(|| open(last.next(), false)).reopen(|| open(last.last(), true)).check();
+    Stores::new(|| open(last.next(), false))
+        .reopen(|| open(last.last(), true))
+        .check();
 }
 
-const BUNDLE: CreateOptions = CreateOptions { len: 5 * MIB + 512, band_size: Some(MIB) };
+const BUNDLE: CreateOptions = CreateOptions {
+    len: 5 * MIB + 512,
+    band_size: Some(MIB),
+};
 
 #[test]
 fn a_bundle_is_a_device_and_does_what_a_vector_does() {
     let last = Last::default();
-    let make = || -> Arc<dyn BlockDevice> { Arc::new(Bundle::create(writer(&last.next()).unwrap(), &BUNDLE).unwrap()) };
-    let again = || -> Arc<dyn BlockDevice> { Arc::new(Bundle::open(thief(&last.last()).unwrap(), Access::ReadWrite).unwrap()) };
+    let make = || -> Arc<dyn BlockDevice> {
+        Arc::new(Bundle::create(writer(&last.next()).unwrap(), &BUNDLE).unwrap())
+    };
+    let again = || -> Arc<dyn BlockDevice> {
+        Arc::new(Bundle::open(thief(&last.last()).unwrap(), Access::ReadWrite).unwrap())
+    };
     Devices::new(make).reopen(again).unit(MIB).check();
     for seed in 0..2 {
-        let small = CreateOptions { len: 2 * MIB + 512, ..BUNDLE };
+        let small = CreateOptions {
+            len: 2 * MIB + 512,
+            ..BUNDLE
+        };
         let device = Arc::new(Bundle::create(writer(&last.next()).unwrap(), &small).unwrap());
-        Model::new(device).reopen(again).run(&operations(seed, 120, 400_000));
+        Model::new(device)
+            .reopen(again)
+            .run(&operations(seed, 120, 400_000));
     }
     drop(again());
-    conformance::read_only(Arc::new(Bundle::open(reader(&last.last()).unwrap(), Access::ReadOnly).unwrap()));
+    conformance::read_only(Arc::new(
+        Bundle::open(reader(&last.last()).unwrap(), Access::ReadOnly).unwrap(),
+    ));
 }
 
 #[test]
 fn a_flush_of_many_bands_is_one_commit() {
     let objects = FaultyObjects::new(memory());
     let shared: Arc<dyn Objects> = objects.clone();
-    let quiet = RemoteOptions { expiry: Duration::from_secs(3600), ..options(Access::ReadWrite) };
+    let quiet = RemoteOptions {
+        expiry: Duration::from_secs(3600),
+        ..options(Access::ReadWrite)
+    };
     let bundle = Bundle::create(Remote::open(shared.clone(), &quiet).unwrap(), &BUNDLE).unwrap();
     let bytes = Random::new(1).bytes(2 * MIB as usize);
     bundle.write_at(MIB / 2, &bytes).unwrap();
@@ -111,7 +143,11 @@ fn a_flush_of_many_bands_is_one_commit() {
     let (before, puts) = (entries(), objects.count(Request::Put));
     bundle.flush().unwrap();
     assert_eq!(entries() - before, 1);
-    assert_eq!(objects.count(Request::Put) - puts, 2 * 16 + 1, "parts of 64 KiB, and the entry");
+    assert_eq!(
+        objects.count(Request::Put) - puts,
+        2 * 16 + 1,
+        "parts of 64 KiB, and the entry"
+    );
     let read = reader(&shared).unwrap();
     let seen = Bundle::open(read, Access::ReadOnly).unwrap();
     assert_eq!(seen.read_vec(MIB, bytes.len()).unwrap(), bytes);

@@ -12,7 +12,14 @@ use super::{MIB, memory, reader};
 #[test]
 fn a_bundle_that_was_copied_there_is_a_disk() {
     let store = Arc::new(MemoryStore::default());
-    let bundle = Bundle::create(store.clone(), &CreateOptions { len: 64 * MIB, band_size: None }).unwrap();
+    let bundle = Bundle::create(
+        store.clone(),
+        &CreateOptions {
+            len: 64 * MIB,
+            band_size: None,
+        },
+    )
+    .unwrap();
     bundle.write_at(20 * MIB, b"in the third band").unwrap();
     bundle.flush().unwrap();
     drop(bundle);
@@ -40,7 +47,11 @@ fn a_bundle_that_was_copied_there_is_a_disk() {
     objects.put("bands/2", b"short", Put::Replace).unwrap();
     let again = Bundle::open(reader(&objects).unwrap(), Access::ReadOnly).unwrap();
     assert_eq!(again.read_vec(16 * MIB, 8).unwrap(), *b"short\0\0\0");
-    assert_eq!(super::count(&objects, ".bandsaw/"), 0, "who only reads leaves nothing behind");
+    assert_eq!(
+        super::count(&objects, ".bandsaw/"),
+        0,
+        "who only reads leaves nothing behind"
+    );
 }
 
 /// Bytes of two versions are never mixed.
@@ -48,10 +59,20 @@ fn a_bundle_that_was_copied_there_is_a_disk() {
 fn a_file_that_is_replaced_is_an_error() {
     let objects = memory();
     objects.put("bands/0", &[1; 3 << 20], Put::Replace).unwrap();
-    let file = reader(&objects).unwrap().open("bands/0", Open::Read).unwrap().unwrap();
+    let file = reader(&objects)
+        .unwrap()
+        .open("bands/0", Open::Read)
+        .unwrap()
+        .unwrap();
     assert_eq!(file.read_vec(0, 2).unwrap(), [1, 1]);
     objects.put("bands/0", &[2; 3 << 20], Put::Replace).unwrap();
-    assert_eq!(file.read_vec(2 * MIB, 4096).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(
+        file.read_vec(2 * MIB, 4096).unwrap_err().kind(),
+        Kind::Conflict
+    );
     objects.remove("bands/0").unwrap();
-    assert_eq!(file.read_vec(MIB, 2 << 20).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(
+        file.read_vec(MIB, 2 << 20).unwrap_err().kind(),
+        Kind::Conflict
+    );
 }

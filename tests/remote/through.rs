@@ -29,7 +29,10 @@ pub(super) struct Through<P> {
 
 impl<P: Porter> Through<P> {
     pub(super) fn new(inner: &Arc<dyn Objects>, porter: P) -> Arc<Self> {
-        Arc::new(Self { inner: inner.clone(), porter })
+        Arc::new(Self {
+            inner: inner.clone(),
+            porter,
+        })
     }
 
     fn pass(&self, call: Call<'_>) -> Result<&dyn Objects> {
@@ -44,7 +47,8 @@ impl<P: Porter> Objects for Through<P> {
     }
 
     fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
-        self.pass(Call::Put(key, bytes, cond))?.put(key, bytes, cond)
+        self.pass(Call::Put(key, bytes, cond))?
+            .put(key, bytes, cond)
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
@@ -59,7 +63,11 @@ impl<P: Porter> Objects for Through<P> {
         self.pass(Call::Stat)?.stat(key)
     }
 
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()> {
+    fn list(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>,
+    ) -> Result<()> {
         self.pass(Call::List)?.list(prefix, each)
     }
 }

@@ -15,11 +15,22 @@ fn the_log_is_compacted_and_old_entries_go() {
     for session in 0..3_u64 {
         let remote = writer(&objects).unwrap();
         for n in 0..300_u64 {
-            store(&remote, &format!("bands/{:x}", n % 7), &(1000 * session + n).to_le_bytes()).unwrap();
+            store(
+                &remote,
+                &format!("bands/{:x}", n % 7),
+                &(1000 * session + n).to_le_bytes(),
+            )
+            .unwrap();
         }
-        assert_eq!(load(&reader(&objects).unwrap(), "bands/5").unwrap(), (1000 * session + 299).to_le_bytes());
+        assert_eq!(
+            load(&reader(&objects).unwrap(), "bands/5").unwrap(),
+            (1000 * session + 299).to_le_bytes()
+        );
         remote.close().unwrap();
-        assert_eq!(store(&remote, "late", b"1").unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(
+            store(&remote, "late", b"1").unwrap_err().kind(),
+            Kind::Conflict
+        );
     }
     let left = count(&objects, ".bandsaw/log/");
     assert!((3..600).contains(&left), "{left} entries");
@@ -35,7 +46,12 @@ fn who_holds_the_lease_is_said_and_a_stale_writer_is_told() {
     assert_eq!(error.kind(), Kind::Conflict);
     let said = error.to_string();
     let host = bandsaw::store::Holder::here().host;
-    for part in [host.as_str(), &std::process::id().to_string(), " UTC", "--steal-lease"] {
+    for part in [
+        host.as_str(),
+        &std::process::id().to_string(),
+        " UTC",
+        "--steal-lease",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     first.put("a", b"second", Put::Replace).unwrap();
@@ -44,10 +60,16 @@ fn who_holds_the_lease_is_said_and_a_stale_writer_is_told() {
     let held = first.open("a", Open::Write).unwrap().unwrap();
     for _ in 0..2 {
         let error = first.sync().unwrap_err();
-        assert!(error.kind() == Kind::Conflict && error.to_string().contains("taken over by process"), "{error}");
+        assert!(
+            error.kind() == Kind::Conflict && error.to_string().contains("taken over by process"),
+            "{error}"
+        );
     }
     assert_eq!(held.write_at(0, b"x").unwrap_err().kind(), Kind::Conflict);
-    assert_eq!(held.set_len(9, Leave::Zeros).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(
+        held.set_len(9, Leave::Zeros).unwrap_err().kind(),
+        Kind::Conflict
+    );
     assert_eq!(held.read_vec(0, 6).unwrap(), b"second", "reads go on");
     drop((held, first));
     store(&second, "a", b"third").unwrap();
@@ -58,7 +80,13 @@ fn who_holds_the_lease_is_said_and_a_stale_writer_is_told() {
 #[test]
 fn a_silent_writer_is_gone() {
     let objects = memory();
-    let first = Remote::open(objects.clone(), &RemoteOptions { expiry: Duration::from_secs(3600), ..options(Access::ReadWrite) });
+    let first = Remote::open(
+        objects.clone(),
+        &RemoteOptions {
+            expiry: Duration::from_secs(3600),
+            ..options(Access::ReadWrite)
+        },
+    );
     let first = first.unwrap();
     store(&first, "a", b"1").unwrap();
     let second = writer(&objects).unwrap();
@@ -74,7 +102,9 @@ fn two_writers_race() {
         let (mut done, mut last) = (Vec::new(), None);
         let mut tried = Vec::new();
         for round in 0..500_u64 {
-            let Ok(remote) = thief(&objects) else { continue };
+            let Ok(remote) = thief(&objects) else {
+                continue;
+            };
             for step in 0..3 {
                 let value = [&[me][..], &round.to_le_bytes(), &[step]].concat();
                 tried.push(value.clone());
@@ -95,17 +125,30 @@ fn two_writers_race() {
     let race = &race;
     let results: Vec<_> = thread::scope(|scope| {
         let others: Vec<_> = (0..2).map(|me| scope.spawn(move || race(me))).collect();
-        others.into_iter().map(|other| other.join().unwrap()).collect()
+        others
+            .into_iter()
+            .map(|other| other.join().unwrap())
+            .collect()
     });
-    let mut done: Vec<_> = results.iter().flat_map(|(_, done, ..)| done.clone()).collect();
+    let mut done: Vec<_> = results
+        .iter()
+        .flat_map(|(_, done, ..)| done.clone())
+        .collect();
     done.sort();
     assert!(done.len() > 100, "{} flushes", done.len());
     for pair in done.windows(2) {
-        assert!(pair[0].0 < pair[1].0 || pair[0].1 == pair[1].1, "two writers in generation {}", pair[0].0);
+        assert!(
+            pair[0].0 < pair[1].0 || pair[0].1 == pair[1].1,
+            "two writers in generation {}",
+            pair[0].0
+        );
     }
     let read = reader(&objects).unwrap();
     for (me, _, last, tried) in results {
         let found = load(&read, &format!("bands/{me}"));
-        assert!(found == last || tried.iter().any(|tried| Some(tried) == found.as_ref()), "{found:?} of {me}, not {last:?}");
+        assert!(
+            found == last || tried.iter().any(|tried| Some(tried) == found.as_ref()),
+            "{found:?} of {me}, not {last:?}"
+        );
     }
 }

@@ -28,9 +28,28 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let kind = |file_system| Kind { format: Format::Udrw, key_bits: 0, file_system, volume_key: false, via: Via::Library };
-    let plan = Plan { sizes: Vec::new(), sets: 1, scale: args.scale, seed: 1, random: None };
-    let settings = Settings { plan, request: 1 << 20, caches: Caches::Drop, compressible: true, verify: true, pause: 0.0 };
+    let kind = |file_system| Kind {
+        format: Format::Udrw,
+        key_bits: 0,
+        file_system,
+        volume_key: false,
+        via: Via::Library,
+    };
+    let plan = Plan {
+        sizes: Vec::new(),
+        sets: 1,
+        scale: args.scale,
+        seed: 1,
+        random: None,
+    };
+    let settings = Settings {
+        plan,
+        request: 1 << 20,
+        caches: Caches::Drop,
+        compressible: true,
+        verify: true,
+        pause: 0.0,
+    };
     let options = Options {
         protocol: Protocol::Compression,
         settings,

@@ -28,9 +28,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for ((image, outcome), count) in &report.counts {
         println!("{image:20} {outcome:14} {count}");
     }
-    println!("{} cases in {:.0} s", args.cases, start.elapsed().as_secs_f64());
+    println!(
+        "{} cases in {:.0} s",
+        args.cases,
+        start.elapsed().as_secs_f64()
+    );
     if !report.failures.is_empty() {
-        bail!("{} cases cost a file or could not be undone:\n{}", report.failures.len(), report.failures.join("\n"));
+        bail!(
+            "{} cases cost a file or could not be undone:\n{}",
+            report.failures.len(),
+            report.failures.join("\n")
+        );
     }
     Ok(())
 }

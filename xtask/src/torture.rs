@@ -31,7 +31,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut all = Tally::default();
     let mut failed = Vec::new();
     let mut seed = args.seed;
-    let over = |all: &Tally| all.operations >= args.ops || start.elapsed() >= Duration::from_secs(60 * args.minutes);
+    let over = |all: &Tally| {
+        all.operations >= args.ops || start.elapsed() >= Duration::from_secs(60 * args.minutes)
+    };
     while !over(&all) && failed.len() < args.failures.max(1) {
         match catch_unwind(|| torture::hfsplus(seed, args.life, &mut |_| true)) {
             Ok(tally) => all.add(tally),
@@ -52,13 +54,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     tell(&all, args.seed..seed, start);
     if !failed.is_empty() {
-        bail!("{} of {} lives failed: seeds {failed:?}", failed.len(), seed - args.seed);
+        bail!(
+            "{} of {} lives failed: seeds {failed:?}",
+            failed.len(),
+            seed - args.seed
+        );
     }
     Ok(())
 }
 
 fn tell(all: &Tally, seeds: std::ops::Range<u64>, start: Instant) {
-    let Tally { operations, full, batches, cuts } = all;
+    let Tally {
+        operations,
+        full,
+        batches,
+        cuts,
+    } = all;
     let minutes = start.elapsed().as_secs_f64() / 60.0;
     println!(
         "lives {} to {}: {operations} operations ({full} found the volume full), {batches} checks, {cuts} power cuts, {minutes:.1} minutes",

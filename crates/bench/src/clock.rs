@@ -35,7 +35,11 @@ pub(crate) struct Stopwatch<'a> {
 
 impl<'a> Stopwatch<'a> {
     pub(crate) fn start(clock: &'a dyn Clock) -> Self {
-        Self { clock, began: clock.now(), apart: Duration::ZERO }
+        Self {
+            clock,
+            began: clock.now(),
+            apart: Duration::ZERO,
+        }
     }
 
     /// Does something that does not count.
@@ -48,6 +52,10 @@ impl<'a> Stopwatch<'a> {
 
     pub(crate) fn seconds(&self) -> f64 {
         // A clock may be too coarse to see a small file at all; nothing takes no time.
-        self.clock.now().saturating_sub(self.began + self.apart).as_secs_f64().max(1e-9)
+        self.clock
+            .now()
+            .saturating_sub(self.began + self.apart)
+            .as_secs_f64()
+            .max(1e-9)
     }
 }

@@ -36,9 +36,14 @@ pub struct Comparison {
 /// Returns how much faster `after` is than `before`, series by series. Speeds of a series are those of all its files.
 pub fn compare(before: &Report, after: &Report) -> Comparison {
     let (old, new) = (by_name(before), by_name(after));
-    let mut comparison = Comparison { doubts: doubts(before, after), ..Comparison::default() };
+    let mut comparison = Comparison {
+        doubts: doubts(before, after),
+        ..Comparison::default()
+    };
     for ((label, direction), theirs) in &old {
-        let Some(ours) = new.get(&(label.clone(), *direction)) else { continue };
+        let Some(ours) = new.get(&(label.clone(), *direction)) else {
+            continue;
+        };
         if let Some(ratio) = Ratio::of(ours, theirs) {
             comparison.rows.push(Row {
                 label: label.clone(),
@@ -50,7 +55,10 @@ pub fn compare(before: &Report, after: &Report) -> Comparison {
         }
     }
     let only = |of: &Speeds, other: &Speeds| -> Vec<String> {
-        of.keys().filter(|key| !other.contains_key(*key)).map(|(label, direction)| format!("{label}, {direction}")).collect()
+        of.keys()
+            .filter(|key| !other.contains_key(*key))
+            .map(|(label, direction)| format!("{label}, {direction}"))
+            .collect()
     };
     comparison.unmatched = [only(&old, &new), only(&new, &old)].concat();
     comparison
@@ -64,7 +72,9 @@ fn by_name(report: &Report) -> Speeds {
         for direction in Direction::ALL {
             let speeds = speeds(&series.samples, direction);
             if !speeds.is_empty() {
-                all.entry((series.name(), direction)).or_default().extend(speeds);
+                all.entry((series.name(), direction))
+                    .or_default()
+                    .extend(speeds);
             }
         }
     }
@@ -79,15 +89,38 @@ fn doubts(before: &Report, after: &Report) -> Vec<String> {
         }
     };
     unless(before.benchmark == after.benchmark, "the benchmark");
-    unless(before.machine == after.machine, "the machine or the file system");
-    unless(before.settings.plan.scale == after.settings.plan.scale, "the scale of sizes");
-    unless(before.settings.caches == after.settings.caches, "what is done about caches");
-    unless(before.settings.request == after.settings.request, "the size of requests");
-    unless(before.settings.compressible == after.settings.compressible, "what files hold");
+    unless(
+        before.machine == after.machine,
+        "the machine or the file system",
+    );
+    unless(
+        before.settings.plan.scale == after.settings.plan.scale,
+        "the scale of sizes",
+    );
+    unless(
+        before.settings.caches == after.settings.caches,
+        "what is done about caches",
+    );
+    unless(
+        before.settings.request == after.settings.request,
+        "the size of requests",
+    );
+    unless(
+        before.settings.compressible == after.settings.compressible,
+        "what files hold",
+    );
     for (report, which) in [(before, "first"), (after, "second")] {
-        let summaries = report.series.iter().flat_map(|series| [&series.write, &series.read, &series.stream]);
-        if summaries.flatten().any(|summary: &Summary| summary.too_noisy) {
-            doubts.push(format!("the machine was too noisy in the {which} run to say how fast it was"));
+        let summaries = report
+            .series
+            .iter()
+            .flat_map(|series| [&series.write, &series.read, &series.stream]);
+        if summaries
+            .flatten()
+            .any(|summary: &Summary| summary.too_noisy)
+        {
+            doubts.push(format!(
+                "the machine was too noisy in the {which} run to say how fast it was"
+            ));
         }
     }
     doubts
@@ -109,8 +142,24 @@ pub struct Judged {
 /// Each ratio of a run, to the host of the same run or to `baseline`, against the least that it may be.
 pub fn gate(report: &Report, baseline: Option<&Report>, least: f64) -> Vec<Judged> {
     let ratios: Vec<(String, Direction, Ratio)> = match baseline {
-        Some(baseline) => compare(baseline, report).rows.into_iter().map(|row| (row.label, row.direction, row.ratio)).collect(),
-        None => report.ratios.iter().map(|against| (against.label.clone(), against.direction, against.ratio)).collect(),
+        Some(baseline) => compare(baseline, report)
+            .rows
+            .into_iter()
+            .map(|row| (row.label, row.direction, row.ratio))
+            .collect(),
+        None => report
+            .ratios
+            .iter()
+            .map(|against| (against.label.clone(), against.direction, against.ratio))
+            .collect(),
     };
-    ratios.into_iter().map(|(label, direction, ratio)| Judged { label, direction, ratio, kept: ratio.value >= least }).collect()
+    ratios
+        .into_iter()
+        .map(|(label, direction, ratio)| Judged {
+            label,
+            direction,
+            ratio,
+            kept: ratio.value >= least,
+        })
+        .collect()
 }

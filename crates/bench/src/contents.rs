@@ -28,10 +28,19 @@ impl Contents {
         let front = pool.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         let mut noise = Noise::new(seed);
         for block in pool[front..].chunks_mut(ALIGNMENT) {
-            let len = if compressible { block.len() / 2 } else { block.len() };
+            let len = if compressible {
+                block.len() / 2
+            } else {
+                block.len()
+            };
             noise.fill(&mut block[..len]);
         }
-        Self { pool, front, seed, request }
+        Self {
+            pool,
+            front,
+            seed,
+            request,
+        }
     }
 
     /// Bytes of a request.
@@ -45,7 +54,9 @@ impl Contents {
         let bytes = &mut self.pool[start..start + len.min(self.request)];
         for (n, block) in bytes.chunks_mut(ALIGNMENT).enumerate() {
             let at = offset + (n * ALIGNMENT) as u64;
-            let mark = Noise::new(self.seed ^ number.rotate_left(40) ^ at).number().to_le_bytes();
+            let mark = Noise::new(self.seed ^ number.rotate_left(40) ^ at)
+                .number()
+                .to_le_bytes();
             let len = block.len().min(mark.len());
             block[..len].copy_from_slice(&mark[..len]);
         }
@@ -57,7 +68,12 @@ impl Contents {
         if self.at(number, offset, bytes.len()) == bytes {
             return Ok(());
         }
-        Err(Error::new(Kind::Corrupt, "benchmark", "what was read is not what was written").at(offset))
+        Err(Error::new(
+            Kind::Corrupt,
+            "benchmark",
+            "what was read is not what was written",
+        )
+        .at(offset))
     }
 }
 
@@ -95,7 +111,9 @@ mod tests {
             for offset in (0..1 << 20).step_by(1 << 16) {
                 let bytes = contents.at(number, offset, 1 << 16).to_vec();
                 assert!(
-                    bytes.chunks(ALIGNMENT).all(|block| seen.insert(block.to_vec())),
+                    bytes
+                        .chunks(ALIGNMENT)
+                        .all(|block| seen.insert(block.to_vec())),
                     "a block of file {number} is there already"
                 );
                 contents.check(number, offset, &bytes).unwrap();
@@ -107,8 +125,13 @@ mod tests {
 
     #[test]
     fn noise_is_noise_and_half_of_it_is_asked_for() {
-        let zeros =
-            |compressible| Contents::new(1, 1 << 16, compressible).at(0, 0, 1 << 16).iter().filter(|byte| **byte == 0).count();
+        let zeros = |compressible| {
+            Contents::new(1, 1 << 16, compressible)
+                .at(0, 0, 1 << 16)
+                .iter()
+                .filter(|byte| **byte == 0)
+                .count()
+        };
         assert!(zeros(false) < 600 && zeros(true) > 32_000);
     }
 }

@@ -27,7 +27,10 @@ impl Run<'_> {
     /// what they are in.
     pub fn write(&mut self, files: &[PlannedFile], progress: &dyn Progress) -> Result<Vec<Sample>> {
         progress.stage("write", bytes_of(files));
-        files.iter().map(|file| self.write_one(file, progress)).collect()
+        files
+            .iter()
+            .map(|file| self.write_one(file, progress))
+            .collect()
     }
 
     fn write_one(&mut self, file: &PlannedFile, progress: &dyn Progress) -> Result<Sample> {
@@ -53,22 +56,41 @@ impl Run<'_> {
         sink.finish()?;
         let flushed_seconds = Some(watch.seconds());
         progress.advance(untold);
-        Ok(Sample { flushed_seconds, ..sample(Direction::Write, file, seconds) })
+        Ok(Sample {
+            flushed_seconds,
+            ..sample(Direction::Write, file, seconds)
+        })
     }
 
     /// Sees to it that `files` are not read from memory.
     pub fn cool(&self, files: &[PlannedFile]) -> Result<Cooled> {
-        self.place.cool(&files.iter().map(PlannedFile::name).collect::<Vec<_>>())
+        self.place
+            .cool(&files.iter().map(PlannedFile::name).collect::<Vec<_>>())
     }
 
     /// Reads `files`, in the order in which they were written.
     pub fn read(&mut self, files: &[PlannedFile], progress: &dyn Progress) -> Result<Vec<Sample>> {
-        progress.stage(if self.verify { "read and compare" } else { "read" }, bytes_of(files));
+        progress.stage(
+            if self.verify {
+                "read and compare"
+            } else {
+                "read"
+            },
+            bytes_of(files),
+        );
         let mut buffer = Buffer::new(self.contents.request());
-        files.iter().map(|file| self.read_one(file, &mut buffer, progress)).collect()
+        files
+            .iter()
+            .map(|file| self.read_one(file, &mut buffer, progress))
+            .collect()
     }
 
-    fn read_one(&mut self, file: &PlannedFile, buffer: &mut Buffer, progress: &dyn Progress) -> Result<Sample> {
+    fn read_one(
+        &mut self,
+        file: &PlannedFile,
+        buffer: &mut Buffer,
+        progress: &dyn Progress,
+    ) -> Result<Sample> {
         progress.check()?;
         let request = self.contents.request();
         let mut watch = Stopwatch::start(self.clock);
@@ -83,7 +105,9 @@ impl Run<'_> {
                 progress.advance(len as u64);
                 progress.check()?;
                 if verify {
-                    contents.check(u64::from(file.number), at, bytes).map_err(|error| error.named(file.name()))
+                    contents
+                        .check(u64::from(file.number), at, bytes)
+                        .map_err(|error| error.named(file.name()))
                 } else {
                     Ok(())
                 }
@@ -103,5 +127,12 @@ impl Run<'_> {
 }
 
 fn sample(direction: Direction, file: &PlannedFile, seconds: f64) -> Sample {
-    Sample { direction, set: file.set, number: file.number, size_bytes: file.size, seconds, flushed_seconds: None }
+    Sample {
+        direction,
+        set: file.set,
+        number: file.number,
+        size_bytes: file.size,
+        seconds,
+        flushed_seconds: None,
+    }
 }

@@ -16,7 +16,8 @@ use crate::plan::{PlannedFile, bytes_of};
 use crate::report::{HOST, Report, SCHEMA, Series, Settings};
 
 const LAYER: &str = "benchmark";
-const UNOPTIMISED: &str = "measured with a program that the compiler did not optimise: sizes count, times do not";
+const UNOPTIMISED: &str =
+    "measured with a program that the compiler did not optimise: sizes count, times do not";
 /// What a pause is cut into, so that nobody who wants to stop waits for all of it.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -38,7 +39,10 @@ impl Announced {
         let (bytes, room) = (bytes_of(&files), Room::of(folder)?);
         // Tables of the file system take their part.
         if bytes.saturating_add(bytes / 100) > room.free {
-            let message = format!("files of {bytes} bytes are to be written, and {} are free", room.free);
+            let message = format!(
+                "files of {bytes} bytes are to be written, and {} are free",
+                room.free
+            );
             return Err(Error::new(Kind::Limit, LAYER, message).in_file(folder));
         }
         Ok(Self { files, bytes, room })
@@ -47,14 +51,18 @@ impl Announced {
 
 /// A new folder in `folder`, which goes with what is in it when it is dropped.
 pub(crate) fn scratch(folder: &Path) -> Result<TempDir> {
-    let made = tempfile::Builder::new().prefix("bandsaw-bench-").tempdir_in(folder);
+    let made = tempfile::Builder::new()
+        .prefix("bandsaw-bench-")
+        .tempdir_in(folder);
     made.map_err(|source| Error::io(LAYER, "make a folder in", source).in_file(folder))
 }
 
 /// Removes a scratch folder, and tells where that fails.
 pub(crate) fn clean_up(scratch: TempDir) -> Result<()> {
     let path = scratch.path().to_owned();
-    scratch.close().map_err(|source| Error::io(LAYER, "remove", source).in_file(&path))
+    scratch
+        .close()
+        .map_err(|source| Error::io(LAYER, "remove", source).in_file(&path))
 }
 
 /// Rests, unless `progress` wants to stop.
@@ -69,15 +77,29 @@ pub(crate) fn pause(seconds: f64, progress: &dyn Progress) -> Result<()> {
 }
 
 pub(crate) fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 /// Writes and reads the files of `announced` in a new folder of `folder`, and removes them, whatever comes of it.
-pub fn run(folder: &Path, settings: &Settings, announced: &Announced, progress: &dyn Progress) -> Result<Report> {
+pub fn run(
+    folder: &Path,
+    settings: &Settings,
+    announced: &Announced,
+    progress: &dyn Progress,
+) -> Result<Report> {
     let mut report = Report::begin("files", folder, settings);
     let scratch = scratch(folder)?;
     let place = HostFolder::new(scratch.path(), settings.caches);
-    report.series.push(series(&place, HOST, None, settings, &announced.files, progress)?);
+    report.series.push(series(
+        &place,
+        HOST,
+        None,
+        settings,
+        &announced.files,
+        progress,
+    )?);
     clean_up(scratch)?;
     report.ended = seconds_since_1970();
     Ok(report)
@@ -105,13 +127,28 @@ impl Settings {
     /// A run of files in `place` as these settings have it. [`Kind::Invalid`] for requests that are no whole blocks.
     pub(crate) fn run<'a>(&self, place: &'a dyn Place, clock: &'a dyn Clock) -> Result<Run<'a>> {
         const MOST: u64 = 256 << 20;
-        let request = usize::try_from(self.request).ok().filter(|_| self.request <= MOST);
-        let request = request.filter(|request| *request > 0 && request.is_multiple_of(crate::contents::ALIGNMENT));
+        let request = usize::try_from(self.request)
+            .ok()
+            .filter(|_| self.request <= MOST);
+        let request = request
+            .filter(|request| *request > 0 && request.is_multiple_of(crate::contents::ALIGNMENT));
         let request = request.ok_or_else(|| {
-            Error::new(Kind::Invalid, LAYER, format!("requests are multiples of 4096 bytes, up to 256 MiB, not {}", self.request))
+            Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!(
+                    "requests are multiples of 4096 bytes, up to 256 MiB, not {}",
+                    self.request
+                ),
+            )
         })?;
         let contents = Contents::new(self.plan.seed, request, self.compressible);
-        Ok(Run { place, clock, contents, verify: self.verify })
+        Ok(Run {
+            place,
+            clock,
+            contents,
+            verify: self.verify,
+        })
     }
 }
 
@@ -129,7 +166,11 @@ impl Report {
             series: Vec::new(),
             ratios: Vec::new(),
             compressed: Vec::new(),
-            notes: if cfg!(debug_assertions) { vec![UNOPTIMISED.to_owned()] } else { Vec::new() },
+            notes: if cfg!(debug_assertions) {
+                vec![UNOPTIMISED.to_owned()]
+            } else {
+                Vec::new()
+            },
         }
     }
 }

@@ -24,13 +24,21 @@ impl Machine {
     pub fn this(folder: &Path) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
-            text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':').map(|(_, value)| value.trim().to_owned()))
+            text.lines().find_map(|line| {
+                line.strip_prefix(name)?
+                    .split_once(':')
+                    .map(|(_, value)| value.trim().to_owned())
+            })
         };
         let release = read("/proc/sys/kernel/osrelease");
-        let memory = field(&read("/proc/meminfo"), "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        let memory = field(&read("/proc/meminfo"), "MemTotal")
+            .and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         Self {
-            system: format!("{} {}", std::env::consts::OS, release.trim()).trim().to_owned(),
-            processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            system: format!("{} {}", std::env::consts::OS, release.trim())
+                .trim()
+                .to_owned(),
+            processor: field(&read("/proc/cpuinfo"), "model name")
+                .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory.unwrap_or(0).saturating_mul(1024),
             file_system: file_system(folder, &read("/proc/self/mounts")),
@@ -44,9 +52,13 @@ fn file_system(folder: &Path, mounts: &str) -> String {
     let mounted = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
         let (point, kind) = (words.next()?.replace("\\040", " "), words.next()?);
-        folder.starts_with(&point).then(|| (point.len(), kind.to_owned()))
+        folder
+            .starts_with(&point)
+            .then(|| (point.len(), kind.to_owned()))
     });
-    mounted.max_by_key(|(depth, _)| *depth).map_or_else(|| "unknown".to_owned(), |(_, kind)| kind)
+    mounted
+        .max_by_key(|(depth, _)| *depth)
+        .map_or_else(|| "unknown".to_owned(), |(_, kind)| kind)
 }
 
 /// Room in the file system of a folder, in bytes.
@@ -61,9 +73,14 @@ pub struct Room {
 impl Room {
     /// Of `folder`, which exists.
     pub fn of(folder: &Path) -> bandsaw::Result<Self> {
-        let failed = |source: rustix::io::Errno| bandsaw::Error::io("benchmark", "look at", source).in_file(folder);
+        let failed = |source: rustix::io::Errno| {
+            bandsaw::Error::io("benchmark", "look at", source).in_file(folder)
+        };
         let found = rustix::fs::statvfs(folder).map_err(failed)?;
-        Ok(Self { total: found.f_blocks.saturating_mul(found.f_frsize), free: found.f_bavail.saturating_mul(found.f_frsize) })
+        Ok(Self {
+            total: found.f_blocks.saturating_mul(found.f_frsize),
+            free: found.f_bavail.saturating_mul(found.f_frsize),
+        })
     }
 
     /// What writing `bytes` takes of a disk's life, as a share: disks of this size are commonly rated for being written 600 times.
@@ -90,7 +107,19 @@ mod tests {
         assert!(machine.cores > 0 && !machine.system.is_empty());
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let text = format!("{machine:?}");
-        assert!(host.trim().len() < 4 || !text.contains(host.trim()), "{text}");
-        assert!((Room { total: 1_000_000_000_000, free: 0 }.wear(53_300_000_000) - 8.883e-5).abs() < 1e-7);
+        assert!(
+            host.trim().len() < 4 || !text.contains(host.trim()),
+            "{text}"
+        );
+        assert!(
+            (Room {
+                total: 1_000_000_000_000,
+                free: 0
+            }
+            .wear(53_300_000_000)
+                - 8.883e-5)
+                .abs()
+                < 1e-7
+        );
     }
 }

@@ -7,7 +7,9 @@ use crate::noise::Noise;
 
 /// The sixteen sizes of the gold standard, in bytes.
 pub const SIZES: [u64; 16] = {
-    let mb = [2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 600, 800, 1000, 2000];
+    let mb = [
+        2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 600, 800, 1000, 2000,
+    ];
     let mut sizes = [0; 16];
     let mut n = 0;
     while n < 16 {
@@ -61,7 +63,13 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { sizes: SIZES.to_vec(), sets: SETS, scale: 1.0, seed: 1, random: None }
+        Self {
+            sizes: SIZES.to_vec(),
+            sets: SETS,
+            scale: 1.0,
+            seed: 1,
+            random: None,
+        }
     }
 }
 
@@ -79,7 +87,9 @@ impl Plan {
         let mut files = Vec::new();
         for set in 1..=self.sets {
             let mut sizes = match self.random {
-                Some(count) => (0..count).map(|_| noise.between(RANDOM.0, RANDOM.1)).collect(),
+                Some(count) => (0..count)
+                    .map(|_| noise.between(RANDOM.0, RANDOM.1))
+                    .collect(),
                 None => self.sizes.clone(),
             };
             noise.shuffle(&mut sizes);
@@ -88,13 +98,25 @@ impl Plan {
                 if size == 0 {
                     return Err(invalid("a file would have no bytes"));
                 }
-                files.push(PlannedFile { set, number: files.len() as u32 + 1, size });
+                files.push(PlannedFile {
+                    set,
+                    number: files.len() as u32 + 1,
+                    size,
+                });
             }
         }
         if bytes_of(&files) > MOST_BYTES {
-            return Err(Error::new(Kind::Limit, "benchmark", "the files have more bytes than any disk"));
+            return Err(Error::new(
+                Kind::Limit,
+                "benchmark",
+                "the files have more bytes than any disk",
+            ));
         }
-        if files.is_empty() { Err(invalid("there are no files to write")) } else { Ok(files) }
+        if files.is_empty() {
+            Err(invalid("there are no files to write"))
+        } else {
+            Ok(files)
+        }
     }
 
     /// That sizes can be multiplied by it.
@@ -102,13 +124,19 @@ impl Plan {
         if self.scale > 0.0 && self.scale <= MOST_SCALE {
             return Ok(());
         }
-        Err(Error::new(Kind::Invalid, "benchmark", "sizes can be scaled by positive numbers only, up to a billion"))
+        Err(Error::new(
+            Kind::Invalid,
+            "benchmark",
+            "sizes can be scaled by positive numbers only, up to a billion",
+        ))
     }
 }
 
 /// Bytes of all files.
 pub fn bytes_of(files: &[PlannedFile]) -> u64 {
-    files.iter().fold(0, |sum, file| sum.saturating_add(file.size))
+    files
+        .iter()
+        .fold(0, |sum, file| sum.saturating_add(file.size))
 }
 
 #[cfg(test)]
@@ -124,27 +152,63 @@ mod tests {
         ordered.sort_unstable();
         assert_eq!(ordered, SIZES);
         assert_ne!(first, ordered, "a set is in random order");
-        assert_ne!(first, files[16..32].iter().map(|file| file.size).collect::<Vec<_>>(), "each in its own");
+        assert_ne!(
+            first,
+            files[16..32]
+                .iter()
+                .map(|file| file.size)
+                .collect::<Vec<_>>(),
+            "each in its own"
+        );
         assert_eq!(files, Plan::default().files().unwrap());
     }
 
     #[test]
     fn sizes_are_scaled_and_counts_are_not() {
-        let plan = Plan { scale: 0.001, ..Plan::default() };
+        let plan = Plan {
+            scale: 0.001,
+            ..Plan::default()
+        };
         assert_eq!(bytes_of(&plan.files().unwrap()), 53_300_000);
         assert_eq!(plan.files().unwrap().len(), 160);
-        let random = Plan { random: Some(5), sets: 3, ..Plan::default() }.files().unwrap();
-        assert!(random.len() == 15 && random.iter().all(|file| (RANDOM.0..=RANDOM.1).contains(&file.size)));
+        let random = Plan {
+            random: Some(5),
+            sets: 3,
+            ..Plan::default()
+        }
+        .files()
+        .unwrap();
+        assert!(
+            random.len() == 15
+                && random
+                    .iter()
+                    .all(|file| (RANDOM.0..=RANDOM.1).contains(&file.size))
+        );
     }
 
     #[test]
     fn plans_of_nothing_are_refused() {
         for plan in [
-            Plan { sizes: Vec::new(), ..Plan::default() },
-            Plan { sets: 0, ..Plan::default() },
-            Plan { scale: 1e-12, ..Plan::default() },
-            Plan { scale: f64::NAN, ..Plan::default() },
-            Plan { sets: u32::MAX, ..Plan::default() },
+            Plan {
+                sizes: Vec::new(),
+                ..Plan::default()
+            },
+            Plan {
+                sets: 0,
+                ..Plan::default()
+            },
+            Plan {
+                scale: 1e-12,
+                ..Plan::default()
+            },
+            Plan {
+                scale: f64::NAN,
+                ..Plan::default()
+            },
+            Plan {
+                sets: u32::MAX,
+                ..Plan::default()
+            },
         ] {
             assert_eq!(plan.files().unwrap_err().kind(), Kind::Invalid, "{plan:?}");
         }

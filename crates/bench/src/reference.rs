@@ -94,7 +94,8 @@ pub struct Compressed {
 pub fn references() -> &'static References {
     static ALL: LazyLock<References> = LazyLock::new(|| {
         // A test reads it: what is compiled in cannot be wrong.
-        serde_json::from_str(include_str!("../data/references.json")).expect("the references are JSON")
+        serde_json::from_str(include_str!("../data/references.json"))
+            .expect("the references are JSON")
     });
     &ALL
 }
@@ -103,11 +104,26 @@ impl References {
     /// What was published that a series of this benchmark stands beside: of the same kind of image, at the same step and with bands
     /// of that size, as far as the article tells them apart; where the article of the benchmark has nothing of the kind, what others
     /// say of it.
-    pub fn beside<'a>(&'a self, benchmark: &str, series: &Series, direction: Direction) -> Vec<&'a Speed> {
-        let Some(image) = &series.image else { return Vec::new() };
+    pub fn beside<'a>(
+        &'a self,
+        benchmark: &str,
+        series: &Series,
+        direction: Direction,
+    ) -> Vec<&'a Speed> {
+        let Some(image) = &series.image else {
+            return Vec::new();
+        };
         // Of encrypted volumes it is known what a virtual machine makes of its disk.
-        let format = if image.file_system.starts_with("encrypted") { "VM" } else { &image.format };
-        let of = |speed: &&Speed| speed.image == format && speed.key_bits == image.key_bits && speed.direction == direction;
+        let format = if image.file_system.starts_with("encrypted") {
+            "VM"
+        } else {
+            &image.format
+        };
+        let of = |speed: &&Speed| {
+            speed.image == format
+                && speed.key_bits == image.key_bits
+                && speed.direction == direction
+        };
         let of_kind: Vec<&Speed> = self.speeds.iter().filter(of).collect();
         let article = match benchmark {
             "images, rewrite" => "dismal",
@@ -117,7 +133,11 @@ impl References {
             "images, refill" => "asif",
             _ => return Vec::new(),
         };
-        let of_article: Vec<&Speed> = of_kind.iter().copied().filter(|speed| speed.article == article).collect();
+        let of_article: Vec<&Speed> = of_kind
+            .iter()
+            .copied()
+            .filter(|speed| speed.article == article)
+            .collect();
         if of_article.is_empty() {
             return of_kind;
         }
@@ -130,19 +150,36 @@ impl References {
 
     /// What was published of the size of such an image at this step, at the scale of the report.
     pub fn of_step(&self, report: &Report, series: &Series, at: &str) -> Vec<(f64, &Space)> {
-        let Some(image) = &series.image else { return Vec::new() };
+        let Some(image) = &series.image else {
+            return Vec::new();
+        };
         let sizes = self.sizes(&report.benchmark, &image.format, image.key_bits, at);
-        sizes.into_iter().map(|(size, space)| (size as f64 * report.settings.plan.scale, space)).collect()
+        sizes
+            .into_iter()
+            .map(|(size, space)| (size as f64 * report.settings.plan.scale, space))
+            .collect()
     }
 
     /// What was published of the size of images of a kind, in bytes, at this step of this benchmark. Only of plain ones is any known.
-    pub fn sizes(&self, benchmark: &str, image: &str, key_bits: u32, at: &str) -> Vec<(u64, &Space)> {
-        let of_kind = self.space.iter().filter(|space| space.image == image && key_bits == 0);
+    pub fn sizes(
+        &self,
+        benchmark: &str,
+        image: &str,
+        key_bits: u32,
+        at: &str,
+    ) -> Vec<(u64, &Space)> {
+        let of_kind = self
+            .space
+            .iter()
+            .filter(|space| space.image == image && key_bits == 0);
         let sizes = of_kind.filter_map(|space| {
             let size = match (benchmark, space.article.as_str(), at) {
-                ("images, space", "space", "new") | ("images, refill", "asif", "new") => Some(space.fresh),
+                ("images, space", "space", "new") | ("images, refill", "asif", "new") => {
+                    Some(space.fresh)
+                }
                 ("images, space", "space", "full") => space.full,
-                ("images, space", "space", "attached anew") | ("images, refill", "asif", "attached anew") => space.emptied,
+                ("images, space", "space", "attached anew")
+                | ("images, refill", "asif", "attached anew") => space.emptied,
                 ("images, space", "space", "compacted") => space.compacted,
                 _ => None,
             };
@@ -162,15 +199,18 @@ impl Compressed {
 impl Speed {
     /// Its ratio to the host, and its rate where that is not known, as tables have it.
     pub fn words(&self) -> String {
-        let between = |[low, high]: [Option<f64>; 2], word: &dyn Fn(f64) -> String| match (low, high) {
-            (Some(low), Some(high)) if low == high => Some(word(low)),
-            (Some(low), Some(high)) => Some(format!("{} to {}", word(low), word(high))),
-            (None, Some(high)) => Some(format!("under {}", word(high))),
-            (Some(low), None) => Some(format!("over {}", word(low))),
-            (None, None) => None,
-        };
+        let between =
+            |[low, high]: [Option<f64>; 2], word: &dyn Fn(f64) -> String| match (low, high) {
+                (Some(low), Some(high)) if low == high => Some(word(low)),
+                (Some(low), Some(high)) => Some(format!("{} to {}", word(low), word(high))),
+                (None, Some(high)) => Some(format!("under {}", word(high))),
+                (Some(low), None) => Some(format!("over {}", word(low))),
+                (None, None) => None,
+            };
         let ratio = between(self.ratio, &|ratio| ratio.to_string());
-        ratio.or_else(|| between(self.rate, &rate)).unwrap_or_default()
+        ratio
+            .or_else(|| between(self.rate, &rate))
+            .unwrap_or_default()
     }
 
     /// The middle of what is told of its ratio to the host; `None` where only its rate is known.
@@ -191,36 +231,174 @@ mod tests {
     #[test]
     fn every_figure_has_a_source() {
         let all = references();
-        let sources = all.speeds.iter().map(|speed| &speed.article).chain(all.space.iter().map(|space| &space.article));
+        let sources = all
+            .speeds
+            .iter()
+            .map(|speed| &speed.article)
+            .chain(all.space.iter().map(|space| &space.article));
         for source in sources {
             assert!(all.articles.contains_key(source), "{source}");
         }
         assert!(all.articles.len() >= 5 && all.compression.len() == 5);
-        assert!(all.speeds.iter().all(|speed| speed.ratio().is_none_or(|ratio| (0.0..2.0).contains(&ratio))));
-        assert!(all.speeds.iter().all(|speed| speed.words().starts_with(|c: char| c.is_ascii_alphanumeric())));
-        let size = |benchmark, image, key_bits, at| all.sizes(benchmark, image, key_bits, at).first().map(|(size, _)| *size);
-        assert_eq!(size("images, space", "UDSB", 0, "full"), Some(104_080_000_000));
-        assert_eq!(size("images, refill", "ASIF", 0, "attached anew"), Some(954_000_000));
-        assert_eq!((size("images, refill", "ASIF", 256, "new"), size("images, space", "UDRW", 0, "compacted")), (None, None));
+        assert!(all.speeds.iter().all(|speed| {
+            speed
+                .ratio()
+                .is_none_or(|ratio| (0.0..2.0).contains(&ratio))
+        }));
+        assert!(all.speeds.iter().all(|speed| {
+            speed
+                .words()
+                .starts_with(|c: char| c.is_ascii_alphanumeric())
+        }));
+        let size = |benchmark, image, key_bits, at| {
+            all.sizes(benchmark, image, key_bits, at)
+                .first()
+                .map(|(size, _)| *size)
+        };
+        assert_eq!(
+            size("images, space", "UDSB", 0, "full"),
+            Some(104_080_000_000)
+        );
+        assert_eq!(
+            size("images, refill", "ASIF", 0, "attached anew"),
+            Some(954_000_000)
+        );
+        assert_eq!(
+            (
+                size("images, refill", "ASIF", 256, "new"),
+                size("images, space", "UDRW", 0, "compacted")
+            ),
+            (None, None)
+        );
     }
 
     #[test]
     fn a_series_stands_beside_what_is_like_it() {
-        let beside = |benchmark, format: &str, file_system: &str, step: Option<&str>, band_size, direction| {
-            let image = ImageKind { format: format.into(), key_bits: 0, file_system: file_system.into(), via: "library".into() };
-            let series = Series { image: Some(image), band_size, ..Series::new("it", step, Cooled::Kept, Vec::new()) };
-            references().beside(benchmark, &series, direction).iter().map(|speed| speed.words()).collect::<Vec<_>>()
+        let beside = |benchmark,
+                      format: &str,
+                      file_system: &str,
+                      step: Option<&str>,
+                      band_size,
+                      direction| {
+            let image = ImageKind {
+                format: format.into(),
+                key_bits: 0,
+                file_system: file_system.into(),
+                via: "library".into(),
+            };
+            let series = Series {
+                image: Some(image),
+                band_size,
+                ..Series::new("it", step, Cooled::Kept, Vec::new())
+            };
+            references()
+                .beside(benchmark, &series, direction)
+                .iter()
+                .map(|speed| speed.words())
+                .collect::<Vec<_>>()
         };
         let write = Direction::Write;
-        assert_eq!(beside("images, rewrite", "UDSB", "APFS", Some("first"), None, write), ["under 0.5"]);
-        assert_eq!(beside("images, rewrite", "UDSB", "APFS", Some("rewrite"), None, write), ["over 0.7"]);
-        assert!(beside("images, rewrite", "UDSB", "APFS", Some("first, attached anew"), None, write).is_empty());
-        assert_eq!(beside("images, refill", "ASIF", "APFS", Some("part full"), None, Direction::Read), ["5.88 GB/s"]);
-        assert_eq!(beside("images, bands", "UDSB", "APFS", None, Some(15 << 20), Direction::Stream), ["0.72"]);
-        assert_eq!(beside("images, bands", "UDSB", "APFS", None, Some(64 << 20), Direction::Stream), ["under 0.36"]);
-        assert!(beside("images, bands", "UDSB", "APFS", None, Some(12 << 20), Direction::Stream).is_empty());
-        assert_eq!(beside("images, steady", "ASIF", "encrypted APFS", None, None, write), ["4.5 GB/s"]);
-        assert_eq!(beside("images, steady", "ASIF", "APFS", None, None, write).len(), 3, "those of another article");
-        assert!(references().beside("files", &Series::new("host", None, Cooled::Kept, Vec::new()), write).is_empty());
+        assert_eq!(
+            beside(
+                "images, rewrite",
+                "UDSB",
+                "APFS",
+                Some("first"),
+                None,
+                write
+            ),
+            ["under 0.5"]
+        );
+        assert_eq!(
+            beside(
+                "images, rewrite",
+                "UDSB",
+                "APFS",
+                Some("rewrite"),
+                None,
+                write
+            ),
+            ["over 0.7"]
+        );
+        assert!(
+            beside(
+                "images, rewrite",
+                "UDSB",
+                "APFS",
+                Some("first, attached anew"),
+                None,
+                write
+            )
+            .is_empty()
+        );
+        assert_eq!(
+            beside(
+                "images, refill",
+                "ASIF",
+                "APFS",
+                Some("part full"),
+                None,
+                Direction::Read
+            ),
+            ["5.88 GB/s"]
+        );
+        assert_eq!(
+            beside(
+                "images, bands",
+                "UDSB",
+                "APFS",
+                None,
+                Some(15 << 20),
+                Direction::Stream
+            ),
+            ["0.72"]
+        );
+        assert_eq!(
+            beside(
+                "images, bands",
+                "UDSB",
+                "APFS",
+                None,
+                Some(64 << 20),
+                Direction::Stream
+            ),
+            ["under 0.36"]
+        );
+        assert!(
+            beside(
+                "images, bands",
+                "UDSB",
+                "APFS",
+                None,
+                Some(12 << 20),
+                Direction::Stream
+            )
+            .is_empty()
+        );
+        assert_eq!(
+            beside(
+                "images, steady",
+                "ASIF",
+                "encrypted APFS",
+                None,
+                None,
+                write
+            ),
+            ["4.5 GB/s"]
+        );
+        assert_eq!(
+            beside("images, steady", "ASIF", "APFS", None, None, write).len(),
+            3,
+            "those of another article"
+        );
+        assert!(
+            references()
+                .beside(
+                    "files",
+                    &Series::new("host", None, Cooled::Kept, Vec::new()),
+                    write
+                )
+                .is_empty()
+        );
     }
 }

@@ -26,7 +26,11 @@ pub fn decimal(value: f64) -> String {
         _ => 2,
     };
     let text = format!("{scaled:.digits$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    let text = if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &text
+    };
     format!("{text} {}", UNITS[unit])
 }
 
@@ -45,9 +49,15 @@ mod tests {
 
     #[test]
     fn three_digits_count() {
-        assert_eq!([0, 999, 1000, 53_300_000_000].map(bytes), ["0 B", "999 B", "1 kB", "53.3 GB"]);
+        assert_eq!(
+            [0, 999, 1000, 53_300_000_000].map(bytes),
+            ["0 B", "999 B", "1 kB", "53.3 GB"]
+        );
         assert_eq!(rate(1.234e9), "1.23 GB/s");
         assert_eq!(rate(999.9e6), "1 GB/s");
-        assert_eq!((seconds(0.0123), seconds(4e-6), seconds(-2.0)), ("12.30 ms".into(), "4.0 µs".into(), "-2.00 s".into()));
+        assert_eq!(
+            (seconds(0.0123), seconds(4e-6), seconds(-2.0)),
+            ("12.30 ms".into(), "4.0 µs".into(), "-2.00 s".into())
+        );
     }
 }

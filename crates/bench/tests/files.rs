@@ -42,10 +42,15 @@ struct Throttled {
 impl Throttled {
     fn spend(&self, offset: u64, len: usize) {
         let end = offset + len as u64;
-        let seek = if self.head.swap(end, Ordering::Relaxed) == offset { 0.0 } else { self.seek };
+        let seek = if self.head.swap(end, Ordering::Relaxed) == offset {
+            0.0
+        } else {
+            self.seek
+        };
         let off = 1.0 + self.jitter * (2.0 * self.noise.lock().unwrap().share() - 1.0);
         let seconds = seek + len as f64 / self.rate * off;
-        self.nanoseconds.fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);
+        self.nanoseconds
+            .fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);
     }
 }
 
@@ -102,7 +107,12 @@ fn volume(len: u64) -> Memory {
         block_size: None,
         source: Source::Empty,
     };
-    let options = CreateOptions { format: Format::Udrw, len: Some(len), volume: Some(volume), ..CreateOptions::default() };
+    let options = CreateOptions {
+        format: Format::Udrw,
+        len: Some(len),
+        volume: Some(volume),
+        ..CreateOptions::default()
+    };
     create(&path, options, &Silent).unwrap();
     Memory::from(std::fs::read(&path).unwrap())
 }
@@ -121,23 +131,56 @@ fn the_speed_of_a_known_disk_is_found() {
         });
         let volume = Arc::new(HfsPlusMut::open(disk.clone(), WriteOptions::default()).unwrap());
         let place = VolumeFolder::new(volume);
-        let files = Plan { sets: 3, scale: 0.003, ..Plan::default() }.files().unwrap();
-        let mut run = Run { place: &place, clock: &*disk, contents: Contents::new(1, 64 << 10, false), verify: true };
+        let files = Plan {
+            sets: 3,
+            scale: 0.003,
+            ..Plan::default()
+        }
+        .files()
+        .unwrap();
+        let mut run = Run {
+            place: &place,
+            clock: &*disk,
+            contents: Contents::new(1, 64 << 10, false),
+            verify: true,
+        };
         let mut samples = run.write(&files, &Silent).unwrap();
         samples.extend(run.read(&files, &Silent).unwrap());
         for direction in [Direction::Write, Direction::Read] {
-            let found = Summary::of(&samples, direction, false).unwrap().theil_sen.unwrap();
+            let found = Summary::of(&samples, direction, false)
+                .unwrap()
+                .theil_sen
+                .unwrap();
             let off = found.value / rate - 1.0;
-            assert!(off.abs() < 0.02, "{direction}: {rate} bytes a second were found as {} ({:.2} %)", found.value, 100.0 * off);
-            assert!(found.low <= rate * 1.02 && found.high >= rate * 0.98, "{direction}: {found:?}");
+            assert!(
+                off.abs() < 0.02,
+                "{direction}: {rate} bytes a second were found as {} ({:.2} %)",
+                found.value,
+                100.0 * off
+            );
+            assert!(
+                found.low <= rate * 1.02 && found.high >= rate * 0.98,
+                "{direction}: {found:?}"
+            );
         }
         run.remove(&files, &Silent).unwrap();
     }
 }
 
 fn settings(scale: f64) -> Settings {
-    let plan = Plan { sets: 2, scale, ..Plan::default() };
-    Settings { plan, request: 1 << 20, caches: Caches::Drop, compressible: false, verify: true, pause: 0.0 }
+    let plan = Plan {
+        sets: 2,
+        scale,
+        ..Plan::default()
+    };
+    Settings {
+        plan,
+        request: 1 << 20,
+        caches: Caches::Drop,
+        compressible: false,
+        verify: true,
+        pause: 0.0,
+    }
 }
 
 fn is_empty(folder: &Path) -> bool {
@@ -148,15 +191,29 @@ fn is_empty(folder: &Path) -> bool {
 fn a_folder_is_measured_and_left_as_it_was() {
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for caches in [Caches::Drop, Caches::Direct, Caches::Keep] {
-        let settings = Settings { caches, ..settings(0.0005) };
+        let settings = Settings {
+            caches,
+            ..settings(0.0005)
+        };
         let announced = Announced::new(scratch.path(), &settings).unwrap();
         let report = folder::run(scratch.path(), &settings, &announced, &Silent).unwrap();
         assert!(is_empty(scratch.path()));
         assert_eq!(report.series[0].samples.len(), 64);
-        let written: u64 = report.series[0].samples.iter().map(|sample| sample.size_bytes).sum();
+        let written: u64 = report.series[0]
+            .samples
+            .iter()
+            .map(|sample| sample.size_bytes)
+            .sum();
         assert_eq!(written, 2 * announced.bytes);
-        assert_eq!(report.series[0].write.as_ref().unwrap().cache_speed, 30, "all but the largest of each set");
-        assert_eq!(Report::from_json(&report.to_json().unwrap()).unwrap(), report);
+        assert_eq!(
+            report.series[0].write.as_ref().unwrap().cache_speed,
+            30,
+            "all but the largest of each set"
+        );
+        assert_eq!(
+            Report::from_json(&report.to_json().unwrap()).unwrap(),
+            report
+        );
     }
 }
 
@@ -178,9 +235,18 @@ fn whoever_stops_it_finds_nothing_left() {
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let settings = settings(0.0005);
     let announced = Announced::new(scratch.path(), &settings).unwrap();
-    for after in [0, announced.bytes / 2, announced.bytes + announced.bytes / 2] {
+    for after in [
+        0,
+        announced.bytes / 2,
+        announced.bytes + announced.bytes / 2,
+    ] {
         let stop = StopAfter(after, AtomicU64::new(0));
-        assert_eq!(folder::run(scratch.path(), &settings, &announced, &stop).unwrap_err().kind(), Kind::Cancelled);
+        assert_eq!(
+            folder::run(scratch.path(), &settings, &announced, &stop)
+                .unwrap_err()
+                .kind(),
+            Kind::Cancelled
+        );
         assert!(is_empty(scratch.path()));
     }
 }
@@ -191,10 +257,23 @@ fn what_does_not_fit_is_refused_before_it_is_begun() {
     let refused = Announced::new(scratch.path(), &settings(1e9)).unwrap_err();
     assert_eq!(refused.kind(), Kind::Limit, "{refused}");
     let gone = scratch.path().join("not there");
-    assert!(Announced::new(&gone, &settings(1e-3)).unwrap_err().to_string().contains("not there"));
-    let odd = Settings { request: 1000, ..settings(0.0005) };
+    assert!(
+        Announced::new(&gone, &settings(1e-3))
+            .unwrap_err()
+            .to_string()
+            .contains("not there")
+    );
+    let odd = Settings {
+        request: 1000,
+        ..settings(0.0005)
+    };
     let announced = Announced::new(scratch.path(), &odd).unwrap();
-    assert_eq!(folder::run(scratch.path(), &odd, &announced, &Silent).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(
+        folder::run(scratch.path(), &odd, &announced, &Silent)
+            .unwrap_err()
+            .kind(),
+        Kind::Invalid
+    );
 }
 
 #[test]
@@ -203,7 +282,12 @@ fn a_file_that_goes_away_or_changes_is_named() {
     let files = settings(0.0005).plan.files().unwrap();
     let place = HostFolder::new(scratch.path(), Caches::Drop);
     let clock = bandsaw_bench::clock::HostClock::default();
-    let mut run = Run { place: &place, clock: &clock, contents: Contents::new(1, 64 << 10, false), verify: true };
+    let mut run = Run {
+        place: &place,
+        clock: &clock,
+        contents: Contents::new(1, 64 << 10, false),
+        verify: true,
+    };
     run.write(&files, &Silent).unwrap();
     std::fs::remove_file(scratch.path().join(files[7].name())).unwrap();
     let gone = run.read(&files, &Silent).unwrap_err();
@@ -213,6 +297,9 @@ fn a_file_that_goes_away_or_changes_is_named() {
     bytes[100] ^= 1;
     std::fs::write(&changed, bytes).unwrap();
     let wrong = run.read(&files, &Silent).unwrap_err();
-    assert!(wrong.kind() == Kind::Corrupt && wrong.to_string().contains(&files[3].name()), "{wrong}");
+    assert!(
+        wrong.kind() == Kind::Corrupt && wrong.to_string().contains(&files[3].name()),
+        "{wrong}"
+    );
     assert!(place.open("not there").err().is_some());
 }

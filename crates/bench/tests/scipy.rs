@@ -70,9 +70,26 @@ fn series() -> Vec<Vec<(f64, f64)>> {
             (0..count as u64)
                 .map(|point| {
                     // Two at least differ.
-                    let x = if point < 2 { point as f64 } else { (noise.number() % steps) as f64 * 2e6 };
-                    let y = 0.01 + x * 1e-8 * (1.0 + noise.share()) + if noise.below(10) == 0 { noise.share() } else { 0.0 };
-                    (x, if n % 3 == 0 { (y * 50.0).round() / 50.0 } else { y })
+                    let x = if point < 2 {
+                        point as f64
+                    } else {
+                        (noise.number() % steps) as f64 * 2e6
+                    };
+                    let y = 0.01
+                        + x * 1e-8 * (1.0 + noise.share())
+                        + if noise.below(10) == 0 {
+                            noise.share()
+                        } else {
+                            0.0
+                        };
+                    (
+                        x,
+                        if n % 3 == 0 {
+                            (y * 50.0).round() / 50.0
+                        } else {
+                            y
+                        },
+                    )
                 })
                 .collect()
         })
@@ -80,28 +97,54 @@ fn series() -> Vec<Vec<(f64, f64)>> {
 }
 
 fn python() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = || {
-        set("BANDSAW_TEST_CACHE")
-            .or_else(|| Some(set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?.join("bandsaw-tests")))
+    let set = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
     };
-    let python = set("BANDSAW_PEER_PYTHON").or_else(|| Some(cache()?.join("peer-python/bin/python")))?;
-    let import = Command::new(&python).args(["-c", "import numpy, scipy.stats"]).stderr(Stdio::null()).status();
-    import.is_ok_and(|status| status.success()).then_some(python)
+    let cache = || {
+        set("BANDSAW_TEST_CACHE").or_else(|| {
+            Some(
+                set("XDG_CACHE_HOME")
+                    .or_else(|| Some(set("HOME")?.join(".cache")))?
+                    .join("bandsaw-tests"),
+            )
+        })
+    };
+    let python =
+        set("BANDSAW_PEER_PYTHON").or_else(|| Some(cache()?.join("peer-python/bin/python")))?;
+    let import = Command::new(&python)
+        .args(["-c", "import numpy, scipy.stats"])
+        .stderr(Stdio::null())
+        .status();
+    import
+        .is_ok_and(|status| status.success())
+        .then_some(python)
 }
 
 #[test]
 fn scipy_and_numpy_say_the_same() {
     let Some(python) = python() else {
-        assert!(std::env::var_os("BANDSAW_REQUIRE_PEERS").is_none(), "no Python with scipy");
+        assert!(
+            std::env::var_os("BANDSAW_REQUIRE_PEERS").is_none(),
+            "no Python with scipy"
+        );
         eprintln!("skipped: scipy_and_numpy_say_the_same: no Python with scipy");
         return;
     };
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (path, series) = (scratch.path().join("points.json"), series());
     std::fs::write(&path, json!(series).to_string()).unwrap();
-    let told = Command::new(python).args(["-c", THEIRS]).arg(&path).output().unwrap();
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let told = Command::new(python)
+        .args(["-c", THEIRS])
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert!(
+        told.status.success(),
+        "{}",
+        String::from_utf8_lossy(&told.stderr)
+    );
     let told: Vec<Vec<Option<f64>>> = serde_json::from_slice::<Value>(&told.stdout)
         .map(|told| serde_json::from_value(told).unwrap())
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&told.stdout)));
@@ -111,7 +154,11 @@ fn scipy_and_numpy_say_the_same() {
             // They have no bounds where a bound would be beyond all slopes; ours is the last of these.
             let Some(theirs) = theirs else { continue };
             let close = (ours - theirs).abs() <= 1e-9 * ours.abs().max(theirs.abs());
-            assert!(close, "{name} of {} points: ours {ours:e}, theirs {theirs:e}", points.len());
+            assert!(
+                close,
+                "{name} of {} points: ours {ours:e}, theirs {theirs:e}",
+                points.len()
+            );
         }
     }
 }
@@ -130,7 +177,16 @@ fn a_summary_is_made_of_these() {
         })
         .collect();
     let summary = Summary::of(&samples, Direction::Read, false).unwrap();
-    let points: Vec<(f64, f64)> = samples.iter().map(|sample| (sample.size_bytes as f64, sample.seconds)).collect();
-    assert_eq!(summary.theil_sen.unwrap().value, 1.0 / theil_sen(&points).unwrap().line.slope);
-    assert_eq!(summary.linear.unwrap().latency, least_squares(&points).unwrap().at_zero);
+    let points: Vec<(f64, f64)> = samples
+        .iter()
+        .map(|sample| (sample.size_bytes as f64, sample.seconds))
+        .collect();
+    assert_eq!(
+        summary.theil_sen.unwrap().value,
+        1.0 / theil_sen(&points).unwrap().line.slope
+    );
+    assert_eq!(
+        summary.linear.unwrap().latency,
+        least_squares(&points).unwrap().at_zero
+    );
 }

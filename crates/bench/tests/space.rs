@@ -12,14 +12,31 @@ const TABLES: u64 = 8 << 20;
 
 #[test]
 fn what_is_freed_inside_returns_outside() {
-    for (format, key_bits, file_system) in
-        [(Format::Udsb, 0, NewFormat::HfsPlus), (Format::Udsp, 256, NewFormat::HfsPlus), (Format::Udsb, 0, NewFormat::Apfs)]
-    {
-        let case = Case { format, key_bits, file_system, scale: 8000, seed: 1 };
+    for (format, key_bits, file_system) in [
+        (Format::Udsb, 0, NewFormat::HfsPlus),
+        (Format::Udsp, 256, NewFormat::HfsPlus),
+        (Format::Udsb, 0, NewFormat::Apfs),
+    ] {
+        let case = Case {
+            format,
+            key_bits,
+            file_system,
+            scale: 8000,
+            seed: 1,
+        };
         let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let measured = run(&scratch.path().join("image"), &case, &Silent).unwrap();
-        assert!(measured.full <= measured.most_when_full() + TABLES, "{case}: {measured:?}");
-        assert!(measured.compacted <= measured.most_when_empty() + TABLES, "{case}: {measured:?}");
-        assert!(measured.compacted < measured.full / 2, "{case}: {measured:?}");
+        assert!(
+            measured.full <= measured.most_when_full() + TABLES,
+            "{case}: {measured:?}"
+        );
+        assert!(
+            measured.compacted <= measured.most_when_empty() + TABLES,
+            "{case}: {measured:?}"
+        );
+        assert!(
+            measured.compacted < measured.full / 2,
+            "{case}: {measured:?}"
+        );
     }
 }

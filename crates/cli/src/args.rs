@@ -23,7 +23,9 @@ use crate::text::Quoting;
 /// Sizes are written 8m or 8MiB (binary), 8MB (decimal), 16384s (sectors of 512 bytes), or as plain bytes.
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, arg_required_else_help = true, max_term_width = TERM_WIDTH)]
-#[command(override_usage = "bandsaw [OPTIONS] <COMMAND>\n       bandsaw [OPTIONS] <IMAGE>    (the same as info)")]
+#[command(
+    override_usage = "bandsaw [OPTIONS] <COMMAND>\n       bandsaw [OPTIONS] <IMAGE>    (the same as info)"
+)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", failure::exit_status_help()))]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -54,7 +56,14 @@ pub(crate) struct Global {
     pub(crate) color: Color,
     /// Write names from an image as ls does: literal, escape, c, shell or shell-escape. Without it they are literal in a pipe, where
     /// a name may hold line breaks and control characters; a terminal never gets these
-    #[arg(long, global = true, value_enum, value_name = "STYLE", hide_possible_values = true, display_order = 903)]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "STYLE",
+        hide_possible_values = true,
+        display_order = 903
+    )]
     pub(crate) quoting: Option<Quoting>,
 }
 
@@ -82,7 +91,9 @@ Examples:
 
 /// Reads the command line; usage errors, `--help` and `--version` end here.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
-    let words = with_cipher(with_info(mount_helper::translated(args.into_iter().collect())));
+    let words = with_cipher(with_info(mount_helper::translated(
+        args.into_iter().collect(),
+    )));
     let first = words.get(1);
     // What programs do most often does not even list the other verbs.
     let mut command = match first.and_then(|word| word.to_str()) {
@@ -93,19 +104,26 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
             first.and_then(|word| called(&all, word)).map_or(all, alone)
         }
     };
-    let mut matches = command.try_get_matches_from_mut(words).unwrap_or_else(|error| error.exit());
-    Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    let mut matches = command
+        .try_get_matches_from_mut(words)
+        .unwrap_or_else(|error| error.exit());
+    Cli::from_arg_matches_mut(&mut matches)
+        .unwrap_or_else(|error| error.format(&mut command).exit())
 }
 
 /// The verb that is called so.
 fn called(all: &clap::Command, word: &OsStr) -> Option<clap::Command> {
-    let called = |verb: &&clap::Command| word == verb.get_name() || verb.get_all_aliases().any(|alias| word == alias);
+    let called = |verb: &&clap::Command| {
+        word == verb.get_name() || verb.get_all_aliases().any(|alias| word == alias)
+    };
     all.get_subcommands().find(called).cloned()
 }
 
 /// The command line for one verb: putting the others' together would take longer than `info` does.
 fn alone(verb: clap::Command) -> clap::Command {
-    let alone = clap::Command::new(NAME).max_term_width(TERM_WIDTH).subcommand_required(true);
+    let alone = clap::Command::new(NAME)
+        .max_term_width(TERM_WIDTH)
+        .subcommand_required(true);
     Global::augment_args(alone.subcommand(verb))
 }
 
@@ -115,7 +133,11 @@ fn with_cipher(mut args: Vec<OsString>) -> Vec<OsString> {
         if args[at] == "--" {
             break;
         }
-        let cipher = args.get(at + 1).is_some_and(|word| word.as_encoded_bytes().to_ascii_lowercase().starts_with(b"aes"));
+        let cipher = args.get(at + 1).is_some_and(|word| {
+            word.as_encoded_bytes()
+                .to_ascii_lowercase()
+                .starts_with(b"aes")
+        });
         if args[at] == "--encrypt" && !cipher {
             args[at] = "--encrypt=aes-256".into();
         }
@@ -166,7 +188,10 @@ fn is_verb(word: &OsStr) -> bool {
 
 /// A misspelt verb should be told from a missing image: names of images have a dot, slash or colon in them.
 fn is_image(word: &OsStr) -> bool {
-    word.as_encoded_bytes().iter().any(|byte| b"./:".contains(byte)) || Path::new(word).exists()
+    word.as_encoded_bytes()
+        .iter()
+        .any(|byte| b"./:".contains(byte))
+        || Path::new(word).exists()
 }
 
 #[cfg(test)]
@@ -175,7 +200,11 @@ mod tests {
 
     fn completed(line: &str) -> String {
         let args = line.split(' ').map(OsString::from).collect();
-        with_info(args).iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+        with_info(args)
+            .iter()
+            .map(|arg| arg.to_str().unwrap())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]
@@ -191,7 +220,11 @@ mod tests {
             let own = built.find_subcommand(verb.get_name()).unwrap();
             let sentence = |verb: &clap::Command| verb.get_about().map(ToString::to_string);
             assert_eq!(sentence(verb), sentence(own), "{}", verb.get_name());
-            assert!(sentence(verb).is_some(), "{} says what it does", verb.get_name());
+            assert!(
+                sentence(verb).is_some(),
+                "{} says what it does",
+                verb.get_name()
+            );
         }
     }
 
@@ -199,22 +232,52 @@ mod tests {
     fn a_cipher_is_a_cipher_and_an_image_an_image() {
         let completed = |line: &str| {
             let args = with_cipher(line.split(' ').map(OsString::from).collect());
-            args.iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+            args.iter()
+                .map(|arg| arg.to_str().unwrap())
+                .collect::<Vec<_>>()
+                .join(" ")
         };
-        assert_eq!(completed("bandsaw create --encrypt x.dmg"), "bandsaw create --encrypt=aes-256 x.dmg");
-        assert_eq!(completed("bandsaw create --encrypt aes-128 x.dmg"), "bandsaw create --encrypt aes-128 x.dmg");
-        assert_eq!(completed("bandsaw create x.dmg --encrypt"), "bandsaw create x.dmg --encrypt=aes-256");
-        assert_eq!(completed("bandsaw create -- --encrypt"), "bandsaw create -- --encrypt");
+        assert_eq!(
+            completed("bandsaw create --encrypt x.dmg"),
+            "bandsaw create --encrypt=aes-256 x.dmg"
+        );
+        assert_eq!(
+            completed("bandsaw create --encrypt aes-128 x.dmg"),
+            "bandsaw create --encrypt aes-128 x.dmg"
+        );
+        assert_eq!(
+            completed("bandsaw create x.dmg --encrypt"),
+            "bandsaw create x.dmg --encrypt=aes-256"
+        );
+        assert_eq!(
+            completed("bandsaw create -- --encrypt"),
+            "bandsaw create -- --encrypt"
+        );
     }
 
     #[test]
     fn an_image_alone_means_info() {
-        assert_eq!(completed("bandsaw x.dmg --json"), "bandsaw info x.dmg --json");
-        assert_eq!(completed("bandsaw --json missing/disk"), "bandsaw info --json missing/disk");
-        assert_eq!(completed("bandsaw --image-format udrw x.bin"), "bandsaw info --image-format udrw x.bin");
-        assert_eq!(completed("bandsaw --passfile key x.dmg"), "bandsaw info --passfile key x.dmg");
+        assert_eq!(
+            completed("bandsaw x.dmg --json"),
+            "bandsaw info x.dmg --json"
+        );
+        assert_eq!(
+            completed("bandsaw --json missing/disk"),
+            "bandsaw info --json missing/disk"
+        );
+        assert_eq!(
+            completed("bandsaw --image-format udrw x.bin"),
+            "bandsaw info --image-format udrw x.bin"
+        );
+        assert_eq!(
+            completed("bandsaw --passfile key x.dmg"),
+            "bandsaw info --passfile key x.dmg"
+        );
         assert_eq!(completed("bandsaw ls x.dmg"), "bandsaw ls x.dmg");
-        assert_eq!(completed("bandsaw --json ls x.dmg"), "bandsaw --json ls x.dmg");
+        assert_eq!(
+            completed("bandsaw --json ls x.dmg"),
+            "bandsaw --json ls x.dmg"
+        );
         assert_eq!(completed("bandsaw creat x.dmg"), "bandsaw creat x.dmg");
         assert_eq!(completed("bandsaw --version"), "bandsaw --version");
         assert_eq!(completed("bandsaw help ls"), "bandsaw help ls");

@@ -28,7 +28,10 @@ pub(crate) struct Changing {
 impl Changing {
     /// The same for a verb with another option for this.
     pub(crate) fn new(opening: &Opening, force: bool) -> Self {
-        Self { force, opening: opening.clone() }
+        Self {
+            force,
+            opening: opening.clone(),
+        }
     }
 }
 
@@ -45,20 +48,36 @@ pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
     let address = source::address(text)?;
     match &address.path {
         Some(_) => Ok(address),
-        None => Err(Failure::usage("address", format!("{address} is an image, or a volume, as a whole"))
-            .hint("write IMAGE:/PATH for what is in it")),
+        None => Err(Failure::usage(
+            "address",
+            format!("{address} is an image, or a volume, as a whole"),
+        )
+        .hint("write IMAGE:/PATH for what is in it")),
     }
 }
 
 /// Several addresses of one volume.
-pub(crate) fn addresses<'a>(texts: impl IntoIterator<Item = &'a OsStr>) -> Outcome<(Address, Vec<String>)> {
-    let all = texts.into_iter().map(address).collect::<Outcome<Vec<_>>>()?;
-    let paths = all.iter().map(|address| normal(address.path.as_deref().unwrap_or_default())).collect();
-    let Some(first) = all.first() else { return Err(Failure::usage("address", "at least one is expected")) };
+pub(crate) fn addresses<'a>(
+    texts: impl IntoIterator<Item = &'a OsStr>,
+) -> Outcome<(Address, Vec<String>)> {
+    let all = texts
+        .into_iter()
+        .map(address)
+        .collect::<Outcome<Vec<_>>>()?;
+    let paths = all
+        .iter()
+        .map(|address| normal(address.path.as_deref().unwrap_or_default()))
+        .collect();
+    let Some(first) = all.first() else {
+        return Err(Failure::usage("address", "at least one is expected"));
+    };
     let volume = |address: &Address| (address.image.clone(), address.volume.clone());
     match all.iter().find(|other| volume(other) != volume(first)) {
-        Some(other) => Err(Failure::usage("address", format!("{first} and {other} are in different volumes"))
-            .hint("`bandsaw cp` copies from one to the other")),
+        Some(other) => Err(Failure::usage(
+            "address",
+            format!("{first} and {other} are in different volumes"),
+        )
+        .hint("`bandsaw cp` copies from one to the other")),
         None => Ok((first.clone(), paths)),
     }
 }
@@ -71,11 +90,18 @@ pub(crate) fn change<T>(
     change: impl FnOnce(&Arc<dyn FileSystemMut>) -> Outcome<T>,
 ) -> Outcome<T> {
     if address.snapshot.is_some() {
-        return Err(Error::new(Kind::ReadOnly, "address", "a snapshot is never changed").named(address.to_string()).into());
+        return Err(
+            Error::new(Kind::ReadOnly, "address", "a snapshot is never changed")
+                .named(address.to_string())
+                .into(),
+        );
     }
     let opening = changing.opening.forced(changing.force);
     let image = opening.open(&address.image, Access::ReadWrite)?;
-    image.warnings().iter().for_each(|warning| output.warn(warning));
+    image
+        .warnings()
+        .iter()
+        .for_each(|warning| output.warn(warning));
     let fs = opening
         .volume_mut(&image, address)
         .map_err(|error| match error.kind() {
@@ -111,7 +137,11 @@ pub(crate) fn try_resolve(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<Op
 /// The folder that a path is in, and the name there. The root is in no folder.
 pub(crate) fn parent(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<(NodeId, String)> {
     if path.is_empty() {
-        return Err(Error::new(Kind::Invalid, "path", "is the root of the volume").named("/").into());
+        return Err(
+            Error::new(Kind::Invalid, "path", "is the root of the volume")
+                .named("/")
+                .into(),
+        );
     }
     Ok(put::parent(&**fs, path)?)
 }

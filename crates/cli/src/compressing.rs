@@ -50,7 +50,12 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "EXTENSIONS", value_delimiter = ',')]
     type_filter: Vec<String>,
     /// Leave files whose names do
-    #[arg(long, value_name = "EXTENSIONS", value_delimiter = ',', conflicts_with = "type_filter")]
+    #[arg(
+        long,
+        value_name = "EXTENSIONS",
+        value_delimiter = ',',
+        conflicts_with = "type_filter"
+    )]
     skip_types: Vec<String>,
     /// Use so many cores; without it all
     #[arg(long, short, value_name = "N")]
@@ -62,7 +67,11 @@ pub(crate) struct Choice {
 
 impl Choice {
     pub(crate) fn options(&self, method: CompressionType, level: u8) -> Outcome<CompressOptions> {
-        let types = if self.skip_types.is_empty() { Types::only(&self.type_filter) } else { Types::but(&self.skip_types) };
+        let types = if self.skip_types.is_empty() {
+            Types::only(&self.type_filter)
+        } else {
+            Types::but(&self.skip_types)
+        };
         Ok(CompressOptions {
             min_saving: self.min_saving,
             max_size: self.max_size,
@@ -83,7 +92,9 @@ impl Choice {
             ("--jobs", self.jobs.is_some()),
             ("--verify", self.verify),
         ];
-        given.into_iter().find_map(|(option, given)| given.then_some(option))
+        given
+            .into_iter()
+            .find_map(|(option, given)| given.then_some(option))
     }
 }
 
@@ -106,7 +117,10 @@ impl Compressing {
     /// What is compressed; `None`: nothing.
     pub(crate) fn options(&self, level: Option<u8>) -> Outcome<Option<CompressOptions>> {
         match (self.compress, self.choice.given()) {
-            (Some(method), _) => self.choice.options(method, level.unwrap_or(DEFAULT_LEVEL)).map(Some),
+            (Some(method), _) => self
+                .choice
+                .options(method, level.unwrap_or(DEFAULT_LEVEL))
+                .map(Some),
             (None, Some(option)) => Err(Failure::usage(option, "means nothing without --compress")),
             (None, None) => Ok(None),
         }
@@ -154,7 +168,14 @@ struct One {
 
 impl Totals {
     pub(crate) fn add(&mut self, report: FileReport, verbose: bool) {
-        let FileReport { path, number, size, before, after, left } = report;
+        let FileReport {
+            path,
+            number,
+            size,
+            before,
+            after,
+            left,
+        } = report;
         self.files += 1;
         self.all_size += size;
         self.all_before += before;
@@ -169,8 +190,18 @@ impl Totals {
             }
         }
         if verbose {
-            let method = number.and_then(|number| Compression { number, size }.method()).map(|(method, _)| method.to_string());
-            self.each.push(One { path, number, method, size, before, after, left: left.map(|left| left.reason()) });
+            let method = number
+                .and_then(|number| Compression { number, size }.method())
+                .map(|(method, _)| method.to_string());
+            self.each.push(One {
+                path,
+                number,
+                method,
+                size,
+                before,
+                after,
+                left: left.map(|left| left.reason()),
+            });
         }
     }
 
@@ -191,18 +222,52 @@ impl Totals {
                 _ => "plain".to_owned(),
             };
             // Of a file that was compressed already nobody knows what it took before.
-            let plain = if one.left.is_some() && one.number.is_some() { one.size } else { one.before };
-            table.row([method, grouped(one.size), grouped(one.after), saved(plain, one.after), name]);
+            let plain = if one.left.is_some() && one.number.is_some() {
+                one.size
+            } else {
+                one.before
+            };
+            table.row([
+                method,
+                grouped(one.size),
+                grouped(one.after),
+                saved(plain, one.after),
+                name,
+            ]);
         }
         write!(out, "{}", table.lines(""))?;
-        let change =
-            |before, after| format!("{} bytes on the volume, now {} ({})", grouped(before), grouped(after), saved(before, after));
-        let files = format!("{} of {}", grouped(self.changed), counted(self.files, "file", "files"));
-        writeln!(out, "{files} {done}: {} of contents, {}", grouped(self.size), change(self.before, self.after))?;
+        let change = |before, after| {
+            format!(
+                "{} bytes on the volume, now {} ({})",
+                grouped(before),
+                grouped(after),
+                saved(before, after)
+            )
+        };
+        let files = format!(
+            "{} of {}",
+            grouped(self.changed),
+            counted(self.files, "file", "files")
+        );
+        writeln!(
+            out,
+            "{files} {done}: {} of contents, {}",
+            grouped(self.size),
+            change(self.before, self.after)
+        )?;
         if !self.left.is_empty() {
-            let left: Vec<String> = self.left.iter().map(|(reason, count)| format!("{} {reason}", grouped(*count))).collect();
+            let left: Vec<String> = self
+                .left
+                .iter()
+                .map(|(reason, count)| format!("{} {reason}", grouped(*count)))
+                .collect();
             writeln!(out, "left as they are: {}", left.join("; "))?;
-            writeln!(out, "all files: {} of contents, {}", grouped(self.all_size), change(self.all_before, self.all_after))?;
+            writeln!(
+                out,
+                "all files: {} of contents, {}",
+                grouped(self.all_size),
+                change(self.all_before, self.all_after)
+            )?;
         }
         Ok(())
     }
@@ -213,6 +278,9 @@ fn saved(before: u64, after: u64) -> String {
     match before {
         _ if after == before => "0.0 %".to_owned(),
         _ if after > before => "more".to_owned(),
-        _ => format!("{:.1} %", 100.0 * (before as f64 - after as f64) / before as f64),
+        _ => format!(
+            "{:.1} %",
+            100.0 * (before as f64 - after as f64) / before as f64
+        ),
     }
 }

@@ -28,7 +28,11 @@ impl Cipher {
 
     /// That of an image with keys of so many bits.
     pub(crate) fn of_bits(bits: u32) -> Self {
-        if bits == 128 { Self::Aes128 } else { Self::Aes256 }
+        if bits == 128 {
+            Self::Aes128
+        } else {
+            Self::Aes256
+        }
     }
 }
 
@@ -51,14 +55,23 @@ pub(crate) struct Encrypting {
 impl Encrypting {
     /// With these certificates beside the passphrase, everything else as by default.
     pub(crate) fn with_certificates(certificate: Vec<PathBuf>) -> Self {
-        Self { certificate, ..Self::default() }
+        Self {
+            certificate,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn with(&self, cipher: Cipher, passphrase: Secret) -> Outcome<Encryption> {
-        let certificates = self.certificate.iter().map(|path| passphrase::certificate(path)).collect::<Result<_, _>>()?;
+        let certificates = self
+            .certificate
+            .iter()
+            .map(|path| passphrase::certificate(path))
+            .collect::<Result<_, _>>()?;
         Ok(Encryption {
             key_bits: cipher.key_bits(),
-            cipher_block: self.cipher_block.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+            cipher_block: self
+                .cipher_block
+                .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             iterations: Some(self.iterations.count()),
             key_wrap: self.wrapping.cipher(),
             passphrase,
@@ -79,6 +92,8 @@ impl Encrypting {
             ("--iterations", self.iterations.is_given()),
             ("--key-wrap", self.wrapping.is_given()),
         ];
-        given.into_iter().find_map(|(option, given)| given.then_some(option))
+        given
+            .into_iter()
+            .find_map(|(option, given)| given.then_some(option))
     }
 }

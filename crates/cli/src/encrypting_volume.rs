@@ -30,7 +30,13 @@ pub(crate) struct EncryptingVolume {
     )]
     recovery_key_file: Option<PathBuf>,
     /// What reminds of the volume's passphrase; anybody can read it
-    #[arg(long, value_name = "TEXT", requires = "encrypt_volume", help_heading = "Encrypted volumes", display_order = 818)]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "encrypt_volume",
+        help_heading = "Encrypted volumes",
+        display_order = 818
+    )]
     volume_hint: Option<String>,
     #[command(flatten)]
     passphrase: VolumePassphrase,
@@ -58,10 +64,17 @@ impl EncryptingVolume {
     }
 
     /// How the volume is to be encrypted, with the passphrase asked for; `before` are on standard input before it.
-    pub(crate) fn choose(&self, before: usize, iterations: Iterations) -> Outcome<Option<NewVolumeKeys>> {
+    pub(crate) fn choose(
+        &self,
+        before: usize,
+        iterations: Iterations,
+    ) -> Outcome<Option<NewVolumeKeys>> {
         if !self.encrypt_volume {
             return match self.passphrase.given() {
-                Some(option) => Err(Failure::usage(option, "means nothing without --encrypt-volume")),
+                Some(option) => Err(Failure::usage(
+                    option,
+                    "means nothing without --encrypt-volume",
+                )),
                 None => Ok(None),
             };
         }
@@ -70,34 +83,67 @@ impl EncryptingVolume {
                 .hint("it is read by --volume-passfile FILE, --volume-passfd N, --volume-passenv NAME or --volume-stdinpass"),
             _ => error.into(),
         })?;
-        let recovery_key = self.recovery_key_file.as_ref().map(|_| recovery_key()).transpose()?;
+        let recovery_key = self
+            .recovery_key_file
+            .as_ref()
+            .map(|_| recovery_key())
+            .transpose()?;
         let (hint, iterations) = (self.volume_hint.clone(), iterations.count());
-        let encryption = VolumeEncryption { passphrase, recovery_key, hint, iterations };
-        Ok(Some(NewVolumeKeys { encryption, recovery_key_file: self.recovery_key_file.clone() }))
+        let encryption = VolumeEncryption {
+            passphrase,
+            recovery_key,
+            hint,
+            iterations,
+        };
+        Ok(Some(NewVolumeKeys {
+            encryption,
+            recovery_key_file: self.recovery_key_file.clone(),
+        }))
     }
 }
 
 impl NewVolumeKeys {
     /// Writes the recovery key to its file before there is a volume that only it may open one day; `None` if there is none.
     pub(crate) fn store_recovery_key(self) -> Outcome<Option<RecoveryKey>> {
-        let (Some(key), Some(path)) = (self.encryption.recovery_key, self.recovery_key_file) else { return Ok(None) };
+        let (Some(key), Some(path)) = (self.encryption.recovery_key, self.recovery_key_file) else {
+            return Ok(None);
+        };
         if path.as_os_str() == "-" {
-            return Ok(Some(RecoveryKey { key, file: None, kept: false }));
+            return Ok(Some(RecoveryKey {
+                key,
+                file: None,
+                kept: false,
+            }));
         }
         const OPTION: &str = "--recovery-key-file";
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Error::new(Kind::Conflict, OPTION, "exists already, and is not overwritten"),
+            io::ErrorKind::AlreadyExists => Error::new(
+                Kind::Conflict,
+                OPTION,
+                "exists already, and is not overwritten",
+            ),
             _ => Error::io(OPTION, "the recovery key cannot be written", error),
         };
         write(&path, &key).map_err(|error| failed(error).in_file(&path))?;
-        Ok(Some(RecoveryKey { key, file: Some(path), kept: false }))
+        Ok(Some(RecoveryKey {
+            key,
+            file: Some(path),
+            kept: false,
+        }))
     }
 }
 
 /// Nobody but its owner reads the file.
 fn write(path: &Path, key: &Secret) -> io::Result<()> {
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-    let written = file.write_all(key).and_then(|()| file.write_all(b"\n")).and_then(|()| file.sync_all());
+    let mut file = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    let written = file
+        .write_all(key)
+        .and_then(|()| file.write_all(b"\n"))
+        .and_then(|()| file.sync_all());
     written.inspect_err(|_| drop(fs::remove_file(path)))
 }
 
@@ -105,7 +151,9 @@ impl RecoveryKey {
     /// The volume is there. Returns the key if it is to be shown.
     pub(crate) fn keep(mut self) -> Option<String> {
         self.kept = true;
-        self.file.is_none().then(|| String::from_utf8_lossy(&self.key).into_owned())
+        self.file
+            .is_none()
+            .then(|| String::from_utf8_lossy(&self.key).into_owned())
     }
 }
 

@@ -19,7 +19,9 @@ use bandsaw::store::Status;
 use bandsaw::{Error, Kind, Result};
 use serde::Serialize;
 
-pub(crate) use self::container::{AsifFacts, BucketFacts, BundleFacts, LayerFacts, SparseImageFacts, UdifFacts};
+pub(crate) use self::container::{
+    AsifFacts, BucketFacts, BundleFacts, LayerFacts, SparseImageFacts, UdifFacts,
+};
 pub(crate) use self::volume::{ApfsFacts, ContentFacts, VolumeFacts};
 pub(crate) use self::ways::WayFacts;
 use crate::failure::Outcome;
@@ -99,7 +101,12 @@ impl Facts {
     pub(crate) fn of_copy(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
         let mut facts = Self::new(&image.path().to_string_lossy());
         match facts.add_image(image, progress) {
-            Err(failure) if matches!(failure.kind(), Kind::Corrupt | Kind::Unsupported | Kind::NotFound | Kind::Limit) => {
+            Err(failure)
+                if matches!(
+                    failure.kind(),
+                    Kind::Corrupt | Kind::Unsupported | Kind::NotFound | Kind::Limit
+                ) =>
+            {
                 facts.warnings.push(format!(
                     "the copy is complete, but a volume in it is damaged, as in the source: {}",
                     failure.message()
@@ -136,7 +143,9 @@ impl Facts {
     /// Tells the warnings to people; programs find them among the facts.
     pub(crate) fn warn(&self, output: &Output) {
         if !output.json() {
-            self.warnings.iter().for_each(|warning| output.warn(warning));
+            self.warnings
+                .iter()
+                .for_each(|warning| output.warn(warning));
         }
     }
 
@@ -154,8 +163,10 @@ impl Facts {
         for layer in layers {
             match layer {
                 Layer::File(file) => {
-                    let meta = fs::metadata(file.path()).map_err(|error| Error::io("image", "look at", error))?;
-                    self.size_on_disk = Some(self.size_on_disk.unwrap_or_default() + meta.blocks() * 512);
+                    let meta = fs::metadata(file.path())
+                        .map_err(|error| Error::io("image", "look at", error))?;
+                    self.size_on_disk =
+                        Some(self.size_on_disk.unwrap_or_default() + meta.blocks() * 512);
                 }
                 Layer::Remote(file) => self.size_on_disk = Some(file.info().len),
                 Layer::Bucket(status) => self.add_bucket(status),
@@ -214,17 +225,27 @@ impl Facts {
         let survey = bundle.survey(progress)?;
         self.size_on_disk = Some(survey.allocated);
         self.bundle = Some(BundleFacts::new(bundle, &survey));
-        self.warnings.extend(survey.too_long.iter().map(ToString::to_string));
+        self.warnings
+            .extend(survey.too_long.iter().map(ToString::to_string));
         // The bundle opened by one of its lists: what is wrong with the other is no reason to fail, for no verb does.
-        let of_a_list = |error: &Error| matches!(error.place(), Place::Name(name) if name.starts_with("Info."));
+        let of_a_list =
+            |error: &Error| matches!(error.place(), Place::Name(name) if name.starts_with("Info."));
         let (lists, problems): (Vec<_>, Vec<_>) = survey.problems.into_iter().partition(of_a_list);
-        let said = self.warnings.iter().any(|warning| warning.contains(USED_INSTEAD));
-        self.warnings.extend(lists.iter().filter(|_| !said).map(ToString::to_string));
+        let said = self
+            .warnings
+            .iter()
+            .any(|warning| warning.contains(USED_INSTEAD));
+        self.warnings
+            .extend(lists.iter().filter(|_| !said).map(ToString::to_string));
         let mut problems = problems.into_iter();
         self.damage = problems.next();
-        self.warnings.extend(problems.map(|problem| problem.to_string()));
+        self.warnings
+            .extend(problems.map(|problem| problem.to_string()));
         if survey.further_problems > 0 {
-            self.warnings.push(format!("{} more problems like these", survey.further_problems));
+            self.warnings.push(format!(
+                "{} more problems like these",
+                survey.further_problems
+            ));
         }
         Ok(())
     }

@@ -32,18 +32,49 @@ impl Failure {
     }
 
     /// A failure that another process has told the user of; only the exit code is left.
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "images are attached on Linux alone"))]
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "images are attached on Linux alone")
+    )]
     pub(crate) fn told(code: u8) -> Self {
-        let exits = [Exit::Usage, Exit::NotFound, Exit::Conflict, Exit::Corrupt, Exit::Unsupported, Exit::WrongKey];
-        let kinds = [Kind::Invalid, Kind::NotFound, Kind::Conflict, Kind::Corrupt, Kind::Unsupported, Kind::WrongKey];
-        let kind = exits.into_iter().zip(kinds).find(|(exit, _)| exit.code() == code).map_or(Kind::Io, |(_, kind)| kind);
-        Self { exit: Some(Exit::Told(code)), ..Self::from(Error::new(kind, "server", "failed")) }
+        let exits = [
+            Exit::Usage,
+            Exit::NotFound,
+            Exit::Conflict,
+            Exit::Corrupt,
+            Exit::Unsupported,
+            Exit::WrongKey,
+        ];
+        let kinds = [
+            Kind::Invalid,
+            Kind::NotFound,
+            Kind::Conflict,
+            Kind::Corrupt,
+            Kind::Unsupported,
+            Kind::WrongKey,
+        ];
+        let kind = exits
+            .into_iter()
+            .zip(kinds)
+            .find(|(exit, _)| exit.code() == code)
+            .map_or(Kind::Io, |(_, kind)| kind);
+        Self {
+            exit: Some(Exit::Told(code)),
+            ..Self::from(Error::new(kind, "server", "failed"))
+        }
     }
 
     /// Returns whether what could not be changed may still be read: by its nature, or because of who asks, or where it is.
     pub(crate) fn is_of_changing(&self) -> bool {
-        let refusals = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
-        self.error.kind() == Kind::ReadOnly || self.error.io_kind().is_some_and(|kind| refusals.contains(&kind))
+        let refusals = [
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::ReadOnlyFilesystem,
+        ];
+        self.error.kind() == Kind::ReadOnly
+            || self
+                .error
+                .io_kind()
+                .is_some_and(|kind| refusals.contains(&kind))
     }
 
     /// Returns whether the user was told of it already.
@@ -53,7 +84,14 @@ impl Failure {
 
     /// No failure, but nothing done either: an exit code of its own tells it from success.
     pub(crate) fn nothing_to_do() -> Self {
-        Self { exit: Some(Exit::NothingToDo), ..Self::from(Error::new(Kind::Invalid, "repair", "there is nothing to do")) }
+        Self {
+            exit: Some(Exit::NothingToDo),
+            ..Self::from(Error::new(
+                Kind::Invalid,
+                "repair",
+                "there is nothing to do",
+            ))
+        }
     }
 
     /// The same failure with this hint.
@@ -98,11 +136,17 @@ impl Failure {
         } else if exit == Exit::BrokenPipe {
             // The reader has seen enough (`bandsaw ls image | head`): nothing to tell, and nobody to tell it to.
         } else if output.json() {
-            output.json_line(&Report { schema: 1, error: Described::new(&self.error, hint, exit) });
+            output.json_line(&Report {
+                schema: 1,
+                error: Described::new(&self.error, hint, exit),
+            });
         } else if matches!(exit, Exit::Signal(_)) {
             output.error("stopped as asked; nothing is damaged", self.hint.as_deref());
         } else {
-            output.error(&printable(&self.error.to_string()), hint.map(printable).as_deref());
+            output.error(
+                &printable(&self.error.to_string()),
+                hint.map(printable).as_deref(),
+            );
         }
         ExitCode::from(exit.code())
     }
@@ -110,7 +154,11 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { error, exit: None, hint: None }
+        Self {
+            error,
+            exit: None,
+            hint: None,
+        }
     }
 }
 
@@ -137,7 +185,11 @@ impl<T, E: Into<Failure>> Advise<T> for Result<T, E> {
     fn advise(self, kind: Kind, hint: impl FnOnce() -> String) -> Outcome<T> {
         self.map_err(|error| {
             let failure = error.into();
-            if failure.kind() == kind { failure.hint(hint()) } else { failure }
+            if failure.kind() == kind {
+                failure.hint(hint())
+            } else {
+                failure
+            }
         })
     }
 }
@@ -206,17 +258,32 @@ const INTERRUPT: u8 = 2;
 /// Exit codes and their meaning, for `--help` and the manual.
 pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ("0", "done"),
-    ("1", "failed in a way the codes below do not name (a read error, a full disk, a change of what can only be read)"),
+    (
+        "1",
+        "failed in a way the codes below do not name (a read error, a full disk, a change of what can only be read)",
+    ),
     ("2", "the arguments make no sense"),
     ("3", "an image, volume or path does not exist"),
     ("4", "the target exists already, or the image is in use"),
     ("5", "the image is damaged"),
-    ("6", "not an image known here, or a feature of it that is not supported"),
+    (
+        "6",
+        "not an image known here, or a feature of it that is not supported",
+    ),
     ("7", "a passphrase is missing or wrong"),
-    ("8", "check, repair: something is wrong, but nothing is lost by it"),
-    ("9", "repair: stopped for a decision of the user (`--assume`, `--accept-loss`); nothing is changed"),
+    (
+        "8",
+        "check, repair: something is wrong, but nothing is lost by it",
+    ),
+    (
+        "9",
+        "repair: stopped for a decision of the user (`--assume`, `--accept-loss`); nothing is changed",
+    ),
     ("10", "repair: there was nothing to repair"),
-    ("130", "stopped by Ctrl-C at a safe point; 143 when by SIGTERM, 129 by SIGHUP, 141 when the reader of the output left"),
+    (
+        "130",
+        "stopped by Ctrl-C at a safe point; 143 when by SIGTERM, 129 by SIGHUP, 141 when the reader of the output left",
+    ),
 ];
 
 /// [`EXIT_STATUS`] as a section of `--help`.
@@ -234,12 +301,14 @@ fn hint(error: &Error) -> Option<&'static str> {
         Kind::Io => match error.io_kind()? {
             io::ErrorKind::PermissionDenied => Some("check who owns the file and its permissions"),
             io::ErrorKind::StorageFull => Some("the disk that holds the target is full"),
-            io::ErrorKind::FileTooLarge => {
-                Some("raise the limit on the size of files (`ulimit -f`), or use a file system without one")
-            }
+            io::ErrorKind::FileTooLarge => Some(
+                "raise the limit on the size of files (`ulimit -f`), or use a file system without one",
+            ),
             _ => None,
         },
-        Kind::WrongKey if error.reason() == Some(Reason::VolumeLocked) => Some(passphrase::VOLUME_HINT),
+        Kind::WrongKey if error.reason() == Some(Reason::VolumeLocked) => {
+            Some(passphrase::VOLUME_HINT)
+        }
         Kind::WrongKey => Some(passphrase::HINT),
         _ => None,
     }

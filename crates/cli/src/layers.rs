@@ -9,7 +9,10 @@ pub(crate) fn beneath(image: &str) -> Option<String> {
     let found = stack::candidates_below(Path::new(image)).ok()??;
     let shown = |path: &PathBuf| path.display().to_string();
     Some(match found.first() {
-        Some(below) => format!("it fits `{}`: `--shadow {image}` lays it over that image", shown(below)),
+        Some(below) => format!(
+            "it fits `{}`: `--shadow {image}` lays it over that image",
+            shown(below)
+        ),
         None => format!("open the image below it with `--shadow {image}`; none beside it fits"),
     })
 }

@@ -50,7 +50,10 @@ fn main() -> ExitCode {
     let output = Output::new(&cli.global);
     let done = cli.command.run(&output);
     for left in bandsaw::platform::take_removed() {
-        output.warn(&format!("removed {}, which an earlier run left that was killed", left.display()));
+        output.warn(&format!(
+            "removed {}, which an earlier run left that was killed",
+            left.display()
+        ));
     }
     match done {
         Ok(()) => ExitCode::SUCCESS,

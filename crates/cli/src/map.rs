@@ -55,23 +55,56 @@ pub(crate) fn write(map: &SpaceMap, output: &Output, out: &mut dyn Write) -> io:
     let (one, many) = map.kind.words();
     let per_cell = map.count().div_ceil(WIDTH * LINES).max(1);
     writeln!(out)?;
-    let each = if per_cell == 1 { format!("one {one}") } else { format!("{} {many}", grouped(per_cell)) };
+    let each = if per_cell == 1 {
+        format!("one {one}")
+    } else {
+        format!("{} {many}", grouped(per_cell))
+    };
     let stretch = size::display(map.size.saturating_mul(per_cell));
-    writeln!(out, "{}", output.paint(Style::Bold, &format!("{many}, a cell for {each} ({stretch})")))?;
+    writeln!(
+        out,
+        "{}",
+        output.paint(
+            Style::Bold,
+            &format!("{many}, a cell for {each} ({stretch})")
+        )
+    )?;
     let cells = cells(map, per_cell);
     for (number, line) in cells.chunks(WIDTH as usize).enumerate() {
-        let at = (number as u64 * WIDTH).saturating_mul(per_cell).saturating_mul(map.size);
+        let at = (number as u64 * WIDTH)
+            .saturating_mul(per_cell)
+            .saturating_mul(map.size);
         let drawn: String = line.iter().map(|cell| cell.drawn()).collect();
-        let place = output.paint(Style::Dim, &format!("{:>10}", size::display(at).to_string()));
+        let place = output.paint(
+            Style::Dim,
+            &format!("{:>10}", size::display(at).to_string()),
+        );
         writeln!(out, "  {place}  {drawn}")?;
     }
-    let legend =
-        [(Fill::Absent, "no storage"), (Fill::Full, "in use"), (Fill::PartlyFree, "partly free"), (Fill::Free, "wholly free")];
-    let legend = legend.map(|(fill, what)| format!("{} {what}: {}", Cell::of(fill).drawn(), grouped(map.count_of(fill))));
+    let legend = [
+        (Fill::Absent, "no storage"),
+        (Fill::Full, "in use"),
+        (Fill::PartlyFree, "partly free"),
+        (Fill::Free, "wholly free"),
+    ];
+    let legend = legend.map(|(fill, what)| {
+        format!(
+            "{} {what}: {}",
+            Cell::of(fill).drawn(),
+            grouped(map.count_of(fill))
+        )
+    });
     writeln!(out, "  {}", legend.join("   "))?;
     if !map.stray.is_empty() {
-        writeln!(out, "  ! stray: {} no band of the disk", counted(map.stray.len() as u64, "file is", "files are"))?;
-        map.stray.iter().take(10).try_for_each(|file| writeln!(out, "    {}", output.name(&file.name)))?;
+        writeln!(
+            out,
+            "  ! stray: {} no band of the disk",
+            counted(map.stray.len() as u64, "file is", "files are")
+        )?;
+        map.stray
+            .iter()
+            .take(10)
+            .try_for_each(|file| writeln!(out, "    {}", output.name(&file.name)))?;
     }
     Ok(())
 }
@@ -95,10 +128,35 @@ mod tests {
 
     #[test]
     fn cells_show_what_is_in_them() {
-        let unit = |index, free| Unit { index, allocated: 8, free, returns: free };
-        let units = vec![unit(0, 0), unit(1, 8), unit(2, 0), unit(3, 3), unit(6, 8), unit(7, 8)];
-        let map = SpaceMap { kind: UnitKind::Band, size: 8, disk: 80, units, stray: Vec::new(), unused: 0, parts: true };
-        let drawn = |per_cell| cells(&map, per_cell).into_iter().map(Cell::drawn).collect::<String>();
+        let unit = |index, free| Unit {
+            index,
+            allocated: 8,
+            free,
+            returns: free,
+        };
+        let units = vec![
+            unit(0, 0),
+            unit(1, 8),
+            unit(2, 0),
+            unit(3, 3),
+            unit(6, 8),
+            unit(7, 8),
+        ];
+        let map = SpaceMap {
+            kind: UnitKind::Band,
+            size: 8,
+            disk: 80,
+            units,
+            stray: Vec::new(),
+            unused: 0,
+            parts: true,
+        };
+        let drawn = |per_cell| {
+            cells(&map, per_cell)
+                .into_iter()
+                .map(Cell::drawn)
+                .collect::<String>()
+        };
         assert_eq!(drawn(1), "█o█▒··oo··");
         assert_eq!(drawn(2), "▒▒·o·");
     }

@@ -22,7 +22,9 @@ const OWN_FLAGS: [&str; 2] = ["as-disk", "no-trim"];
 /// The command line of a helper, `mount.bandsaw IMAGE FOLDER [-sfnv] [-o OPTIONS] [-t TYPE]`, as that of the verb; any other as it
 /// is.
 pub(crate) fn translated(args: Vec<OsString>) -> Vec<OsString> {
-    let is_helper = args.first().is_some_and(|program| Path::new(program).file_name() == Some(OsStr::new(NAME)));
+    let is_helper = args
+        .first()
+        .is_some_and(|program| Path::new(program).file_name() == Some(OsStr::new(NAME)));
     if !is_helper {
         return args;
     }
@@ -30,10 +32,16 @@ pub(crate) fn translated(args: Vec<OsString>) -> Vec<OsString> {
     let mut words = args.into_iter().skip(1);
     while let Some(word) = words.next() {
         match word.to_str() {
-            Some("-o") => words.next().iter().for_each(|list| add_options(list, &mut verb)),
+            Some("-o") => words
+                .next()
+                .iter()
+                .for_each(|list| add_options(list, &mut verb)),
             Some("-t" | "-N") => drop(words.next()),
             // Sloppy, fake, not in mtab, verbose: nothing to do differently, but nothing to refuse either.
-            Some(flags) if flags.len() > 1 && flags.starts_with('-') && flags[1..].chars().all(|flag| "sfnv".contains(flag)) => {}
+            Some(flags)
+                if flags.len() > 1
+                    && flags.starts_with('-')
+                    && flags[1..].chars().all(|flag| "sfnv".contains(flag)) => {}
             _ => verb.push(word),
         }
     }
@@ -46,10 +54,14 @@ fn add_options(list: &OsStr, verb: &mut Vec<OsString>) {
     };
     let mut rest = Vec::new();
     for option in list.split(',') {
-        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        let (name, value) = option
+            .split_once('=')
+            .map_or((option, None), |(name, value)| (name, Some(value)));
         let name = name.replace('_', "-");
         match value {
-            Some(value) if OWN.contains(&name.as_str()) => verb.push(format!("--{name}={value}").into()),
+            Some(value) if OWN.contains(&name.as_str()) => {
+                verb.push(format!("--{name}={value}").into())
+            }
             None if OWN_FLAGS.contains(&name.as_str()) => verb.push(format!("--{name}").into()),
             _ => rest.push(option),
         }
@@ -67,10 +79,14 @@ mod tests {
     fn a_line_of_fstab_becomes_the_verb() {
         let translated = |line: &str| {
             let args = translated(line.split(' ').map(OsString::from).collect());
-            args.iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+            args.iter()
+                .map(|arg| arg.to_str().unwrap())
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         let line = "/sbin/mount.bandsaw /srv/a.dmg:Data /mnt -sn -o rw,noauto,passfile=/k,allow_other,as_disk -t bandsaw";
-        let verb = "bandsaw mount /srv/a.dmg:Data /mnt --passfile=/k --as-disk -o rw,noauto,allow_other";
+        let verb =
+            "bandsaw mount /srv/a.dmg:Data /mnt --passfile=/k --as-disk -o rw,noauto,allow_other";
         assert_eq!(translated(line), verb);
         assert_eq!(translated("bandsaw mount -f a b"), "bandsaw mount -f a b");
     }

@@ -33,34 +33,56 @@ impl NewFile {
     pub(crate) fn create_as(path: &Path, overwrite: bool, mode: FileMode) -> Result<Self> {
         let failed = |error: io::Error| Error::io(LAYER, "cannot be made", error).in_file(path);
         let (file, aside) = match path.metadata() {
-            Ok(meta) if !meta.is_file() && !meta.is_dir() => (File::options().write(true).open(path).map_err(failed)?, None),
-            Ok(meta) if meta.is_dir() => return Err(Error::new(Kind::Conflict, LAYER, "is a folder").in_file(path)),
+            Ok(meta) if !meta.is_file() && !meta.is_dir() => (
+                File::options().write(true).open(path).map_err(failed)?,
+                None,
+            ),
+            Ok(meta) if meta.is_dir() => {
+                return Err(Error::new(Kind::Conflict, LAYER, "is a folder").in_file(path));
+            }
             Ok(_) if !overwrite => {
-                return Err(
-                    Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path)
-                );
+                return Err(Error::new(
+                    Kind::Conflict,
+                    LAYER,
+                    "exists already, and overwriting it was not asked for",
+                )
+                .in_file(path));
             }
             old => {
                 let aside = aside(path);
                 let before = old.is_ok().then(|| FileMode::of(path)).flatten();
                 let mode = before.map_or(mode, |before| before.and(mode));
-                let file = File::options().write(true).create_new(true).mode(mode.bits()).open(&aside).map_err(failed)?;
+                let file = File::options()
+                    .write(true)
+                    .create_new(true)
+                    .mode(mode.bits())
+                    .open(&aside)
+                    .map_err(failed)?;
                 if before.is_some() {
-                    file.set_permissions(Permissions::from_mode(mode.bits())).map_err(failed)?;
+                    file.set_permissions(Permissions::from_mode(mode.bits()))
+                        .map_err(failed)?;
                 }
                 // Tells whoever tidies up after killed runs that this one lives; hosts without locks are let be.
                 let _ = file.try_lock();
                 (file, Some(aside))
             }
         };
-        Ok(Self { out: BufWriter::with_capacity(1 << 20, file), path: path.to_owned(), aside, replaces: overwrite })
+        Ok(Self {
+            out: BufWriter::with_capacity(1 << 20, file),
+            path: path.to_owned(),
+            aside,
+            replaces: overwrite,
+        })
     }
 
     /// Puts the whole file in its place.
     pub(crate) fn finish(mut self) -> Result<()> {
-        let failed = |error: io::Error| Error::io(LAYER, "cannot be written", error).in_file(&self.path);
+        let failed =
+            |error: io::Error| Error::io(LAYER, "cannot be written", error).in_file(&self.path);
         self.out.flush().map_err(failed)?;
-        let Some(aside) = &self.aside else { return Ok(()) };
+        let Some(aside) = &self.aside else {
+            return Ok(());
+        };
         self.out.get_ref().sync_all().map_err(failed)?;
         if self.replaces {
             fs::rename(aside, &self.path).map_err(failed)?;
@@ -69,7 +91,9 @@ impl NewFile {
             // first name is removed by `drop`.
             match fs::hard_link(aside, &self.path) {
                 // File systems without second names: who takes the name between the look and the move loses it.
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists && !self.path.exists() => {
+                Err(error)
+                    if error.kind() != io::ErrorKind::AlreadyExists && !self.path.exists() =>
+                {
                     fs::rename(aside, &self.path)
                 }
                 linked => linked,
@@ -104,7 +128,10 @@ fn aside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".new-");
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     if let Some(prefix) = name.to_str() {
         platform::remove_leftovers(folder, prefix);
     }
@@ -132,7 +159,10 @@ mod tests {
         file.finish().unwrap();
         assert_eq!((fs::read(&path).unwrap(), names()), (b"one".to_vec(), 1));
 
-        assert_eq!(NewFile::create(&path, false).unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(
+            NewFile::create(&path, false).unwrap_err().kind(),
+            Kind::Conflict
+        );
         let mut file = NewFile::create(&path, true).unwrap();
         file.write_all(b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"one");

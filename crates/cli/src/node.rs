@@ -12,7 +12,11 @@ pub(crate) fn entries(fs: &dyn FileSystem, folder: NodeId) -> Result<Vec<Entry>>
     let mut entries = fs.entries(folder)?;
     let case_sensitive = fs.volume().case_sensitive;
     entries.sort_by_cached_key(|entry| {
-        let folded = if case_sensitive { String::new() } else { entry.name.to_lowercase() };
+        let folded = if case_sensitive {
+            String::new()
+        } else {
+            entry.name.to_lowercase()
+        };
         (folded, entry.name.clone())
     });
     Ok(entries)
@@ -46,7 +50,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(fs: &dyn FileSystem, name: &str, path: &str, of: &Attributes) -> Result<Self> {
+    pub(crate) fn new(
+        fs: &dyn FileSystem,
+        name: &str,
+        path: &str,
+        of: &Attributes,
+    ) -> Result<Self> {
         let special = matches!(of.kind, FileKind::CharDevice | FileKind::BlockDevice);
         Ok(Self {
             name: name.to_owned(),
@@ -75,7 +84,11 @@ impl Node {
 
 /// Where a symbolic link points; `None` for anything else.
 pub(crate) fn target(fs: &dyn FileSystem, of: &Attributes) -> Result<Option<String>> {
-    if of.kind == FileKind::Symlink { fs.read_link(of.id).map(Some) } else { Ok(None) }
+    if of.kind == FileKind::Symlink {
+        fs.read_link(of.id).map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 /// A name as it is shown: coloured by kind, harmless to the terminal.
@@ -112,7 +125,11 @@ pub(crate) fn mode(of: &Attributes) -> String {
             (false, false) => '-',
         });
     }
-    text.push(if of.has_xattrs || of.resource_size > 0 { '@' } else { ' ' });
+    text.push(if of.has_xattrs || of.resource_size > 0 {
+        '@'
+    } else {
+        ' '
+    });
     text
 }
 
@@ -177,7 +194,13 @@ mod tests {
         assert_eq!(mode(&attributes(FileKind::File, 0o6755)), "-rwsr-sr-x ");
         assert_eq!(mode(&attributes(FileKind::File, 0o4644)), "-rwSr--r-- ");
         assert_eq!(mode(&attributes(FileKind::Folder, 0o1777)), "drwxrwxrwt ");
-        assert_eq!(mode(&Attributes { has_xattrs: true, ..attributes(FileKind::Symlink, 0o777) }), "lrwxrwxrwx@");
+        assert_eq!(
+            mode(&Attributes {
+                has_xattrs: true,
+                ..attributes(FileKind::Symlink, 0o777)
+            }),
+            "lrwxrwxrwx@"
+        );
     }
 
     #[test]
@@ -185,7 +208,10 @@ mod tests {
         let mut ancestors = Ancestors::default();
         ancestors.enter(NodeId(2), 0, "/").unwrap();
         ancestors.enter(NodeId(16), 1, "/a").unwrap();
-        assert_eq!(ancestors.enter(NodeId(2), 2, "/a/b").unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(
+            ancestors.enter(NodeId(2), 2, "/a/b").unwrap_err().kind(),
+            Kind::Corrupt
+        );
         ancestors.enter(NodeId(16), 1, "/c").unwrap();
     }
 }

@@ -61,7 +61,11 @@ impl Style {
     }
 
     fn paint(self, text: &str, on: bool) -> String {
-        if on { format!("\x1b[{}m{text}\x1b[0m", self.code()) } else { text.to_owned() }
+        if on {
+            format!("\x1b[{}m{text}\x1b[0m", self.code())
+        } else {
+            text.to_owned()
+        }
     }
 }
 
@@ -71,7 +75,11 @@ impl Output {
         let colored = |is_terminal: bool| match global.color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => is_terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+            Color::Auto => {
+                is_terminal
+                    && !set("NO_COLOR")
+                    && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+            }
         };
         Self {
             json: global.json,
@@ -88,7 +96,10 @@ impl Output {
 
     /// The same, with lines `PERCENTAGE:n` on standard output if programs want them.
     pub(crate) fn for_programs(self, percentages: bool) -> Self {
-        Self { percentages, ..self }
+        Self {
+            percentages,
+            ..self
+        }
     }
 
     /// Returns whether work tells on standard output how far it has come.
@@ -113,27 +124,48 @@ impl Output {
 
     /// The same, but facts go to standard error, because an archive goes to standard output.
     pub(crate) fn aside(&self) -> Self {
-        Self { aside: true, color_out: self.color_err, ..self.clone() }
+        Self {
+            aside: true,
+            color_out: self.color_err,
+            ..self.clone()
+        }
     }
 
     /// Refuses `--json` for a verb whose output is not facts.
     pub(crate) fn refuse_json(&self, verb: &str) -> Outcome {
-        if self.json { Err(Failure::usage("--json", format!("{verb} prints no facts, so it has no JSON form"))) } else { Ok(()) }
+        if self.json {
+            Err(Failure::usage(
+                "--json",
+                format!("{verb} prints no facts, so it has no JSON form"),
+            ))
+        } else {
+            Ok(())
+        }
     }
 
     /// A name from an image as `--quoting` has it; without that as it is for a pipe. On a terminal that it could steer, control
     /// characters are spelled out in any case.
     pub(crate) fn name(&self, name: &str) -> String {
         let name = self.secrets.mask(name);
-        let quoted = self.quoting.map_or(Cow::Borrowed(&*name), |quoting| quoting.write(&name));
-        if self.terminal { printable(&quoted).into_owned() } else { quoted.into_owned() }
+        let quoted = self
+            .quoting
+            .map_or(Cow::Borrowed(&*name), |quoting| quoting.write(&name));
+        if self.terminal {
+            printable(&quoted).into_owned()
+        } else {
+            quoted.into_owned()
+        }
     }
 
     /// A sentence that may hold names from an image: control characters are spelled out on a terminal, and where `--quoting` asks.
     pub(crate) fn text(&self, text: &str) -> String {
         let literal = matches!(self.quoting, None | Some(Quoting::Literal));
         let text = &*self.secrets.mask(text);
-        if self.terminal || !literal { printable(text).into_owned() } else { text.to_owned() }
+        if self.terminal || !literal {
+            printable(text).into_owned()
+        } else {
+            text.to_owned()
+        }
     }
 
     /// Text for standard output in a style, where colours are wanted.
@@ -142,7 +174,11 @@ impl Output {
     }
 
     /// Prints `facts` under `--json`, and else what `text` writes.
-    pub(crate) fn facts<T: Serialize>(&self, facts: &T, text: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
+    pub(crate) fn facts<T: Serialize>(
+        &self,
+        facts: &T,
+        text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Outcome {
         if self.aside {
             return self.facts_aside(facts, text);
         }
@@ -157,11 +193,23 @@ impl Output {
     }
 
     /// The same for a verb whose work is not to print: nothing under `--quiet`.
-    pub(crate) fn done<T: Serialize>(&self, facts: &T, text: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
-        if self.quiet && !self.json { Ok(()) } else { self.facts(facts, text) }
+    pub(crate) fn done<T: Serialize>(
+        &self,
+        facts: &T,
+        text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Outcome {
+        if self.quiet && !self.json {
+            Ok(())
+        } else {
+            self.facts(facts, text)
+        }
     }
 
-    fn facts_aside<T: Serialize>(&self, facts: &T, text: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
+    fn facts_aside<T: Serialize>(
+        &self,
+        facts: &T,
+        text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Outcome {
         if self.json {
             self.json_line(facts);
         } else {
@@ -181,7 +229,10 @@ impl Output {
             return;
         }
         if self.json {
-            self.json_line(&Warning { schema: 1, warning: text });
+            self.json_line(&Warning {
+                schema: 1,
+                warning: text,
+            });
         } else {
             self.tell(Style::Hint, "warning", &printable(text));
         }
@@ -210,7 +261,12 @@ impl Output {
     }
 
     fn tell(&self, style: Style, label: &str, text: &str) {
-        let _ = writeln!(io::stderr(), "{}: {}", style.paint(label, self.color_err), self.secrets.mask(text));
+        let _ = writeln!(
+            io::stderr(),
+            "{}: {}",
+            style.paint(label, self.color_err),
+            self.secrets.mask(text)
+        );
     }
 }
 

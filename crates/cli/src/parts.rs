@@ -21,22 +21,45 @@ pub(crate) struct Part {
 pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
     let disk = image.disk();
     let described = |what: &str, len: u64| format!("{what}, {}", size::display(len));
-    let mut parts = vec![Part { name: String::new(), what: described("the disk", disk.info().len), device: Arc::clone(disk) }];
-    for partition in image.partitions().into_iter().flat_map(|map| &map.partitions) {
+    let mut parts = vec![Part {
+        name: String::new(),
+        what: described("the disk", disk.info().len),
+        device: Arc::clone(disk),
+    }];
+    for partition in image
+        .partitions()
+        .into_iter()
+        .flat_map(|map| &map.partitions)
+    {
         let range = partition.range.clone();
-        let label = if partition.name.is_empty() { String::new() } else { format!(" ({})", partition.name) };
+        let label = if partition.name.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", partition.name)
+        };
         parts.push(Part {
             name: partition.number.to_string(),
-            what: described(&format!("{}{label}", partition.kind), range.end - range.start),
+            what: described(
+                &format!("{}{label}", partition.kind),
+                range.end - range.start,
+            ),
             device: Arc::new(Slice::new(Arc::clone(disk), range)?),
         });
     }
-    for volume in image.volumes().iter().filter(|volume| volume.format.is_supported()) {
+    for volume in image
+        .volumes()
+        .iter()
+        .filter(|volume| volume.format.is_supported())
+    {
         // The volumes of an APFS container share its bytes: by the name of each, it is the container that is had.
         for name in names(volume) {
             if !name.is_empty() && parts.iter().all(|part| part.name != name) {
                 let what = described(volume.format.name(), volume.range.end - volume.range.start);
-                parts.push(Part { name, what, device: Arc::clone(volume.device()) });
+                parts.push(Part {
+                    name,
+                    what,
+                    device: Arc::clone(volume.device()),
+                });
             }
         }
     }
@@ -47,9 +70,18 @@ pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
 fn names(volume: &Volume) -> Vec<String> {
     match volume.format {
         VolumeFormat::Apfs => match volume.container() {
-            Ok(container) => container.labels().into_iter().flatten().map(|volume| volume.name).collect(),
+            Ok(container) => container
+                .labels()
+                .into_iter()
+                .flatten()
+                .map(|volume| volume.name)
+                .collect(),
             Err(_) => Vec::new(),
         },
-        _ => volume.open().map(|opened| opened.volume().name.clone()).into_iter().collect(),
+        _ => volume
+            .open()
+            .map(|opened| opened.volume().name.clone())
+            .into_iter()
+            .collect(),
     }
 }

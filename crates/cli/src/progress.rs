@@ -19,7 +19,9 @@ static STOPPED_BY: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
 /// The signal that asked to stop, if one did.
 pub(crate) fn signal_seen() -> Option<u8> {
-    u8::try_from(STOPPED_BY.load(Ordering::Relaxed)).ok().filter(|&signal| signal > 0)
+    u8::try_from(STOPPED_BY.load(Ordering::Relaxed))
+        .ok()
+        .filter(|&signal| signal > 0)
 }
 
 /// Shows how far long work has come, and says stop once SIGINT, SIGTERM or SIGHUP was seen. A second signal ends the process
@@ -57,8 +59,13 @@ impl Percentages {
     }
 
     fn advance(&self, n: u64) {
-        let (total, done) = (self.total.load(Ordering::Relaxed), self.done.fetch_add(n, Ordering::Relaxed).saturating_add(n));
-        let percent = (u128::from(done) * 100).checked_div(total.into()).map_or(0, |percent| percent.min(100) as u64);
+        let (total, done) = (
+            self.total.load(Ordering::Relaxed),
+            self.done.fetch_add(n, Ordering::Relaxed).saturating_add(n),
+        );
+        let percent = (u128::from(done) * 100)
+            .checked_div(total.into())
+            .map_or(0, |percent| percent.min(100) as u64);
         if self.told.fetch_max(percent, Ordering::Relaxed) < percent {
             println!("PERCENTAGE:{percent}.000000");
         }
@@ -72,9 +79,14 @@ impl Bar {
         for signal in signals::ending() {
             // Order matters: the shutdown acts on a flag that only an earlier signal can have set. Failing to register
             // (no memory) leaves the default, which kills.
-            let _ = flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stopping));
+            let _ =
+                flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stopping));
             let _ = flag::register(signal, Arc::clone(&stopping));
-            let _ = flag::register_usize(signal, Arc::clone(&STOPPED_BY), usize::try_from(signal).unwrap_or(1));
+            let _ = flag::register_usize(
+                signal,
+                Arc::clone(&STOPPED_BY),
+                usize::try_from(signal).unwrap_or(1),
+            );
         }
         Self {
             bar: OnceLock::new(),
@@ -87,7 +99,9 @@ impl Bar {
     }
 
     fn show_once_patience_ends(&self) {
-        if self.waiting.load(Ordering::Relaxed) && self.began.elapsed() >= PATIENCE && self.waiting.swap(false, Ordering::Relaxed)
+        if self.waiting.load(Ordering::Relaxed)
+            && self.began.elapsed() >= PATIENCE
+            && self.waiting.swap(false, Ordering::Relaxed)
         {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,10 +156,14 @@ fn begin(bar: &ProgressBar, name: &str, total: u64) {
     // Without a total there is nothing to fill: the number grows, whatever it counts.
     let template = match total {
         0 => "{msg:>8} {spinner} {human_pos}",
-        _ => "{msg:>8} {wide_bar} {percent:>3}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
+        _ => {
+            "{msg:>8} {wide_bar} {percent:>3}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}"
+        }
     };
     bar.reset();
-    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_style(
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
     bar.set_length(total);
     bar.set_message(name.to_owned());
 }

@@ -55,11 +55,17 @@ impl Reaching {
             None | Some(Flush::Store) => FlushTo::Store,
             Some(Flush::Local) => FlushTo::Local,
         };
-        let cache = self.cache.as_deref().map(|folder| LocalCache { folder, size: self.cache_size.unwrap_or(10 << 30), flush });
+        let cache = self.cache.as_deref().map(|folder| LocalCache {
+            folder,
+            size: self.cache_size.unwrap_or(10 << 30),
+            flush,
+        });
         Reach {
             variables: |name| std::env::var(name).ok(),
             bytes_per_second: self.bandwidth,
-            timeout: self.timeout.map(|seconds| Duration::from_secs(seconds.into())),
+            timeout: self
+                .timeout
+                .map(|seconds| Duration::from_secs(seconds.into())),
             steal_lease: self.steal_lease,
             cache,
         }

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use bandsaw::size;
 
 use crate::facts::{
-    ApfsFacts, AsifFacts, BucketFacts, ContentFacts, CryptFacts, Facts, LayerFacts, MapFacts, SparseImageFacts, UdifFacts,
-    VolumeFacts,
+    ApfsFacts, AsifFacts, BucketFacts, ContentFacts, CryptFacts, Facts, LayerFacts, MapFacts,
+    SparseImageFacts, UdifFacts, VolumeFacts,
 };
 use crate::output::{Output, Style};
 use crate::text::{Table, counted, grouped};
@@ -43,14 +43,23 @@ pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::
         sheet.bucket(bucket)?;
     }
     if let Some(bundle) = &facts.bundle {
-        let (used, all, size) = (grouped(bundle.bands_in_use), grouped(bundle.bands), exact(bundle.band_size));
+        let (used, all, size) = (
+            grouped(bundle.bands_in_use),
+            grouped(bundle.bands),
+            exact(bundle.band_size),
+        );
         let bands = match bundle.rebanding {
             false => format!("{used} of {all} in use, {size} each"),
-            true => format!("{used} in use, some {size} each and some of the size that they are to have"),
+            true => format!(
+                "{used} in use, some {size} each and some of the size that they are to have"
+            ),
         };
         sheet.fact("bands", &bands)?;
     }
-    facts.layers.iter().try_for_each(|layer| sheet.layer(layer))?;
+    facts
+        .layers
+        .iter()
+        .try_for_each(|layer| sheet.layer(layer))?;
     if let Some(map) = &facts.partition_map {
         sheet.partitions(map)?;
     }
@@ -58,10 +67,17 @@ pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::
         let nothing = facts.partition_map.is_none();
         sheet.fact(
             "holds",
-            if nothing { "no partition map, no file system that is known" } else { "no file system that is known" },
+            if nothing {
+                "no partition map, no file system that is known"
+            } else {
+                "no file system that is known"
+            },
         )?;
     }
-    facts.volumes.iter().try_for_each(|volume| sheet.volume(volume))
+    facts
+        .volumes
+        .iter()
+        .try_for_each(|volume| sheet.volume(volume))
 }
 
 /// Writes the facts of one layer.
@@ -92,12 +108,24 @@ impl Sheet<'_> {
     }
 
     pub(crate) fn fact(&mut self, name: &str, value: &str) -> io::Result<()> {
-        writeln!(self.out, "  {}{value}", self.output.paint(Style::Dim, &format!("{name:NAME$}")))
+        writeln!(
+            self.out,
+            "  {}{value}",
+            self.output.paint(Style::Dim, &format!("{name:NAME$}"))
+        )
     }
 
     fn encryption(&mut self, encryption: &CryptFacts) -> io::Result<()> {
-        let CryptFacts { version, key_bits, block_size, .. } = encryption;
-        self.fact("encrypted", &format!("AES-{key_bits}, blocks of {block_size} bytes, version {version}"))?;
+        let CryptFacts {
+            version,
+            key_bits,
+            block_size,
+            ..
+        } = encryption;
+        self.fact(
+            "encrypted",
+            &format!("AES-{key_bits}, blocks of {block_size} bytes, version {version}"),
+        )?;
         self.fact("", &format!("uuid {}", encryption.uuid))?;
         for way in &encryption.ways_in {
             self.fact("", &format!("opens with {way}"))?;
@@ -111,11 +139,20 @@ impl Sheet<'_> {
     fn bucket(&mut self, bucket: &BucketFacts) -> io::Result<()> {
         let plain = match bucket.lagging {
             0 => "plain names are up to date".to_owned(),
-            lagging => format!("plain names lag behind in {}", counted(lagging, "file", "files")),
+            lagging => format!(
+                "plain names lag behind in {}",
+                counted(lagging, "file", "files")
+            ),
         };
         self.fact("bucket", &plain)?;
         if let Some(writer) = &bucket.writer {
-            self.fact("", &format!("written by {}, as far as is known", self.output.name(writer)))?;
+            self.fact(
+                "",
+                &format!(
+                    "written by {}, as far as is known",
+                    self.output.name(writer)
+                ),
+            )?;
         }
         if bucket.snapshots > 0 {
             self.fact("", &counted(bucket.snapshots, "snapshot", "snapshots"))?;
@@ -125,8 +162,18 @@ impl Sheet<'_> {
 
     fn chunks(&mut self, udif: &UdifFacts) -> io::Result<()> {
         let count = counted(udif.chunks, "chunk", "chunks");
-        self.fact("chunks", &format!("{count} of up to {}", exact(udif.longest_chunk)))?;
-        self.fact("stored", &format!("{} for {} of the disk", exact(udif.stored), exact(udif.held)))?;
+        self.fact(
+            "chunks",
+            &format!("{count} of up to {}", exact(udif.longest_chunk)),
+        )?;
+        self.fact(
+            "stored",
+            &format!(
+                "{} for {} of the disk",
+                exact(udif.stored),
+                exact(udif.held)
+            ),
+        )?;
         if udif.parts > 1 {
             self.fact("parts", &counted(udif.parts.into(), "file", "files"))?;
         }
@@ -135,18 +182,37 @@ impl Sheet<'_> {
 
     fn sparse_image(&mut self, image: &SparseImageFacts) -> io::Result<()> {
         let (used, all) = (grouped(image.bands_in_use), grouped(image.bands));
-        self.fact("bands", &format!("{used} of {all} in use, {} each", exact(image.band_size)))?;
+        self.fact(
+            "bands",
+            &format!("{used} of {all} in use, {} each", exact(image.band_size)),
+        )?;
         match image.unused_places {
             0 => Ok(()),
-            unused => self.fact("", &counted(unused, "place in the file is free", "places in the file are free")),
+            unused => self.fact(
+                "",
+                &counted(
+                    unused,
+                    "place in the file is free",
+                    "places in the file are free",
+                ),
+            ),
         }
     }
 
     fn asif(&mut self, image: &AsifFacts) -> io::Result<()> {
         let count = |number: u64, what: &str| format!("{} {what}", grouped(number));
-        let (data, tables) = (count(image.data_chunks, "with data"), count(image.table_chunks, "with tables"));
+        let (data, tables) = (
+            count(image.data_chunks, "with data"),
+            count(image.table_chunks, "with tables"),
+        );
         let bitmaps = count(image.bitmap_chunks, "with bitmaps");
-        self.fact("chunks", &format!("{data}, {tables}, {bitmaps}, {} each", exact(image.chunk_size)))?;
+        self.fact(
+            "chunks",
+            &format!(
+                "{data}, {tables}, {bitmaps}, {} each",
+                exact(image.chunk_size)
+            ),
+        )?;
         self.fact("sectors", &exact(image.sector_size.into()))?;
         self.fact("uuid", &image.uuid)?;
         if let Some(uuid) = &image.stable_uuid {
@@ -162,15 +228,27 @@ impl Sheet<'_> {
             self.fact("metadata", &format!("read-only: {why}"))?;
         }
         if !image.user_metadata.is_empty() {
-            self.fact("metadata", &self.output.name(&image.user_metadata.join(", ")))?;
+            self.fact(
+                "metadata",
+                &self.output.name(&image.user_metadata.join(", ")),
+            )?;
         }
         Ok(())
     }
 
     fn layer(&mut self, layer: &LayerFacts) -> io::Result<()> {
-        let AsifFacts { kind, uuid, sector_size, .. } = &layer.asif;
+        let AsifFacts {
+            kind,
+            uuid,
+            sector_size,
+            ..
+        } = &layer.asif;
         self.fact(kind, &self.output.name(&layer.file))?;
-        let size = format!("{}, blocks of {sector_size} bytes, {} on disk", exact(layer.size), exact(layer.size_on_disk));
+        let size = format!(
+            "{}, blocks of {sector_size} bytes, {} on disk",
+            exact(layer.size),
+            exact(layer.size_on_disk)
+        );
         self.fact("", &size)?;
         match &layer.asif.parent {
             Some(parent) => self.fact("", &format!("uuid {uuid}, over {parent}")),
@@ -180,7 +258,13 @@ impl Sheet<'_> {
 
     fn partitions(&mut self, map: &MapFacts) -> io::Result<()> {
         let count = counted(map.partitions.len() as u64, "partition", "partitions");
-        self.fact("map", &format!("{}, {count}, blocks of {} bytes", map.scheme, map.block_size))?;
+        self.fact(
+            "map",
+            &format!(
+                "{}, {count}, blocks of {} bytes",
+                map.scheme, map.block_size
+            ),
+        )?;
         let mut table = Table::new([false, false, true, false, false]);
         for partition in &map.partitions {
             table.row([
@@ -196,7 +280,10 @@ impl Sheet<'_> {
 
     fn volume(&mut self, volume: &VolumeFacts) -> io::Result<()> {
         writeln!(self.out)?;
-        let place = match (volume.partition, volume.apfs.as_ref().map(|apfs| apfs.number)) {
+        let place = match (
+            volume.partition,
+            volume.apfs.as_ref().map(|apfs| apfs.number),
+        ) {
             (Some(partition), Some(number)) => format!("#{partition}.{number}"),
             (Some(partition), None) => format!("#{partition}"),
             (None, Some(number)) => format!("#1.{number}"),
@@ -204,7 +291,11 @@ impl Sheet<'_> {
         };
         match &volume.content {
             Some(content) => {
-                self.heading(&format!("{place}  {}  {}", volume.format, self.output.name(&content.name)))?;
+                self.heading(&format!(
+                    "{place}  {}  {}",
+                    volume.format,
+                    self.output.name(&content.name)
+                ))?;
                 self.content(volume, content)
             }
             None => {
@@ -223,17 +314,38 @@ impl Sheet<'_> {
         if content.pending > 0 {
             self.fact("", &held(content.pending))?;
         }
-        let (files, folders) = (counted(content.files, "file", "files"), counted(content.folders, "folder", "folders"));
+        let (files, folders) = (
+            counted(content.files, "file", "files"),
+            counted(content.folders, "folder", "folders"),
+        );
         self.fact("holds", &format!("{files}, {folders}"))?;
-        self.fact("names", if content.case_sensitive { "case-sensitive" } else { "case-insensitive" })?;
+        self.fact(
+            "names",
+            if content.case_sensitive {
+                "case-sensitive"
+            } else {
+                "case-insensitive"
+            },
+        )?;
         match &volume.apfs {
             Some(apfs) => self.apfs(apfs)?,
             None => {
                 self.fact("journal", if content.journaled { "yes" } else { "no" })?;
-                self.fact("state", if content.clean { "clean" } else { "not cleanly unmounted" })?;
+                self.fact(
+                    "state",
+                    if content.clean {
+                        "clean"
+                    } else {
+                        "not cleanly unmounted"
+                    },
+                )?;
             }
         }
-        for (name, value) in [("uuid", &content.uuid), ("created", &content.created), ("modified", &content.modified)] {
+        for (name, value) in [
+            ("uuid", &content.uuid),
+            ("created", &content.created),
+            ("modified", &content.modified),
+        ] {
             if let Some(value) = value {
                 self.fact(name, value)?;
             }
@@ -266,16 +378,28 @@ impl Sheet<'_> {
             self.fact("reserve", &exact(apfs.reserve))?;
         }
         let newest = apfs.snapshots.iter().rev().take(SNAPSHOTS_SHOWN);
-        let names: Vec<_> = newest.map(|snapshot| self.output.name(&snapshot.name)).collect();
+        let names: Vec<_> = newest
+            .map(|snapshot| self.output.name(&snapshot.name))
+            .collect();
         let more = apfs.snapshots.len() - names.len();
         match (names.is_empty(), more) {
             (true, _) => {}
             (false, 0) => self.fact("snapshots", &names.join(", "))?,
-            (false, more) => self.fact("snapshots", &format!("{}, and {more} older", names.join(", ")))?,
+            (false, more) => self.fact(
+                "snapshots",
+                &format!("{}, and {more} older", names.join(", ")),
+            )?,
         }
         self.fact("container", &apfs.container.uuid)?;
-        self.fact("", &format!("{} used by all that is in it", exact(apfs.container.used)))?;
-        let found = apfs.container.checkpoints.iter().filter(|&&xid| xid < apfs.container.checkpoint);
+        self.fact(
+            "",
+            &format!("{} used by all that is in it", exact(apfs.container.used)),
+        )?;
+        let found = apfs
+            .container
+            .checkpoints
+            .iter()
+            .filter(|&&xid| xid < apfs.container.checkpoint);
         let mut older: Vec<_> = found.map(u64::to_string).collect();
         let more = older.len().saturating_sub(CHECKPOINTS_SHOWN);
         older.truncate(CHECKPOINTS_SHOWN);
@@ -284,7 +408,10 @@ impl Sheet<'_> {
             (false, 0) => format!("older: {}", older.join(", ")),
             (false, more) => format!("older: {}, and {more} more", older.join(", ")),
         };
-        self.fact("checkpoint", &format!("{}; {older}", apfs.container.checkpoint))
+        self.fact(
+            "checkpoint",
+            &format!("{}; {older}", apfs.container.checkpoint),
+        )
     }
 }
 
@@ -296,7 +423,10 @@ const SNAPSHOTS_SHOWN: usize = 8;
 
 /// Space that is pending, in words.
 pub(crate) fn held(pending: u64) -> String {
-    format!("{} pending: given up, still held for older checkpoints", exact(pending))
+    format!(
+        "{} pending: given up, still held for older checkpoints",
+        exact(pending)
+    )
 }
 
 /// `8 MiB (8388608 bytes)`.

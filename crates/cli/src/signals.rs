@@ -30,7 +30,9 @@ impl Signals {
 
     /// For others who may end the server: they write a byte.
     pub(crate) fn sender(&self) -> bandsaw::Result<UnixStream> {
-        self.write.try_clone().map_err(|source| Error::io("signals", "catch", source))
+        self.write
+            .try_clone()
+            .map_err(|source| Error::io("signals", "catch", source))
     }
 
     /// Waits for one.
@@ -45,14 +47,18 @@ impl Signals {
 
 /// Signals that ask to end: SIGINT, SIGTERM, and SIGHUP unless whoever started this process has it ignored (`nohup`).
 pub(crate) fn ending() -> impl Iterator<Item = i32> {
-    [SIGINT, SIGTERM].into_iter().chain((!is_ignored(SIGHUP)).then_some(SIGHUP))
+    [SIGINT, SIGTERM]
+        .into_iter()
+        .chain((!is_ignored(SIGHUP)).then_some(SIGHUP))
 }
 
 /// Returns whether a signal was ignored when this process was started, as far as the system tells.
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let mask = mask
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
     mask >> (signal - 1) & 1 == 1
 }
 

@@ -59,25 +59,44 @@ impl Opening {
     /// Opens an image to read it, and tells what is odd about it.
     pub(crate) fn read(&self, image: &str, output: &Output) -> Outcome<Image> {
         let opened = self.open(image, Access::ReadOnly);
-        let opened =
-            opened.advise(Kind::Corrupt, || format!("`bandsaw diagnose {image}` shows how far it opens and what can be done"))?;
-        opened.warnings().iter().for_each(|warning| output.warn(warning));
+        let opened = opened.advise(Kind::Corrupt, || {
+            format!("`bandsaw diagnose {image}` shows how far it opens and what can be done")
+        })?;
+        opened
+            .warnings()
+            .iter()
+            .for_each(|warning| output.warn(warning));
         Ok(opened)
     }
 
     /// Opens the volume that an address names.
     pub(crate) fn volume(&self, image: &Image, address: &Address) -> Outcome<Arc<dyn FileSystem>> {
-        let wanted = Wanted { snapshot: address.snapshot.as_deref(), keys: Some(&self.unlocking) };
+        let wanted = Wanted {
+            snapshot: address.snapshot.as_deref(),
+            keys: Some(&self.unlocking),
+        };
         let opened = image.file_system_as(address.volume.as_ref(), wanted);
-        let named = |fs| Arc::new(Named { fs, image: image.path().to_owned() }) as Arc<dyn FileSystem>;
+        let named = |fs| {
+            Arc::new(Named {
+                fs,
+                image: image.path().to_owned(),
+            }) as Arc<dyn FileSystem>
+        };
         opened.map(named).map_err(|error| match error.kind() {
-            Kind::NotFound => Failure::from(error).hint(format!("`bandsaw info {}` shows what is in it", address.image)),
+            Kind::NotFound => Failure::from(error).hint(format!(
+                "`bandsaw info {}` shows what is in it",
+                address.image
+            )),
             _ => advise(error, &address.image),
         })
     }
 
     /// Opens the volume that an address names for changes.
-    pub(crate) fn volume_mut(&self, image: &Image, address: &Address) -> bandsaw::Result<Arc<dyn FileSystemMut>> {
+    pub(crate) fn volume_mut(
+        &self,
+        image: &Image,
+        address: &Address,
+    ) -> bandsaw::Result<Arc<dyn FileSystemMut>> {
         image.file_system_mut_as(address.volume.as_ref(), Some(&self.unlocking))
     }
 
@@ -93,19 +112,31 @@ impl Opening {
 
     /// The same for a part of the disk.
     pub(crate) fn of_section(&self, section: Option<Section>) -> Self {
-        Self { section, ..self.clone() }
+        Self {
+            section,
+            ..self.clone()
+        }
     }
 
     /// The same, with damaged volumes open for changes if `forced`.
     pub(crate) fn forced(&self, forced: bool) -> Self {
-        Self { change_damaged: forced, ..self.clone() }
+        Self {
+            change_damaged: forced,
+            ..self.clone()
+        }
     }
 
     /// The same with these layers over the image.
     pub(crate) fn with_layers(&self, layers: Vec<PathBuf>) -> Outcome<Self> {
         match self.shadows.is_empty() {
-            true => Ok(Self { shadows: layers, ..self.clone() }),
-            false => Err(Failure::usage("--shadow", "here the layers are named after the base, without the option")),
+            true => Ok(Self {
+                shadows: layers,
+                ..self.clone()
+            }),
+            false => Err(Failure::usage(
+                "--shadow",
+                "here the layers are named after the base, without the option",
+            )),
         }
     }
 }
@@ -125,7 +156,10 @@ impl<U: Args + Keys> Opening<U> {
 
     /// Opens an image to tell what it is, and nothing else.
     pub(crate) fn glance(&self, image: &str) -> Outcome<Image> {
-        let options = OpenOptions { glance: true, ..self.options(Access::ReadOnly) };
+        let options = OpenOptions {
+            glance: true,
+            ..self.options(Access::ReadOnly)
+        };
         open::open(Path::new(image), &options).map_err(|error| advise(error, image))
     }
 
@@ -138,7 +172,9 @@ impl<U: Args + Keys> Opening<U> {
             shadows: &self.shadows,
             checkpoint: self.checkpoint,
             section: self.section,
-            cache: self.catalog_memory.map_or(DEFAULT_CACHE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            cache: self.catalog_memory.map_or(DEFAULT_CACHE, |bytes| {
+                usize::try_from(bytes).unwrap_or(usize::MAX)
+            }),
             system_files: self.system_files,
             reach: self.reach(),
             glance: false,
@@ -195,11 +231,24 @@ impl Place {
         let image = opening.read(&address.image, output)?;
         let fs = opening.volume(&image, address)?;
         let path = normal(address.path.as_deref().unwrap_or_default());
-        let found = fs.resolve(&path).map_err(|error| error.in_file(&address.image));
+        let found = fs
+            .resolve(&path)
+            .map_err(|error| error.in_file(&address.image));
         let attributes = found.advise(Kind::NotFound, || {
-            format!("`bandsaw ls {}` shows what is there", Address { path: None, ..address.clone() })
+            format!(
+                "`bandsaw ls {}` shows what is there",
+                Address {
+                    path: None,
+                    ..address.clone()
+                }
+            )
         })?;
-        Ok(Self { fs, path, attributes, mode: image.mode_of_copy().mode() })
+        Ok(Self {
+            fs,
+            path,
+            attributes,
+            mode: image.mode_of_copy().mode(),
+        })
     }
 
     /// The last part of the path; empty for the root.
@@ -209,13 +258,19 @@ impl Place {
 
     /// The path as it is shown: `/` for the root.
     pub(crate) fn shown_path(&self) -> &str {
-        if self.path.is_empty() { "/" } else { &self.path }
+        if self.path.is_empty() {
+            "/"
+        } else {
+            &self.path
+        }
     }
 }
 
 /// Reads `IMAGE[:VOLUME][:/PATH]`.
 pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
-    let text = text.to_str().ok_or_else(|| Failure::usage("address", "is not UTF-8"))?;
+    let text = text
+        .to_str()
+        .ok_or_else(|| Failure::usage("address", "is not UTF-8"))?;
     Ok(Address::parse_on_host(text)?)
 }
 
@@ -227,7 +282,10 @@ pub(crate) fn whole(text: &OsStr) -> Outcome<Address> {
         (None, Some(_)) => "a snapshot",
         (None, None) => return Ok(address),
     };
-    Err(Failure::usage("address", format!("{address} is {part}; an image or a volume as a whole is expected")))
+    Err(Failure::usage(
+        "address",
+        format!("{address} is {part}; an image or a volume as a whole is expected"),
+    ))
 }
 
 /// Reads an address that may only name an image.
@@ -235,14 +293,19 @@ pub(crate) fn image(text: &OsStr) -> Outcome<String> {
     let address = address(text)?;
     match address.is_bare() {
         true => Ok(address.image),
-        false => Err(Failure::usage("address", "an image as a whole is expected, not a volume or path in it")
-            .hint(format!("`bandsaw ls {address}` shows what is there"))),
+        false => Err(Failure::usage(
+            "address",
+            "an image as a whole is expected, not a volume or path in it",
+        )
+        .hint(format!("`bandsaw ls {address}` shows what is there"))),
     }
 }
 
 /// `/a/b` of `//a/./b/`, as [`FileSystemExt::resolve`] reads it.
 pub(crate) fn normal(path: &str) -> String {
-    path.split('/').filter(|part| !matches!(*part, "" | ".")).fold(String::new(), |path, part| path + "/" + part)
+    path.split('/')
+        .filter(|part| !matches!(*part, "" | "."))
+        .fold(String::new(), |path, part| path + "/" + part)
 }
 
 /// The name of an image wherever one is: an absolute path, or a URL as it may be shown.

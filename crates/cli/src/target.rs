@@ -52,7 +52,8 @@ pub(crate) fn file_mode(mode: u16) -> FileMode {
 impl Container {
     /// The size of sectors asked for. What no number of the field holds is refused like any other odd size.
     pub(crate) fn sector_size(&self) -> Option<u32> {
-        self.sector_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX))
+        self.sector_size
+            .map(|size| u32::try_from(size).unwrap_or(u32::MAX))
     }
 
     /// The level of compression asked for.
@@ -83,7 +84,9 @@ impl Container {
 /// Where a new image is to be: what `file://` says is a path like any other.
 pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
     match named.to_str() {
-        Some(url) if url.starts_with("file://") => Ok(Cow::Owned(Address::parse_on_host(url)?.image.into())),
+        Some(url) if url.starts_with("file://") => {
+            Ok(Cow::Owned(Address::parse_on_host(url)?.image.into()))
+        }
         _ => Ok(Cow::Borrowed(named)),
     }
 }
@@ -92,13 +95,20 @@ pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
 pub(crate) fn advise(error: Error, container: &Container) -> Failure {
     let hint = match error.kind() {
         Kind::Conflict if !container.overwrite => "--overwrite replaces it",
-        Kind::Invalid if container.band_size.is_some() && error.reason() == Some(Reason::BandSize) => {
+        Kind::Invalid
+            if container.band_size.is_some() && error.reason() == Some(Reason::BandSize) =>
+        {
             "add --round to take the nearest possible size"
         }
         Kind::Unsupported if error.layer() == "image" => {
             let written = Format::ALL.into_iter().filter(|format| format.can_write());
-            let written: Vec<_> = written.map(|format| format.code().to_ascii_lowercase()).collect();
-            return Failure::from(error).hint(format!("formats that can be written are {}", written.join(", ")));
+            let written: Vec<_> = written
+                .map(|format| format.code().to_ascii_lowercase())
+                .collect();
+            return Failure::from(error).hint(format!(
+                "formats that can be written are {}",
+                written.join(", ")
+            ));
         }
         _ => return error.into(),
     };

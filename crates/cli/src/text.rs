@@ -45,8 +45,12 @@ impl Quoting {
             Self::Escape => escaped(name, None),
             Self::C => Cow::Owned(format!("\"{}\"", escaped(name, Some('"')))),
             Self::Shell | Self::ShellEscape if !needs_quotes(name) => Cow::Borrowed(name),
-            Self::ShellEscape if name.chars().any(steers) => Cow::Owned(format!("$'{}'", escaped(name, Some('\'')))),
-            Self::Shell | Self::ShellEscape => Cow::Owned(format!("'{}'", name.replace('\'', "'\\''"))),
+            Self::ShellEscape if name.chars().any(steers) => {
+                Cow::Owned(format!("$'{}'", escaped(name, Some('\''))))
+            }
+            Self::Shell | Self::ShellEscape => {
+                Cow::Owned(format!("'{}'", name.replace('\'', "'\\''")))
+            }
         }
     }
 }
@@ -101,7 +105,11 @@ pub(crate) fn grouped(number: u64) -> String {
 
 /// `1 file`, `2 files`.
 pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+    format!(
+        "{} {}",
+        grouped(number),
+        if number == 1 { one } else { many }
+    )
 }
 
 /// Year, month, day, hour, minute and second in UTC.
@@ -119,11 +127,19 @@ impl Civil {
     fn new(seconds: i64) -> Self {
         let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
         let since_march_0 = days + 719_468;
-        let (era, day_of_era) = (since_march_0.div_euclid(146_097), since_march_0.rem_euclid(146_097));
-        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let (era, day_of_era) = (
+            since_march_0.div_euclid(146_097),
+            since_march_0.rem_euclid(146_097),
+        );
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let month_from_march = (5 * day_of_year + 2) / 153;
-        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let month = if month_from_march < 10 {
+            month_from_march + 3
+        } else {
+            month_from_march - 9
+        };
         let small = |n: i64| u8::try_from(n).unwrap_or(0);
         Self {
             year: year_of_era + era * 400 + i64::from(month <= 2),
@@ -138,13 +154,27 @@ impl Civil {
 
 /// `2024-03-01 12:34`, in UTC.
 pub(crate) fn minute(time: Timestamp) -> String {
-    let Civil { year, month, day, hour, minute, .. } = Civil::new(time.seconds);
+    let Civil {
+        year,
+        month,
+        day,
+        hour,
+        minute,
+        ..
+    } = Civil::new(time.seconds);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
 /// `2024-03-01T12:34:56Z` as RFC 3339 has it, with nine decimals where there are any.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
-    let Civil { year, month, day, hour, minute, second } = Civil::new(time.seconds);
+    let Civil {
+        year,
+        month,
+        day,
+        hour,
+        minute,
+        second,
+    } = Civil::new(time.seconds);
     let mut text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
     if time.nanos > 0 {
         let _ = write!(text, ".{:09}", time.nanos);
@@ -161,7 +191,10 @@ pub(crate) struct Table<const N: usize> {
 impl<const N: usize> Table<N> {
     /// A table whose columns are right-aligned where `right` says so.
     pub(crate) fn new(right: [bool; N]) -> Self {
-        Self { right, rows: Vec::new() }
+        Self {
+            right,
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row. Text that came from an image goes through [`printable`] first, and best into the last column.
@@ -171,7 +204,13 @@ impl<const N: usize> Table<N> {
 
     /// The lines, each after `indent`.
     pub(crate) fn lines(&self, indent: &str) -> String {
-        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
         let widths: [usize; N] = std::array::from_fn(width);
         let mut text = String::new();
         for row in &self.rows {
@@ -213,15 +252,33 @@ mod tests {
 
     #[test]
     fn names_are_quoted_as_ls_does() {
-        let all = [Quoting::Literal, Quoting::Escape, Quoting::C, Quoting::Shell, Quoting::ShellEscape];
+        let all = [
+            Quoting::Literal,
+            Quoting::Escape,
+            Quoting::C,
+            Quoting::Shell,
+            Quoting::ShellEscape,
+        ];
         let quoted = |name: &str| all.map(|how| how.write(name).into_owned());
-        assert_eq!(quoted("plain"), ["plain", "plain", "\"plain\"", "plain", "plain"]);
+        assert_eq!(
+            quoted("plain"),
+            ["plain", "plain", "\"plain\"", "plain", "plain"]
+        );
         assert_eq!(quoted("a b"), ["a b", "a b", "\"a b\"", "'a b'", "'a b'"]);
-        assert_eq!(quoted("it's"), ["it's", "it's", "\"it's\"", "'it'\\''s'", "'it'\\''s'"]);
+        assert_eq!(
+            quoted("it's"),
+            ["it's", "it's", "\"it's\"", "'it'\\''s'", "'it'\\''s'"]
+        );
         assert_eq!(quoted("a\"\\b")[1..3], ["a\"\\\\b", "\"a\\\"\\\\b\""]);
         let steering = "a\x1b[31m\n'b\u{202e}";
-        assert_eq!(Quoting::Escape.write(steering), "a\\033[31m\\n'b\\342\\200\\256");
-        assert_eq!(Quoting::ShellEscape.write(steering), "$'a\\033[31m\\n\\'b\\342\\200\\256'");
+        assert_eq!(
+            Quoting::Escape.write(steering),
+            "a\\033[31m\\n'b\\342\\200\\256"
+        );
+        assert_eq!(
+            Quoting::ShellEscape.write(steering),
+            "$'a\\033[31m\\n\\'b\\342\\200\\256'"
+        );
         assert_eq!(Quoting::Shell.write("")[..], *"''");
     }
 
@@ -232,13 +289,25 @@ mod tests {
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(at(-2_082_844_800), "1904-01-01T00:00:00Z");
         assert_eq!(at(4_294_967_295 - 2_082_844_800), "2040-02-06T06:28:15Z");
-        assert_eq!(rfc3339(Timestamp { seconds: 1_709_296_496, nanos: 5 }), "2024-03-01T12:34:56.000000005Z");
-        assert_eq!(minute(Timestamp::from_seconds(1_709_296_496)), "2024-03-01 12:34");
+        assert_eq!(
+            rfc3339(Timestamp {
+                seconds: 1_709_296_496,
+                nanos: 5
+            }),
+            "2024-03-01T12:34:56.000000005Z"
+        );
+        assert_eq!(
+            minute(Timestamp::from_seconds(1_709_296_496)),
+            "2024-03-01 12:34"
+        );
     }
 
     #[test]
     fn numbers_are_grouped() {
-        assert_eq!(["0", "999", "1,000", "1,234,567"].map(String::from), [0, 999, 1000, 1_234_567].map(grouped));
+        assert_eq!(
+            ["0", "999", "1,000", "1,234,567"].map(String::from),
+            [0, 999, 1000, 1_234_567].map(grouped)
+        );
         assert_eq!(counted(1, "file", "files"), "1 file");
         assert_eq!(counted(2000, "file", "files"), "2,000 files");
     }

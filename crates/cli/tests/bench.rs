@@ -26,28 +26,58 @@ fn is_empty(scratch: &Scratch, folder: &str) -> bool {
 #[test]
 fn a_folder_is_measured_and_its_results_are_kept() {
     let scratch = scratch();
-    let kept = ["-o", "run.json", "-o", "run.csv", "-o", "run.html", "-o", "run.md", "--plots", "plots", "--verify"];
+    let kept = [
+        "-o", "run.json", "-o", "run.csv", "-o", "run.html", "-o", "run.md", "--plots", "plots",
+        "--verify",
+    ];
     let shown = scratch.ok(&[SHORT, &kept].concat());
     assert!(
-        shown.contains("20 % trimmed mean") && shown.contains("Theil-Sen rate") && shown.contains("speed of memory"),
+        shown.contains("20 % trimmed mean")
+            && shown.contains("Theil-Sen rate")
+            && shown.contains("speed of memory"),
         "{shown}"
     );
     assert!(is_empty(&scratch, "work"));
-    let report: Value = serde_json::from_slice(&fs::read(scratch.path("run.json")).unwrap()).unwrap();
+    let report: Value =
+        serde_json::from_slice(&fs::read(scratch.path("run.json")).unwrap()).unwrap();
     let samples = report["series"][0]["samples"].as_array().unwrap();
-    assert_eq!((report["schema"].as_u64(), samples.len()), (Some(1), 2 * 48));
+    assert_eq!(
+        (report["schema"].as_u64(), samples.len()),
+        (Some(1), 2 * 48)
+    );
     assert!(
-        samples.iter().all(|sample| sample["seconds"].as_f64().unwrap() > 0.0 && sample["size_bytes"].as_u64().unwrap() >= 400)
+        samples
+            .iter()
+            .all(|sample| sample["seconds"].as_f64().unwrap() > 0.0
+                && sample["size_bytes"].as_u64().unwrap() >= 400)
     );
     let csv = fs::read_to_string(scratch.path("run.csv")).unwrap();
-    assert!(csv.lines().count() == 97 && csv.starts_with("series,step,direction,set,number,size_bytes,seconds"));
-    assert!(fs::read_to_string(scratch.path("run.md")).unwrap().contains("| host | write |"));
+    assert!(
+        csv.lines().count() == 97
+            && csv.starts_with("series,step,direction,set,number,size_bytes,seconds")
+    );
+    assert!(
+        fs::read_to_string(scratch.path("run.md"))
+            .unwrap()
+            .contains("| host | write |")
+    );
     for name in ["speed-write", "boxes-read"] {
-        assert!(fs::read_to_string(scratch.path(&format!("plots/{name}.svg"))).unwrap().starts_with("<svg"));
-        assert_eq!(fs::read(scratch.path(&format!("plots/{name}.png"))).unwrap()[..4], *b"\x89PNG");
+        assert!(
+            fs::read_to_string(scratch.path(&format!("plots/{name}.svg")))
+                .unwrap()
+                .starts_with("<svg")
+        );
+        assert_eq!(
+            fs::read(scratch.path(&format!("plots/{name}.png"))).unwrap()[..4],
+            *b"\x89PNG"
+        );
     }
     let page = fs::read_to_string(scratch.path("run.html")).unwrap();
-    assert!(!page.contains("https://") && page.matches("http://").count() == page.matches("http://www.w3.org/2000/svg").count());
+    assert!(
+        !page.contains("https://")
+            && page.matches("http://").count()
+                == page.matches("http://www.w3.org/2000/svg").count()
+    );
     crate::common::browse(&scratch, "run.html", VISIT);
     let again = scratch.fails(4, &[SHORT, &["-o", "run.json"]].concat());
     assert!(again.contains("--overwrite"), "{again}");
@@ -74,7 +104,10 @@ fn results_are_told_even_where_they_cannot_be_kept() {
         String::from_utf8_lossy(&output.stdout).contains("Theil-Sen rate")
             && crate::common::stderr(&output).contains("--overwrite")
     );
-    assert_eq!(fs::read_to_string(scratch.path("run.json")).unwrap(), "theirs");
+    assert_eq!(
+        fs::read_to_string(scratch.path("run.json")).unwrap(),
+        "theirs"
+    );
     fs::create_dir(scratch.path("folder.json")).unwrap();
     scratch.fails(4, &[SHORT, &["-o", "folder.json", "--overwrite"]].concat());
 }
@@ -83,7 +116,8 @@ fn results_are_told_even_where_they_cannot_be_kept() {
 fn runs_are_compared_and_gates_hold() {
     let scratch = scratch();
     scratch.ok(&[SHORT, &["-o", "a.json"]].concat());
-    let mut report: Value = serde_json::from_slice(&fs::read(scratch.path("a.json")).unwrap()).unwrap();
+    let mut report: Value =
+        serde_json::from_slice(&fs::read(scratch.path("a.json")).unwrap()).unwrap();
     for sample in report["series"][0]["samples"].as_array_mut().unwrap() {
         let seconds = sample["seconds"].as_f64().unwrap();
         sample["seconds"] = (seconds * 100.0).into();
@@ -92,19 +126,58 @@ fn runs_are_compared_and_gates_hold() {
     let compared = scratch.json(&["bench", "compare", "a.json", "slow.json"]);
     let rows = compared["compared"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(
+        |row| (row["ratio"]["value"].as_f64().unwrap() - 0.01).abs() < 1e-9
+            && row["ratio"]["verdict"] == "slower"
+    ));
     assert!(
-        rows.iter()
-            .all(|row| (row["ratio"]["value"].as_f64().unwrap() - 0.01).abs() < 1e-9 && row["ratio"]["verdict"] == "slower")
+        scratch
+            .ok(&["bench", "compare", "a.json", "slow.json"])
+            .contains("slower")
     );
-    assert!(scratch.ok(&["bench", "compare", "a.json", "slow.json"]).contains("slower"));
-    scratch.ok(&["bench", "gate", "a.json", "--against", "slow.json", "--min-ratio", "0.9"]);
-    let refused = scratch.run(&["bench", "gate", "slow.json", "--against", "a.json", "--min-ratio", "0.9"]);
+    scratch.ok(&[
+        "bench",
+        "gate",
+        "a.json",
+        "--against",
+        "slow.json",
+        "--min-ratio",
+        "0.9",
+    ]);
+    let refused = scratch.run(&[
+        "bench",
+        "gate",
+        "slow.json",
+        "--against",
+        "a.json",
+        "--min-ratio",
+        "0.9",
+    ]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(crate::common::stderr(&refused).contains("host, write"));
-    assert!(scratch.fails(3, &["bench", "gate", "a.json", "--min-ratio", "0.9"]).contains("--against"));
-    scratch.fails(2, &["bench", "gate", "slow.json", "--against", "a.json", "--min-ratio", "nan"]);
+    assert!(
+        scratch
+            .fails(3, &["bench", "gate", "a.json", "--min-ratio", "0.9"])
+            .contains("--against")
+    );
+    scratch.fails(
+        2,
+        &[
+            "bench",
+            "gate",
+            "slow.json",
+            "--against",
+            "a.json",
+            "--min-ratio",
+            "nan",
+        ],
+    );
     scratch.write("other.json", r#"{"schema": 99}"#);
-    assert!(scratch.fails(6, &["bench", "compare", "a.json", "other.json"]).contains("schema 99"));
+    assert!(
+        scratch
+            .fails(6, &["bench", "compare", "a.json", "other.json"])
+            .contains("schema 99")
+    );
     scratch.write("no.json", "[]");
     scratch.fails(2, &["bench", "compare", "a.json", "no.json"]);
 }
@@ -114,14 +187,28 @@ fn it_says_what_it_would_write() {
     let scratch = scratch();
     let plan = scratch.run(&["bench", "files", "work", "--dry-run", "--scale", "0.001"]);
     let said = crate::common::stderr(&plan);
-    assert!(said.contains("160 files of 53.3 MB") && said.contains(" % of that"), "{said}");
-    let single = scratch.json(&["bench", "files", "work", "--single", "100000", "--caches", "keep"]);
+    assert!(
+        said.contains("160 files of 53.3 MB") && said.contains(" % of that"),
+        "{said}"
+    );
+    let single = scratch.json(&[
+        "bench", "files", "work", "--single", "100000", "--caches", "keep",
+    ]);
     assert_eq!(single["series"][0]["samples"].as_array().unwrap().len(), 2);
     assert_eq!(single["series"][0]["cooled"], "kept");
-    let random = scratch.json(&["bench", "files", "work", "--random", "5", "--sets", "2", "--scale", "0.0001", "--seed", "7"]);
+    let random = scratch.json(&[
+        "bench", "files", "work", "--random", "5", "--sets", "2", "--scale", "0.0001", "--seed",
+        "7",
+    ]);
     assert_eq!(random["series"][0]["samples"].as_array().unwrap().len(), 20);
-    let sizes = scratch.json(&["bench", "files", "work", "--sizes", "10k,20kB", "--sets", "1"]);
-    let of = |n: usize| sizes["series"][0]["samples"][n]["size_bytes"].as_u64().unwrap();
+    let sizes = scratch.json(&[
+        "bench", "files", "work", "--sizes", "10k,20kB", "--sets", "1",
+    ]);
+    let of = |n: usize| {
+        sizes["series"][0]["samples"][n]["size_bytes"]
+            .as_u64()
+            .unwrap()
+    };
     assert_eq!(of(0) + of(1), 10_240 + 20_000);
 }
 
@@ -129,16 +216,27 @@ fn it_says_what_it_would_write() {
 fn what_cannot_be_done_is_said_before() {
     let scratch = scratch();
     let full = scratch.fails(1, &["bench", "files", "work", "--scale", "1000000"]);
-    assert!(full.contains("are free") && full.contains("--scale"), "{full}");
+    assert!(
+        full.contains("are free") && full.contains("--scale"),
+        "{full}"
+    );
     scratch.fails(3, &["bench", "files", "gone"]);
-    assert!(scratch.fails(2, &[SHORT, &["-o", "run.pdf"]].concat()).contains(".html"));
+    assert!(
+        scratch
+            .fails(2, &[SHORT, &["-o", "run.pdf"]].concat())
+            .contains(".html")
+    );
     scratch.fails(2, &[SHORT, &["--request", "1000"]].concat());
     scratch.fails(2, &["bench", "files", "work", "--scale", "0"]);
     // Root writes where others may not.
     fs::create_dir(scratch.path("locked")).unwrap();
     fs::set_permissions(scratch.path("locked"), fs::Permissions::from_mode(0o555)).unwrap();
     if fs::write(scratch.path("locked/probe"), "").is_err() {
-        assert!(scratch.fails(1, &["bench", "files", "locked", "--scale", "0.0001"]).contains("locked"));
+        assert!(
+            scratch
+                .fails(1, &["bench", "files", "locked", "--scale", "0.0001"])
+                .contains("locked")
+        );
     }
     assert!(is_empty(&scratch, "work"));
 }
@@ -147,7 +245,9 @@ fn what_cannot_be_done_is_said_before() {
 fn an_interrupt_leaves_nothing() {
     let scratch = scratch();
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_bandsaw"))
-        .args(["bench", "files", "work", "--scale", "0.001", "--pause", "60"])
+        .args([
+            "bench", "files", "work", "--scale", "0.001", "--pause", "60",
+        ])
         .current_dir(scratch.path("."))
         .stderr(std::process::Stdio::null())
         .spawn()
@@ -157,7 +257,10 @@ fn an_interrupt_leaves_nothing() {
         !is_empty(&scratch, "work")
     });
     assert!(begun, "it writes files");
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let killed = std::process::Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
     assert!(killed.success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(is_empty(&scratch, "work"));
@@ -165,13 +268,26 @@ fn an_interrupt_leaves_nothing() {
 
 /// A run of images of a moment: 16 files a pass, without the rest that protocols have.
 fn images<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    let rest: &[&str] = if more.contains(&"--pause") { &[] } else { &["--pause", "0"] };
-    [&["bench", "images", "work", "--scale", "0.0001", "--sets", "2"], rest, more].concat()
+    let rest: &[&str] = if more.contains(&"--pause") {
+        &[]
+    } else {
+        &["--pause", "0"]
+    };
+    [
+        &[
+            "bench", "images", "work", "--scale", "0.0001", "--sets", "2",
+        ],
+        rest,
+        more,
+    ]
+    .concat()
 }
 
 fn labels(report: &Value) -> Vec<String> {
     let series = report["series"].as_array().unwrap().iter();
-    let mut labels: Vec<_> = series.map(|series| format!("{} {}", series["label"].as_str().unwrap(), series["step"])).collect();
+    let mut labels: Vec<_> = series
+        .map(|series| format!("{} {}", series["label"].as_str().unwrap(), series["step"]))
+        .collect();
     labels.sort();
     labels
 }
@@ -179,46 +295,105 @@ fn labels(report: &Value) -> Vec<String> {
 #[test]
 fn images_are_held_against_the_host() {
     let scratch = scratch();
-    let kept =
-        ["--type", "udrw,udsb", "--cipher", "none,aes-128", "--fs", "apfs", "--verify", "-o", "run.json", "-o", "run.html"];
+    let kept = [
+        "--type",
+        "udrw,udsb",
+        "--cipher",
+        "none,aes-128",
+        "--fs",
+        "apfs",
+        "--verify",
+        "-o",
+        "run.json",
+        "-o",
+        "run.html",
+    ];
     let shown = scratch.ok(&images(&kept));
-    assert!(shown.contains("Speed over the host's") && shown.contains("UDSB AES-128, APFS, library"), "{shown}");
+    assert!(
+        shown.contains("Speed over the host's") && shown.contains("UDSB AES-128, APFS, library"),
+        "{shown}"
+    );
     assert!(is_empty(&scratch, "work"));
-    let report: Value = serde_json::from_slice(&fs::read(scratch.path("run.json")).unwrap()).unwrap();
+    let report: Value =
+        serde_json::from_slice(&fs::read(scratch.path("run.json")).unwrap()).unwrap();
     assert_eq!(labels(&report).len(), 5);
     assert_eq!(report["ratios"].as_array().unwrap().len(), 8);
-    let bundle = report["series"].as_array().unwrap().iter().find(|series| series["label"] == "UDSB, APFS, library").unwrap();
+    let bundle = report["series"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|series| series["label"] == "UDSB, APFS, library")
+        .unwrap();
     assert!(bundle["process"]["threads"].as_u64().unwrap() >= 1);
     let space = bundle["space"].as_array().unwrap();
-    let written = space.iter().find(|space| space["at"] == "read, detached").unwrap();
-    assert!(written["in_use"].as_u64().unwrap() > 1_000_000 && written["bands"].as_u64().unwrap() > 0);
+    let written = space
+        .iter()
+        .find(|space| space["at"] == "read, detached")
+        .unwrap();
+    assert!(
+        written["in_use"].as_u64().unwrap() > 1_000_000 && written["bands"].as_u64().unwrap() > 0
+    );
     crate::common::browse(&scratch, "run.html", VISIT);
     let gate = scratch.run(&["bench", "gate", "run.json", "--min-ratio", "1000"]);
     assert_eq!(gate.status.code(), Some(1));
-    assert!(scratch.ok(&["bench", "gate", "run.json", "--min-ratio", "0"]).contains("yes"));
+    assert!(
+        scratch
+            .ok(&["bench", "gate", "run.json", "--min-ratio", "0"])
+            .contains("yes")
+    );
 }
 
 #[test]
 fn an_image_is_reached_in_three_ways() {
     let scratch = scratch();
-    let library = scratch.json(&images(&["--type", "udsp", "--fs", "hfs+", "--via", "library,nbd", "--verify"]));
-    assert_eq!(labels(&library), ["UDSP, HFS+, library null", "UDSP, HFS+, nbd null", "host null"]);
+    let library = scratch.json(&images(&[
+        "--type",
+        "udsp",
+        "--fs",
+        "hfs+",
+        "--via",
+        "library,nbd",
+        "--verify",
+    ]));
+    assert_eq!(
+        labels(&library),
+        [
+            "UDSP, HFS+, library null",
+            "UDSP, HFS+, nbd null",
+            "host null"
+        ]
+    );
     let vm = scratch.json(&images(&["--type", "vm", "--verify"]));
     assert_eq!(labels(&vm), ["ASIF, encrypted APFS, nbd null", "host null"]);
-    if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+    if fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_err()
+    {
         eprintln!("skipped: an_image_is_reached_in_three_ways: no FUSE");
     } else {
-        let mounted = scratch.json(&images(&["--type", "udsb", "--cipher", "aes-256", "--via", "mount", "--verify"]));
-        assert_eq!(labels(&mounted), ["UDSB AES-256, APFS, mount null", "host null"]);
+        let mounted = scratch.json(&images(&[
+            "--type", "udsb", "--cipher", "aes-256", "--via", "mount", "--verify",
+        ]));
+        assert_eq!(
+            labels(&mounted),
+            ["UDSB AES-256, APFS, mount null", "host null"]
+        );
     }
     assert!(is_empty(&scratch, "work"));
 }
 
 /// What an image took after which step, in the order of time, with what was told of it.
 fn steps(report: &Value, label: &str) -> Vec<(String, Value)> {
-    let of = report["series"].as_array().unwrap().iter().filter(|series| series["label"] == label);
+    let of = report["series"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|series| series["label"] == label);
     let all = of.flat_map(|series| series["space"].as_array().unwrap());
-    all.map(|space| (space["at"].as_str().unwrap().to_owned(), space.clone())).collect()
+    all.map(|space| (space["at"].as_str().unwrap().to_owned(), space.clone()))
+        .collect()
 }
 
 fn names(steps: &[(String, Value)]) -> Vec<&str> {
@@ -226,7 +401,9 @@ fn names(steps: &[(String, Value)]) -> Vec<&str> {
 }
 
 fn on_disk(steps: &[(String, Value)], at: &str) -> u64 {
-    steps.iter().find(|(step, _)| step == at).unwrap().1["on_disk"].as_u64().unwrap()
+    steps.iter().find(|(step, _)| step == at).unwrap().1["on_disk"]
+        .as_u64()
+        .unwrap()
 }
 
 #[test]
@@ -234,49 +411,125 @@ fn protocols_have_their_steps() {
     let scratch = scratch();
     let one = ["--type", "asif", "--fs", "hfs+j", "--protocol"];
     let rewrite = scratch.json(&images(&[&one[..], &["rewrite"]].concat()));
-    let series: Vec<String> = labels(&rewrite).into_iter().filter(|label| label.starts_with("ASIF")).collect();
+    let series: Vec<String> = labels(&rewrite)
+        .into_iter()
+        .filter(|label| label.starts_with("ASIF"))
+        .collect();
     assert_eq!(series.len(), 3, "{series:?}");
-    assert!(series.iter().any(|step| step.contains("rewrite")) && series.iter().any(|step| step.contains("attached anew")));
+    assert!(
+        series.iter().any(|step| step.contains("rewrite"))
+            && series.iter().any(|step| step.contains("attached anew"))
+    );
     let taken = steps(&rewrite, &label(&rewrite));
     let end = ["emptied", "attached anew", "compacted"];
-    assert_eq!(names(&taken), [&["new", "written", "removed", "rewritten"], &end[..], &["control: new", "written"]].concat());
-    assert!(on_disk(&taken, "written") > on_disk(&taken, "new") && on_disk(&taken, "compacted") < on_disk(&taken, "rewritten"));
+    assert_eq!(
+        names(&taken),
+        [
+            &["new", "written", "removed", "rewritten"],
+            &end[..],
+            &["control: new", "written"]
+        ]
+        .concat()
+    );
+    assert!(
+        on_disk(&taken, "written") > on_disk(&taken, "new")
+            && on_disk(&taken, "compacted") < on_disk(&taken, "rewritten")
+    );
     let steady = scratch.json(&images(&[&one[..], &["steady"]].concat()));
     let taken = steps(&steady, &label(&steady));
-    assert_eq!(names(&taken), [&["new", "attached once", "written", "read, detached"], &end[..]].concat());
-    assert!(taken.last().unwrap().1["free"].as_u64().unwrap() > 50_000_000 && taken.last().unwrap().1["given_back"].is_u64());
+    assert_eq!(
+        names(&taken),
+        [
+            &["new", "attached once", "written", "read, detached"],
+            &end[..]
+        ]
+        .concat()
+    );
+    assert!(
+        taken.last().unwrap().1["free"].as_u64().unwrap() > 50_000_000
+            && taken.last().unwrap().1["given_back"].is_u64()
+    );
     let refill = scratch.json(&images(&[&one[..], &["r5"]].concat()));
     assert_eq!(labels(&refill).len(), 6);
     let taken = steps(&refill, &label(&refill));
-    let passes = ["empty: written", "empty: removed", "part full: written", "part full: removed", "emptied: written", "read"];
+    let passes = [
+        "empty: written",
+        "empty: removed",
+        "part full: written",
+        "part full: removed",
+        "emptied: written",
+        "read",
+    ];
     assert_eq!(names(&taken), [&["new"], &passes[..], &end].concat());
-    assert!(on_disk(&taken, "empty: written") > on_disk(&taken, "new"), "written is more than new");
+    assert!(
+        on_disk(&taken, "empty: written") > on_disk(&taken, "new"),
+        "written is more than new"
+    );
     assert!(is_empty(&scratch, "work"));
 }
 
 /// The label of the only image in a report.
 fn label(report: &Value) -> String {
-    let mut labels = report["series"].as_array().unwrap().iter().map(|series| series["label"].as_str().unwrap());
+    let mut labels = report["series"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|series| series["label"].as_str().unwrap());
     labels.find(|label| *label != "host").unwrap().to_owned()
 }
 
 #[test]
 fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
     let scratch = scratch();
-    let bands = ["bench", "images", "work", "--scale", "0.00002", "--protocol", "bands", "--band-sizes", "2m,8m"];
-    let report = scratch.json(&[&bands[..], &["--fs", "hfs+", "-o", "run.html", "-o", "run.md"]].concat());
+    let bands = [
+        "bench",
+        "images",
+        "work",
+        "--scale",
+        "0.00002",
+        "--protocol",
+        "bands",
+        "--band-sizes",
+        "2m,8m",
+    ];
+    let report = scratch.json(
+        &[
+            &bands[..],
+            &["--fs", "hfs+", "-o", "run.html", "-o", "run.md"],
+        ]
+        .concat(),
+    );
     // The host, two bundles, and an image that is one file.
     assert_eq!(labels(&report).len(), 4);
-    assert_eq!(report["ratios"].as_array().unwrap().iter().filter(|ratio| ratio["direction"] == "stream").count(), 3);
+    assert_eq!(
+        report["ratios"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|ratio| ratio["direction"] == "stream")
+            .count(),
+        3
+    );
     for series in report["series"].as_array().unwrap() {
         assert!(series["stream"]["mean"].as_f64().unwrap() > 0.0);
         assert_eq!(series["stream"]["bytes"].as_u64(), Some(1 << 20));
         assert_eq!(series["write"]["count"], 130);
     }
     let page = fs::read_to_string(scratch.path("run.html")).unwrap();
-    let plot = page.split("<svg").find(|plot| plot.contains("plot-ratios-stream")).unwrap();
-    assert_eq!(plot.matches("data-reference=\"0.57\"").count(), 2, "of 2 and of 8 MiB the same was published");
-    assert!(fs::read_to_string(scratch.path("run.md")).unwrap().contains("| 0.57 |"));
+    let plot = page
+        .split("<svg")
+        .find(|plot| plot.contains("plot-ratios-stream"))
+        .unwrap();
+    assert_eq!(
+        plot.matches("data-reference=\"0.57\"").count(),
+        2,
+        "of 2 and of 8 MiB the same was published"
+    );
+    assert!(
+        fs::read_to_string(scratch.path("run.md"))
+            .unwrap()
+            .contains("| 0.57 |")
+    );
     let refused = scratch.fails(2, &[&bands[..], &["--sets", "2"]].concat());
     assert!(refused.contains("brings its own files"), "{refused}");
     assert!(is_empty(&scratch, "work"));
@@ -299,13 +552,34 @@ fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
     assert_eq!(labels(&report).len(), 5, "the host, too");
     for kind in ["HFS+, library", "HFS+, nbd", "APFS, library", "APFS, nbd"] {
         let taken = steps(&report, &format!("UDSB, {kind}"));
-        let rounds =
-            ["written, 1", "removed, 1", "written, 2", "removed, 2", "written, 3", "removed, 3", "written, 4", "removed, 4"];
-        assert_eq!(names(&taken), [&["new"], &rounds[..], &["full", "emptied", "attached anew", "compacted"]].concat());
-        assert!(taken.iter().all(|(_, space)| space["bands"].as_u64() > Some(0)));
+        let rounds = [
+            "written, 1",
+            "removed, 1",
+            "written, 2",
+            "removed, 2",
+            "written, 3",
+            "removed, 3",
+            "written, 4",
+            "removed, 4",
+        ];
+        assert_eq!(
+            names(&taken),
+            [
+                &["new"],
+                &rounds[..],
+                &["full", "emptied", "attached anew", "compacted"]
+            ]
+            .concat()
+        );
+        assert!(
+            taken
+                .iter()
+                .all(|(_, space)| space["bands"].as_u64() > Some(0))
+        );
         // The largest quarter is 83 in 100 of a round's bytes.
         assert!(
-            on_disk(&taken, "full") > on_disk(&taken, "removed, 4") && on_disk(&taken, "compacted") < on_disk(&taken, "full")
+            on_disk(&taken, "full") > on_disk(&taken, "removed, 4")
+                && on_disk(&taken, "compacted") < on_disk(&taken, "full")
         );
         assert!(taken.last().unwrap().1["given_back"].is_u64());
         // What was removed comes back when the image is attached the next time, not only when it is compacted.
@@ -314,7 +588,11 @@ fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
     }
     for series in report["series"].as_array().unwrap() {
         let samples = series["samples"].as_array().unwrap();
-        assert_eq!((samples.len(), &samples.last().unwrap()["set"]), (5 * 32, &Value::from(10)), "two sets in each round");
+        assert_eq!(
+            (samples.len(), &samples.last().unwrap()["set"]),
+            (5 * 32, &Value::from(10)),
+            "two sets in each round"
+        );
     }
     assert!(is_empty(&scratch, "work"));
 }
@@ -323,23 +601,60 @@ fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
 fn compressed_files_are_read_cold_and_warm() {
     let scratch = scratch();
     let kept = ["-o", "run.html", "-o", "run.md", "--verify"];
-    let ours = ["bench", "images", "work", "--scale", "0.002", "--protocol", "r6", "--type", "udrw", "--fs", "hfs+"];
+    let ours = [
+        "bench",
+        "images",
+        "work",
+        "--scale",
+        "0.002",
+        "--protocol",
+        "r6",
+        "--type",
+        "udrw",
+        "--fs",
+        "hfs+",
+    ];
     let report = scratch.json(&[&ours[..], &kept].concat());
     // The host and the image without compression, and three ways to compress, each cold and warm.
     assert_eq!(labels(&report).len(), 2 * 5);
     for series in report["series"].as_array().unwrap() {
-        assert_eq!(series["samples"].as_array().unwrap().len(), 3 * 5, "three readings of each file");
+        assert_eq!(
+            series["samples"].as_array().unwrap().len(),
+            3 * 5,
+            "three readings of each file"
+        );
     }
     let files = report["compressed"].as_array().unwrap();
-    let kinds: Vec<_> = files.iter().filter(|file| file["file"] == "text of 80 bytes").map(|file| &file["kind"]).collect();
-    assert!(kinds.len() == 3 && [3, 7, 11].iter().all(|kind| kinds.contains(&&Value::from(*kind))), "{kinds:?}");
+    let kinds: Vec<_> = files
+        .iter()
+        .filter(|file| file["file"] == "text of 80 bytes")
+        .map(|file| &file["kind"])
+        .collect();
+    assert!(
+        kinds.len() == 3
+            && [3, 7, 11]
+                .iter()
+                .all(|kind| kinds.contains(&&Value::from(*kind))),
+        "{kinds:?}"
+    );
     let packed = files.iter().filter(|file| file["kind"].is_number());
-    assert!(packed.clone().all(|file| file["after"].as_u64() < file["before"].as_u64() && file["attribute"].as_u64() > Some(15)));
+    assert!(
+        packed
+            .clone()
+            .all(|file| file["after"].as_u64() < file["before"].as_u64()
+                && file["attribute"].as_u64() > Some(15))
+    );
     assert!(packed.count() >= 9, "{files:?}");
     let page = fs::read_to_string(scratch.path("run.md")).unwrap();
-    assert!(page.contains("Compressed files: UDRW, HFS+, library, zlib") && page.contains("27.7 %"), "{page}");
+    assert!(
+        page.contains("Compressed files: UDRW, HFS+, library, zlib") && page.contains("27.7 %"),
+        "{page}"
+    );
     let page = fs::read_to_string(scratch.path("run.html")).unwrap();
-    let plot = page.split("<svg").find(|plot| plot.contains("plot-compression-saved")).unwrap();
+    let plot = page
+        .split("<svg")
+        .find(|plot| plot.contains("plot-compression-saved"))
+        .unwrap();
     assert!(plot.matches("data-value").count() == 15 && plot.contains("data-reference=\"27.7\""));
     assert!(is_empty(&scratch, "work"));
 }
@@ -348,7 +663,9 @@ fn compressed_files_are_read_cold_and_warm() {
 fn an_interrupt_ends_servers_too() {
     let scratch = scratch();
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_bandsaw"))
-        .args(images(&["--type", "asif", "--via", "nbd", "--seed", "2", "--pause", "60"]))
+        .args(images(&[
+            "--type", "asif", "--via", "nbd", "--seed", "2", "--pause", "60",
+        ]))
         .current_dir(scratch.path("."))
         .stderr(std::process::Stdio::null())
         .spawn()
@@ -357,7 +674,10 @@ fn an_interrupt_ends_servers_too() {
         std::thread::sleep(Duration::from_millis(50));
         !is_empty(&scratch, "work")
     }));
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let killed = std::process::Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
     assert!(killed.success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(is_empty(&scratch, "work"));
@@ -366,7 +686,12 @@ fn an_interrupt_ends_servers_too() {
 /// Runs the command where `work` is a disk of its own, of 100 MB, that `before` sees first; `meanwhile` runs beside it. `None` where
 /// nobody may mount one.
 #[cfg(target_os = "linux")]
-fn on_small_disk(scratch: &Scratch, before: &str, meanwhile: &str, args: &[&str]) -> Option<std::process::Output> {
+fn on_small_disk(
+    scratch: &Scratch,
+    before: &str,
+    meanwhile: &str,
+    args: &[&str],
+) -> Option<std::process::Output> {
     let script = format!(
         r#"mount -t tmpfs -o size=100m tmpfs work || exit 99
         until_there() {{ n=0; until eval "$@" > /dev/null 2>&1 || [ $((n += 1)) -gt 600 ]; do sleep 0.05; done; }}
@@ -379,11 +704,25 @@ fn on_small_disk(scratch: &Scratch, before: &str, meanwhile: &str, args: &[&str]
         exit $code"#
     );
     let mut unshare = std::process::Command::new("unshare");
-    unshare.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_bandsaw")]).args(args);
+    unshare
+        .args([
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            &script,
+            "sh",
+            env!("CARGO_BIN_EXE_bandsaw"),
+        ])
+        .args(args);
     let output = unshare.current_dir(scratch.path(".")).output().ok()?;
-    let refused = output.status.code() == Some(99) || crate::common::stderr(&output).starts_with("unshare:");
+    let refused =
+        output.status.code() == Some(99) || crate::common::stderr(&output).starts_with("unshare:");
     if refused {
-        eprintln!("skipped: a disk cannot be mounted here: {}", crate::common::stderr(&output));
+        eprintln!(
+            "skipped: a disk cannot be mounted here: {}",
+            crate::common::stderr(&output)
+        );
     }
     (!refused).then_some(output)
 }
@@ -394,20 +733,37 @@ fn disks_that_fail_are_left_as_they_were() {
     let scratch = scratch();
     let failed = |output: std::process::Output, word: &str| {
         let said = crate::common::stderr(&output);
-        assert!(output.status.code() == Some(1) && said.contains(word), "{:?}: {said}", output.status);
+        assert!(
+            output.status.code() == Some(1) && said.contains(word),
+            "{:?}: {said}",
+            output.status
+        );
     };
     // Full before anything begins.
     let large = ["bench", "files", "work", "--sizes", "200MB", "--sets", "1"];
-    let Some(output) = on_small_disk(&scratch, "true", "true", &large) else { return };
+    let Some(output) = on_small_disk(&scratch, "true", "true", &large) else {
+        return;
+    };
     failed(output, "are free");
     // Another program takes the rest while the image rests, before its files are written.
     let filler = "until_there \"ls work/*/*/image.img\"; head -c 200m /dev/zero > work/filler";
-    let images = ["bench", "images", "work", "--scale", "0.0001", "--sizes", "20GB", "--sets", "2"];
-    let images = [&images[..], &["--type", "udrw", "--fs", "hfs+", "--pause", "2"]].concat();
-    failed(on_small_disk(&scratch, "true", filler, &images).unwrap(), "No space left");
+    let images = [
+        "bench", "images", "work", "--scale", "0.0001", "--sizes", "20GB", "--sets", "2",
+    ];
+    let images = [
+        &images[..],
+        &["--type", "udrw", "--fs", "hfs+", "--pause", "2"],
+    ]
+    .concat();
+    failed(
+        on_small_disk(&scratch, "true", filler, &images).unwrap(),
+        "No space left",
+    );
     // A file goes away before it is read.
     let remove = "until_there \"ls work/*/003-*\"; rm work/*/001-*";
-    let files = ["bench", "files", "work", "--sizes", "1MB", "--sets", "3", "--pause", "3"];
+    let files = [
+        "bench", "files", "work", "--sizes", "1MB", "--sets", "3", "--pause", "3",
+    ];
     let gone = on_small_disk(&scratch, "true", remove, &files).unwrap();
     assert!(
         !gone.status.success() && crate::common::stderr(&gone).contains("work/bandsaw-bench-"),
@@ -417,25 +773,65 @@ fn disks_that_fail_are_left_as_they_were() {
     assert_ne!(gone.status.code(), Some(98));
     // Nothing can be made in it.
     let files = ["bench", "files", "work", "--scale", "0.0001"];
-    failed(on_small_disk(&scratch, "mount -o remount,ro work", "true", &files).unwrap(), "Read-only file system");
+    failed(
+        on_small_disk(&scratch, "mount -o remount,ro work", "true", &files).unwrap(),
+        "Read-only file system",
+    );
 }
 
 #[test]
 fn images_that_cannot_be_are_refused_before() {
     let scratch = scratch();
-    assert!(scratch.fails(2, &images(&["--type", "udzo"])).contains("udrw"));
-    assert!(scratch.fails(2, &images(&["--cipher", "rot13"])).contains("aes-256"));
-    let asif = ["bench", "images", "work", "--scale", "0.0001", "--type", "asif", "--protocol", "bands"];
+    assert!(
+        scratch
+            .fails(2, &images(&["--type", "udzo"]))
+            .contains("udrw")
+    );
+    assert!(
+        scratch
+            .fails(2, &images(&["--cipher", "rot13"]))
+            .contains("aes-256")
+    );
+    let asif = [
+        "bench",
+        "images",
+        "work",
+        "--scale",
+        "0.0001",
+        "--type",
+        "asif",
+        "--protocol",
+        "bands",
+    ];
     assert!(scratch.fails(2, &asif).contains("sparse bundles"));
     for pause in ["nan", "1e9"] {
-        assert!(scratch.fails(2, &images(&["--pause", pause])).contains("seconds"));
+        assert!(
+            scratch
+                .fails(2, &images(&["--pause", pause]))
+                .contains("seconds")
+        );
     }
     for (scale, code) in [("0", 2), ("nan", 2), ("1e10", 2), ("1e8", 1)] {
         for protocol in ["compression", "bands", "steady"] {
-            scratch.fails(code, &["bench", "images", "work", "--scale", scale, "--protocol", protocol]);
+            scratch.fails(
+                code,
+                &[
+                    "bench",
+                    "images",
+                    "work",
+                    "--scale",
+                    scale,
+                    "--protocol",
+                    protocol,
+                ],
+            );
         }
     }
-    assert!(scratch.fails(1, &["bench", "images", "work", "--scale", "1000"]).contains("--scale"));
+    assert!(
+        scratch
+            .fails(1, &["bench", "images", "work", "--scale", "1000"])
+            .contains("--scale")
+    );
     let plan = crate::common::stderr(&scratch.run(&images(&["--dry-run"])));
     assert!(plan.contains("5 subjects"), "{plan}");
     assert!(is_empty(&scratch, "work"));

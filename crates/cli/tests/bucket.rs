@@ -64,7 +64,11 @@ impl Bench {
         let output = self.run(line);
         // There is nothing to repair.
         let is_idle = line.starts_with("repair ") && output.status.code() == Some(10);
-        assert!(output.status.success() || is_idle, "{line}: {}", stderr(&output));
+        assert!(
+            output.status.success() || is_idle,
+            "{line}: {}",
+            stderr(&output)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -83,7 +87,10 @@ impl Bench {
 fn a_bundle_lives_in_a_bucket() {
     let Some(ceph) = Ceph::start() else { return };
     ceph.make_bucket("test");
-    let bench = Bench { scratch: Scratch::new(), variables: ceph.variables() };
+    let bench = Bench {
+        scratch: Scratch::new(),
+        variables: ceph.variables(),
+    };
     bench.scratch.sample();
     bench.scratch.write("letter", "dear diary");
     from_create_to_checkpoint(&bench, &ceph);
@@ -96,57 +103,111 @@ fn a_bundle_lives_in_a_bucket() {
 }
 
 fn from_create_to_checkpoint(bench: &Bench, ceph: &Ceph) {
-    let made = bench.json(&format!("create {IMAGE} --size 64m --band-size 1m --fs hfs+ --volname Docs --from src"));
-    assert_eq!((&made["image"], &made["bucket"]["lagging"]), (&Value::from(IMAGE), &Value::from(0)));
+    let made = bench.json(&format!(
+        "create {IMAGE} --size 64m --band-size 1m --fs hfs+ --volname Docs --from src"
+    ));
+    assert_eq!(
+        (&made["image"], &made["bucket"]["lagging"]),
+        (&Value::from(IMAGE), &Value::from(0))
+    );
     let refused = bench.fails(&format!("create {IMAGE} --size 1m"));
-    assert!(refused.contains("exists already") && refused.contains("--overwrite"), "{refused}");
+    assert!(
+        refused.contains("exists already") && refused.contains("--overwrite"),
+        "{refused}"
+    );
     bench.ok(&format!("put --from letter {IMAGE}:/letter"));
     assert!(bench.ok(&format!("ls {IMAGE}:/")).contains("letter"));
     bench.ok(&format!("snapshot create {IMAGE} first"));
     bench.ok(&format!("rm {IMAGE}:/letter"));
     a_snapshot_is_an_image_to_read(bench);
     assert!(!bench.ok(&format!("ls {IMAGE}:/")).contains("letter"));
-    assert!(bench.fails(&format!("snapshot restore {IMAGE} other")).contains("is no snapshot"));
+    assert!(
+        bench
+            .fails(&format!("snapshot restore {IMAGE} other"))
+            .contains("is no snapshot")
+    );
     bench.ok(&format!("snapshot restore {IMAGE} first"));
     assert_eq!(bench.ok(&format!("cat {IMAGE}:/letter")), "dear diary");
     let snapshots = bench.json(&format!("snapshot list {IMAGE}"));
     assert_eq!(snapshots["snapshots"][0]["name"], "first");
     bench.ok(&format!("checkpoint {IMAGE}"));
     assert_eq!(bench.json(&format!("info {IMAGE}"))["bucket"]["lagging"], 0);
-    assert!(bench.ok(&format!("check {IMAGE}")).contains("nothing is wrong"));
+    assert!(
+        bench
+            .ok(&format!("check {IMAGE}"))
+            .contains("nothing is wrong")
+    );
     // Another program finds the bundle, and what is ours.
-    let keys: Vec<String> = ceph.keys("test").into_iter().filter(|key| !key.contains("@first/")).collect();
-    let is_band = |name: &str| name.strip_prefix("bands/").is_some_and(|band| u64::from_str_radix(band, 16).is_ok());
+    let keys: Vec<String> = ceph
+        .keys("test")
+        .into_iter()
+        .filter(|key| !key.contains("@first/"))
+        .collect();
+    let is_band = |name: &str| {
+        name.strip_prefix("bands/")
+            .is_some_and(|band| u64::from_str_radix(band, 16).is_ok())
+    };
     for key in &keys {
         let name = key.strip_prefix("backups/Docs.sparsebundle/").unwrap();
         let is_known = matches!(name, "Info.plist" | "Info.bckup" | "token" | "lock");
-        assert!(is_known || is_band(name) || name.starts_with(".bandsaw/"), "{name}");
+        assert!(
+            is_known || is_band(name) || name.starts_with(".bandsaw/"),
+            "{name}"
+        );
     }
-    assert!(keys.iter().filter(|key| key.contains("/bands/")).count() > 3, "{keys:?}");
+    assert!(
+        keys.iter().filter(|key| key.contains("/bands/")).count() > 3,
+        "{keys:?}"
+    );
     bench.ok(&format!("snapshot delete {IMAGE} first"));
-    assert_eq!(bench.json(&format!("snapshot list {IMAGE}"))["snapshots"], Value::Array(Vec::new()));
+    assert_eq!(
+        bench.json(&format!("snapshot list {IMAGE}"))["snapshots"],
+        Value::Array(Vec::new())
+    );
 }
 
 fn a_snapshot_is_an_image_to_read(bench: &Bench) {
     let kept = format!("{IMAGE}@first");
     for cache in ["", " --cache of-snapshots"] {
-        assert_eq!(bench.ok(&format!("cat{cache} {kept}:/letter")), "dear diary");
-        assert!(bench.ok(&format!("ls{cache} {kept}:Docs:/")).contains("letter"));
+        assert_eq!(
+            bench.ok(&format!("cat{cache} {kept}:/letter")),
+            "dear diary"
+        );
+        assert!(
+            bench
+                .ok(&format!("ls{cache} {kept}:Docs:/"))
+                .contains("letter")
+        );
     }
     let sum = bench.ok(&format!("checksum {kept}"));
-    assert_ne!(sum, bench.ok(&format!("checksum {IMAGE}")).replace(IMAGE, &kept));
-    assert!(bench.ok(&format!("check {kept}")).contains("nothing is wrong"));
+    assert_ne!(
+        sum,
+        bench.ok(&format!("checksum {IMAGE}")).replace(IMAGE, &kept)
+    );
+    assert!(
+        bench
+            .ok(&format!("check {kept}"))
+            .contains("nothing is wrong")
+    );
     assert_eq!(bench.json(&format!("info {kept}"))["image"], kept.as_str());
     bench.ok(&format!("extract {kept} kept"));
-    assert_eq!(fs::read(bench.scratch.path("kept/letter")).unwrap(), b"dear diary");
+    assert_eq!(
+        fs::read(bench.scratch.path("kept/letter")).unwrap(),
+        b"dear diary"
+    );
     bench.ok(&format!("convert {kept} kept.dmg --format udzo"));
     assert_eq!(bench.ok("cat kept.dmg:/letter"), "dear diary");
     let refused = bench.fails(&format!("put --from letter {kept}:/new"));
-    assert!(refused.contains("is a snapshot, which is never changed"), "{refused}");
+    assert!(
+        refused.contains("is a snapshot, which is never changed"),
+        "{refused}"
+    );
     let missing = bench.fails(&format!("ls {IMAGE}@second:/"));
     assert!(missing.contains("is no snapshot"), "{missing}");
     // A bundle of that name goes before.
-    bench.ok(&format!("create {kept} --format udsb --size 4m --fs hfs+ --volname Other"));
+    bench.ok(&format!(
+        "create {kept} --format udsb --size 4m --fs hfs+ --volname Other"
+    ));
     assert!(!bench.ok(&format!("ls {kept}:Other:/")).contains("letter"));
     bench.ok(&format!("put --from letter {kept}:/new"));
 }
@@ -154,7 +215,14 @@ fn a_snapshot_is_an_image_to_read(bench: &Bench) {
 /// The files in a folder.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
-    entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
+    entries
+        .map(|entry| {
+            (
+                entry.file_name().into_string().unwrap(),
+                fs::read(entry.path()).unwrap(),
+            )
+        })
+        .collect()
 }
 
 /// An image of 20 GB is changed, compacted and cut into other bands. Its files are what they should be at each step.
@@ -168,8 +236,16 @@ fn a_large_image_keeps_its_files(bench: &Bench) {
         steps.set(steps.get() + 1);
         let out = format!("life-{}", steps.get());
         bench.ok(&format!("extract {image} {out}"));
-        assert!(contents(&bench.scratch.path(&out)) == contents(&folder), "step {}", steps.get());
-        assert!(bench.ok(&format!("check {image}")).contains("nothing is wrong"));
+        assert!(
+            contents(&bench.scratch.path(&out)) == contents(&folder),
+            "step {}",
+            steps.get()
+        );
+        assert!(
+            bench
+                .ok(&format!("check {image}"))
+                .contains("nothing is wrong")
+        );
     };
     bench.ok(&format!("create {image} --size 20g --fs hfs+ --from life"));
     is_right();
@@ -187,16 +263,33 @@ fn a_large_image_keeps_its_files(bench: &Bench) {
 /// Bands that are several objects.
 fn large_bands_are_plain_objects_too(bench: &Bench, ceph: &Ceph) {
     let image = "s3://test/large/Large.sparsebundle";
-    bench.ok(&format!("create {image} --size 300m --band-size 128m --fs hfs+ --from src"));
+    bench.ok(&format!(
+        "create {image} --size 300m --band-size 128m --fs hfs+ --from src"
+    ));
     assert_eq!(bench.json(&format!("info {image}"))["bucket"]["lagging"], 0);
     bench.ok(&format!("put --from letter {image}:/letter"));
-    bench.ok(&format!("convert {image} s3://test/large/Other.sparsebundle --band-size 100m"));
+    bench.ok(&format!(
+        "convert {image} s3://test/large/Other.sparsebundle --band-size 100m"
+    ));
     for (image, lagging) in [(image, 0), ("s3://test/large/Other.sparsebundle", 0)] {
-        assert_eq!(bench.json(&format!("info {image}"))["bucket"]["lagging"], lagging, "{image}");
+        assert_eq!(
+            bench.json(&format!("info {image}"))["bucket"]["lagging"],
+            lagging,
+            "{image}"
+        );
         assert_eq!(bench.ok(&format!("cat {image}:/letter")), "dear diary");
-        assert!(bench.ok(&format!("check {image}")).contains("nothing is wrong"));
+        assert!(
+            bench
+                .ok(&format!("check {image}"))
+                .contains("nothing is wrong")
+        );
     }
-    assert!(!ceph.keys("test").iter().any(|key| key.starts_with("large/") && key.contains("/.bandsaw/objects/")));
+    assert!(
+        !ceph
+            .keys("test")
+            .iter()
+            .any(|key| key.starts_with("large/") && key.contains("/.bandsaw/objects/"))
+    );
 }
 
 fn nothing_is_left_of_what_fails(bench: &Bench, ceph: &Ceph) {
@@ -212,7 +305,11 @@ fn nothing_is_left_of_what_fails(bench: &Bench, ceph: &Ceph) {
     ] {
         bench.fails(line);
     }
-    assert!(!ceph.keys("test").iter().any(|key| key.starts_with("none/")), "{:?}", ceph.keys("test"));
+    assert!(
+        !ceph.keys("test").iter().any(|key| key.starts_with("none/")),
+        "{:?}",
+        ceph.keys("test")
+    );
 }
 
 static VARIABLES: OnceLock<BTreeMap<&str, String>> = OnceLock::new();
@@ -223,20 +320,43 @@ fn variables(name: &str) -> Option<String> {
 }
 
 fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
-    VARIABLES.set(bench.variables.iter().cloned().collect()).unwrap();
-    let reach = Reach { variables, ..Reach::default() };
-    let options = OpenOptions { access: Access::ReadWrite, reach, ..OpenOptions::default() };
+    VARIABLES
+        .set(bench.variables.iter().cloned().collect())
+        .unwrap();
+    let reach = Reach {
+        variables,
+        ..Reach::default()
+    };
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        reach,
+        ..OpenOptions::default()
+    };
     let image = open::open(Path::new(IMAGE), &options).unwrap();
     image.disk().write_at(40 << 20, &[1; 4096]).unwrap();
     image.disk().flush().unwrap();
     let told = bench.ok(&format!("info {IMAGE}"));
-    assert!(told.contains("plain names lag behind in 1 file") && told.contains("written by process"), "{told}");
+    assert!(
+        told.contains("plain names lag behind in 1 file") && told.contains("written by process"),
+        "{told}"
+    );
     let output = bench.run(&format!("info {IMAGE}"));
-    assert!(stderr(&output).contains(&format!("`bandsaw checkpoint {IMAGE}`")), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains(&format!("`bandsaw checkpoint {IMAGE}`")),
+        "{}",
+        stderr(&output)
+    );
     let refused = bench.fails(&format!("checkpoint {IMAGE}"));
-    assert!(refused.contains("is in use by") && refused.contains("--steal-lease"), "{refused}");
+    assert!(
+        refused.contains("is in use by") && refused.contains("--steal-lease"),
+        "{refused}"
+    );
     drop(image);
-    assert!(bench.ok(&format!("info {IMAGE}")).contains("plain names are up to date"));
+    assert!(
+        bench
+            .ok(&format!("info {IMAGE}"))
+            .contains("plain names are up to date")
+    );
 }
 
 /// A program that flushes to its cache vanishes. Its successor with that cache finds what was flushed, unless another wrote the image.
@@ -247,12 +367,25 @@ fn what_was_flushed_to_a_cache_is_not_lost(bench: &Bench) {
     let reach = Reach {
         variables,
         steal_lease: true,
-        cache: Some(LocalCache { folder: &folder, size: 16 << 20, flush: FlushTo::Local }),
+        cache: Some(LocalCache {
+            folder: &folder,
+            size: 16 << 20,
+            flush: FlushTo::Local,
+        }),
         ..Reach::default()
     };
-    let options = OpenOptions { access: Access::ReadWrite, reach, ..OpenOptions::default() };
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        reach,
+        ..OpenOptions::default()
+    };
     let opened = open::open(Path::new(image), &options).unwrap();
-    let cache = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let cache = fs::read_dir(&folder)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     // What a crash would leave of the folder, if it came before the store has everything.
     fs::create_dir(&held).unwrap();
     let keep = |name: &str| fs::copy(cache.join(name), held.join(name));
@@ -272,21 +405,44 @@ fn what_was_flushed_to_a_cache_is_not_lost(bench: &Bench) {
         }
     };
     let disk = || {
-        let reading = OpenOptions { access: Access::ReadOnly, reach: reach.without_cache(), ..options };
-        open::open(Path::new(image), &reading).unwrap().disk().read_vec(60 << 20, 8192).unwrap()
+        let reading = OpenOptions {
+            access: Access::ReadOnly,
+            reach: reach.without_cache(),
+            ..options
+        };
+        open::open(Path::new(image), &reading)
+            .unwrap()
+            .disk()
+            .read_vec(60 << 20, 8192)
+            .unwrap()
     };
-    let elsewhere = bench.scratch.path("elsewhere").join(cache.file_name().unwrap());
+    let elsewhere = bench
+        .scratch
+        .path("elsewhere")
+        .join(cache.file_name().unwrap());
     fs::create_dir_all(&elsewhere).unwrap();
     put_back(&elsewhere);
-    bench.ok(&format!("mkdir --steal-lease --cache elsewhere {image}:/found"));
+    bench.ok(&format!(
+        "mkdir --steal-lease --cache elsewhere {image}:/found"
+    ));
     assert_eq!(disk(), [7; 8192]);
     assert!(!elsewhere.join("journal").exists());
     put_back(&elsewhere);
-    let refused = bench.fails(&format!("put --cache elsewhere --from letter {image}:/letter"));
-    assert!(refused.contains("elsewhere/Docs.sparsebundle-") && refused.contains("remove the folder"), "{refused}");
+    let refused = bench.fails(&format!(
+        "put --cache elsewhere --from letter {image}:/letter"
+    ));
+    assert!(
+        refused.contains("elsewhere/Docs.sparsebundle-") && refused.contains("remove the folder"),
+        "{refused}"
+    );
     fs::remove_dir_all(&elsewhere).unwrap();
-    bench.ok(&format!("put --cache elsewhere --flush local --from letter {image}:/letter"));
-    assert_eq!(bench.ok(&format!("cat --cache elsewhere {image}:/letter")), "dear diary");
+    bench.ok(&format!(
+        "put --cache elsewhere --flush local --from letter {image}:/letter"
+    ));
+    assert_eq!(
+        bench.ok(&format!("cat --cache elsewhere {image}:/letter")),
+        "dear diary"
+    );
     assert!(elsewhere.join("index").exists());
     assert_eq!(bench.ok(&format!("cat {image}:/letter")), "dear diary");
 }
@@ -295,11 +451,23 @@ fn what_was_flushed_to_a_cache_is_not_lost(bench: &Bench) {
 fn table() -> Vec<(Vec<String>, bool)> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/object-stores.md");
     let page = fs::read_to_string(page).unwrap();
-    let rows = page.lines().skip_while(|line| !line.starts_with("| verb |")).skip(2).take_while(|line| line.starts_with('|'));
+    let rows = page
+        .lines()
+        .skip_while(|line| !line.starts_with("| verb |"))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
     let row = |row: &str| {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         assert!(matches!(cells[2], "yes" | "no"), "{row}");
-        (cells[1].split('`').skip(1).step_by(2).map(str::to_owned).collect(), cells[2] == "yes")
+        (
+            cells[1]
+                .split('`')
+                .skip(1)
+                .step_by(2)
+                .map(str::to_owned)
+                .collect(),
+            cells[2] == "yes",
+        )
     };
     rows.map(row).collect()
 }
@@ -309,10 +477,14 @@ fn the_table_of_verbs_is_true(bench: &Bench) {
     let encrypted = "s3://test/Secret.sparsebundle";
     bench.scratch.write("key", "secret\n");
     bench.scratch.write("new", "another\n");
-    bench.ok(&format!("create {encrypted} --size 4m --encrypt --passfile key --iterations 150000"));
+    bench.ok(&format!(
+        "create {encrypted} --size 4m --encrypt --passfile key --iterations 150000"
+    ));
     let verb_of = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
     for line in LINES {
-        let row = table.iter().find(|(verbs, _)| verbs.contains(&verb_of(line)));
+        let row = table
+            .iter()
+            .find(|(verbs, _)| verbs.contains(&verb_of(line)));
         let (_, works) = row.unwrap_or_else(|| panic!("{line} is not in the table"));
         let with_cache = if *works { " --cache kept" } else { "" };
         let line = line.replace('@', IMAGE).replace('#', encrypted) + with_cache;
@@ -325,7 +497,9 @@ fn the_table_of_verbs_is_true(bench: &Bench) {
     }
     let help = bench.ok("--help");
     for (verbs, _) in &table {
-        let is_tried = |verb: &String| LINES.iter().any(|line| verb_of(line) == *verb) || SERVING.contains(&verb.as_str());
+        let is_tried = |verb: &String| {
+            LINES.iter().any(|line| verb_of(line) == *verb) || SERVING.contains(&verb.as_str())
+        };
         assert!(verbs.iter().any(is_tried), "{verbs:?}");
         for verb in verbs {
             assert!(help.contains(&format!("\n  {verb} ")), "{verb} is no verb");
@@ -336,10 +510,24 @@ fn the_table_of_verbs_is_true(bench: &Bench) {
 /// `bandsaw` in less than a gigabyte of memory, and in less than a minute and a half: its exit code and what it says.
 fn within_bounds(scratch: &Scratch, endpoint: &str, args: &[&str]) -> (Option<i32>, String) {
     let mut command = std::process::Command::new("sh");
-    command.args(["-c", "ulimit -v 1000000; ulimit -c 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_bandsaw")]).args(args);
-    command.current_dir(scratch.path("")).env("AWS_SKIP_SIGNATURE", "true").env("AWS_ENDPOINT_URL", endpoint);
+    command
+        .args([
+            "-c",
+            "ulimit -v 1000000; ulimit -c 0; exec \"$@\"",
+            "sh",
+            env!("CARGO_BIN_EXE_bandsaw"),
+        ])
+        .args(args);
+    command
+        .current_dir(scratch.path(""))
+        .env("AWS_SKIP_SIGNATURE", "true")
+        .env("AWS_ENDPOINT_URL", endpoint);
     let errors = fs::File::create(scratch.path("errors")).unwrap();
-    let mut child = command.stdout(std::process::Stdio::null()).stderr(errors).spawn().unwrap();
+    let mut child = command
+        .stdout(std::process::Stdio::null())
+        .stderr(errors)
+        .spawn()
+        .unwrap();
     let began = std::time::Instant::now();
     let code = loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -373,8 +561,15 @@ fn hostile_stores_are_refused() {
         (Deed::StopsInRange, "did not answer in time"),
     ] {
         let endpoint = format!("http://{}", hostile::start(deed));
-        let (code, error) = within_bounds(&scratch, &endpoint, &["info", "--timeout", "1", "s3://test/Docs.sparsebundle"]);
-        assert!(code == Some(1) && error.contains(says), "{deed:?}: {code:?}: {error}");
+        let (code, error) = within_bounds(
+            &scratch,
+            &endpoint,
+            &["info", "--timeout", "1", "s3://test/Docs.sparsebundle"],
+        );
+        assert!(
+            code == Some(1) && error.contains(says),
+            "{deed:?}: {code:?}: {error}"
+        );
     }
 }
 
@@ -392,6 +587,9 @@ fn hostile_web_servers_are_refused() {
     ] {
         let url = format!("http://{}/disk.img", hostile::start(deed));
         let (code, error) = within_bounds(&scratch, "", &["info", "--timeout", "1", &url]);
-        assert!(matches!(code, Some(1 | 6)) && error.contains(says), "{deed:?}: {code:?}: {error}");
+        assert!(
+            matches!(code, Some(1 | 6)) && error.contains(says),
+            "{deed:?}: {code:?}: {error}"
+        );
     }
 }

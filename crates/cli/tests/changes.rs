@@ -5,8 +5,26 @@ use serde_json::Value;
 
 /// An image with a volume, in each of the containers that can be changed.
 fn images(scratch: &Scratch) -> Vec<&'static str> {
-    scratch.ok(&["create", "raw.img", "--fs", "hfs+", "--size", "8m", "--volname", "V"]);
-    scratch.ok(&["create", "bundle.sparsebundle", "--fs", "hfsx", "--size", "8m", "--volname", "V"]);
+    scratch.ok(&[
+        "create",
+        "raw.img",
+        "--fs",
+        "hfs+",
+        "--size",
+        "8m",
+        "--volname",
+        "V",
+    ]);
+    scratch.ok(&[
+        "create",
+        "bundle.sparsebundle",
+        "--fs",
+        "hfsx",
+        "--size",
+        "8m",
+        "--volname",
+        "V",
+    ]);
     vec!["raw.img", "bundle.sparsebundle"]
 }
 
@@ -22,15 +40,37 @@ fn a_volume_is_lived_in() {
         scratch.fails(3, &["put", "--from", "nothing", &at("/x")]);
         scratch.write("new.txt", "new contents");
         scratch.fails(4, &["put", "--from", "new.txt", &at("/Letters/hello.txt")]);
-        scratch.ok(&["put", "--overwrite", "--from", "new.txt", &at("/Letters/hello.txt")]);
-        assert_eq!(scratch.ok(&["cat", &at("/Letters/hello.txt")]), "new contents");
+        scratch.ok(&[
+            "put",
+            "--overwrite",
+            "--from",
+            "new.txt",
+            &at("/Letters/hello.txt"),
+        ]);
+        assert_eq!(
+            scratch.ok(&["cat", &at("/Letters/hello.txt")]),
+            "new contents"
+        );
         scratch.ok(&["ln", &at("/Letters/hello.txt"), &at("/second")]);
         scratch.ok(&["ln", "-s", "Letters/hello.txt", &at("/symbolic")]);
         scratch.ok(&["chmod", "600", &at("/second")]);
-        scratch.ok(&["touch", "--date", "1000000000", &at("/second"), &at("/made")]);
+        scratch.ok(&[
+            "touch",
+            "--date",
+            "1000000000",
+            &at("/second"),
+            &at("/made"),
+        ]);
         scratch.ok(&["xattr", "--set", "com.example=blue", &at("/second")]);
-        assert_eq!(scratch.ok(&["cat", "--xattr", "com.example", &at("/Letters/hello.txt")]), "blue");
-        assert!(scratch.ok(&["xattr", &at("/second")]).contains("4 com.example"));
+        assert_eq!(
+            scratch.ok(&["cat", "--xattr", "com.example", &at("/Letters/hello.txt")]),
+            "blue"
+        );
+        assert!(
+            scratch
+                .ok(&["xattr", &at("/second")])
+                .contains("4 com.example")
+        );
         scratch.ok(&["xattr", "--remove", "com.example", &at("/second")]);
         scratch.fails(3, &["xattr", "--remove", "com.example", &at("/second")]);
         let listed = scratch.ok(&["ls", "-l", &at("/")]);
@@ -42,7 +82,10 @@ fn a_volume_is_lived_in() {
         assert!(error.contains("-r removes"), "{error}");
         scratch.fails(3, &["rm", &at("/nothing")]);
         scratch.ok(&["rm", "-f", &at("/nothing")]);
-        assert_eq!(scratch.ok(&["ls", &at("/Letters")]), "2026\nhello.txt\nmade\nsymbolic\n");
+        assert_eq!(
+            scratch.ok(&["ls", &at("/Letters")]),
+            "2026\nhello.txt\nmade\nsymbolic\n"
+        );
         scratch.ok(&["rm", "-r", &at("/Letters")]);
         assert_eq!(scratch.ok(&["ls", &at("/")]), "");
     }
@@ -55,19 +98,42 @@ fn folders_come_in_and_go_out_the_same() {
     for image in images(&scratch) {
         let at = |path: &str| format!("{image}:{path}");
         scratch.ok(&["cp", "-R", source.to_str().unwrap(), &at("/")]);
-        scratch.ok(&["create", &format!("built {image}.img"), "--fs", "hfs+", "--from", source.to_str().unwrap()]);
+        scratch.ok(&[
+            "create",
+            &format!("built {image}.img"),
+            "--fs",
+            "hfs+",
+            "--from",
+            source.to_str().unwrap(),
+        ]);
         let shown = |address: &str| scratch.json(&["tree", address]);
         let built = shown(&format!("built {image}.img:/"));
         assert_eq!(names(&built), names(&shown(&at("/src"))));
         let error = scratch.fails(4, &["cp", "-R", source.to_str().unwrap(), &at("/")]);
         assert!(error.contains("--overwrite"), "{error}");
-        scratch.ok(&["cp", "-R", "--overwrite", source.to_str().unwrap(), &at("/")]);
+        scratch.ok(&[
+            "cp",
+            "-R",
+            "--overwrite",
+            source.to_str().unwrap(),
+            &at("/"),
+        ]);
         // Folders that files were replaced in bear the date of that.
         let built = shown(&at("/src"));
         // From one image into another, and within one.
-        scratch.ok(&["create", &format!("other {image}.img"), "--fs", "hfs+", "--size", "8m"]);
+        scratch.ok(&[
+            "create",
+            &format!("other {image}.img"),
+            "--fs",
+            "hfs+",
+            "--size",
+            "8m",
+        ]);
         scratch.ok(&["cp", "-R", &at("/src"), &format!("other {image}.img:/copy")]);
-        assert_eq!(names(&shown(&format!("other {image}.img:/copy"))), names(&built));
+        assert_eq!(
+            names(&shown(&format!("other {image}.img:/copy"))),
+            names(&built)
+        );
         scratch.ok(&["cp", "-R", &at("/src"), &at("/within")]);
         assert_eq!(names(&shown(&at("/within"))), names(&built));
         scratch.fails(2, &["cp", source.to_str().unwrap(), &at("/again")]);
@@ -79,7 +145,16 @@ fn names(tree: &Value) -> Vec<String> {
     fn walk(folder: &Value, path: &str, found: &mut Vec<String>) {
         for child in folder["children"].as_array().into_iter().flatten() {
             let path = format!("{path}/{}", child["name"].as_str().unwrap());
-            let told = ["kind", "size", "mode", "modified", "links", "has_xattrs", "target"].map(|part| child[part].to_string());
+            let told = [
+                "kind",
+                "size",
+                "mode",
+                "modified",
+                "links",
+                "has_xattrs",
+                "target",
+            ]
+            .map(|part| child[part].to_string());
             found.push(format!("{path} {}", told.join(" ")));
             walk(child, &path, found);
         }
@@ -96,15 +171,28 @@ fn names(tree: &Value) -> Vec<String> {
 fn images_get_larger_and_smaller_with_what_is_in_them() {
     let scratch = Scratch::new();
     let source = scratch.sample();
-    let kinds = [("d.img", "udrw"), ("d.sparsebundle", "udsb"), ("d.sparseimage", "udsp"), ("d.asif", "asif")];
-    for ((image, format), (fs, layout)) in
-        kinds.into_iter().zip([("hfs+", "gptspud"), ("hfs+j", "gptspud"), ("hfsx", "none"), ("hfsx+j", "gptspud")])
-    {
-        let args = ["create", image, "--format", format, "--fs", fs, "--layout", layout, "--size", "64m", "--from"];
+    let kinds = [
+        ("d.img", "udrw"),
+        ("d.sparsebundle", "udsb"),
+        ("d.sparseimage", "udsp"),
+        ("d.asif", "asif"),
+    ];
+    for ((image, format), (fs, layout)) in kinds.into_iter().zip([
+        ("hfs+", "gptspud"),
+        ("hfs+j", "gptspud"),
+        ("hfsx", "none"),
+        ("hfsx+j", "gptspud"),
+    ]) {
+        let args = [
+            "create", image, "--format", format, "--fs", fs, "--layout", layout, "--size", "64m",
+            "--from",
+        ];
         scratch.ok(&[&args[..], &[source.to_str().unwrap()]].concat());
         let listed = scratch.ok(&["tree", image]);
         let size = |image: &str| -> u64 {
-            let facts: Value = serde_json::from_str(&scratch.ok(&["resize", "--json", "--limits", image])).unwrap();
+            let facts: Value =
+                serde_json::from_str(&scratch.ok(&["resize", "--json", "--limits", image]))
+                    .unwrap();
             assert!(facts["min"].as_u64() < facts["max"].as_u64(), "{facts}");
             facts["current"].as_u64().unwrap()
         };
@@ -127,8 +215,16 @@ fn images_get_larger_and_smaller_with_what_is_in_them() {
         scratch.ok(&["resize", image, "--size", "80m", "--image-only"]);
         scratch.ok(&["resize", image, "--size", "80m"]);
         scratch.ok(&["check", image]);
-        scratch.ok(&["put", "--from", source.join("hello.txt").to_str().unwrap(), &format!("{image}:/again")]);
-        assert_eq!(scratch.ok(&["tree", image]).lines().count(), listed.lines().count() + 1);
+        scratch.ok(&[
+            "put",
+            "--from",
+            source.join("hello.txt").to_str().unwrap(),
+            &format!("{image}:/again"),
+        ]);
+        assert_eq!(
+            scratch.ok(&["tree", image]).lines().count(),
+            listed.lines().count() + 1
+        );
     }
     scratch.ok(&["convert", "d.img", "d.dmg", "--format", "udzo"]);
     let error = scratch.fails(1, &["resize", "d.dmg", "--size", "200m"]);
@@ -138,14 +234,33 @@ fn images_get_larger_and_smaller_with_what_is_in_them() {
 #[test]
 fn journals_come_and_go() {
     let scratch = Scratch::new();
-    scratch.ok(&["create", "j.img", "--fs", "Journaled HFS+", "--size", "20m", "--volname", "J"]);
+    scratch.ok(&[
+        "create",
+        "j.img",
+        "--fs",
+        "Journaled HFS+",
+        "--size",
+        "20m",
+        "--volname",
+        "J",
+    ]);
     assert!(scratch.ok(&["info", "j.img"]).contains("journal    yes"));
     scratch.fails(4, &["enable-journal", "j.img"]);
-    assert!(scratch.ok(&["disable-journal", "j.img:J"]).contains("J: has no journal"));
+    assert!(
+        scratch
+            .ok(&["disable-journal", "j.img:J"])
+            .contains("J: has no journal")
+    );
     assert!(scratch.ok(&["info", "j.img"]).contains("journal    no"));
     scratch.fails(3, &["disable-journal", "j.img"]);
-    let facts: Value =
-        serde_json::from_str(&scratch.ok(&["enable-journal", "--json", "j.img:#1", "--journal-size", "1m"])).unwrap();
+    let facts: Value = serde_json::from_str(&scratch.ok(&[
+        "enable-journal",
+        "--json",
+        "j.img:#1",
+        "--journal-size",
+        "1m",
+    ]))
+    .unwrap();
     assert_eq!(facts["journaled"], true);
     scratch.ok(&["check", "j.img"]);
     scratch.fails(2, &["enable-journal", "j.img:/file"]);
@@ -173,13 +288,28 @@ fn a_disk_of_unknown_contents_is_not_cut_into_them() {
     let scratch = Scratch::new();
     let contents = vec![7; 3_000_320];
     scratch.write("raw.img", &contents);
-    scratch.ok(&["convert", "--image-format", "udrw", "raw.img", "b.sparsebundle", "--band-size", "1m"]);
+    scratch.ok(&[
+        "convert",
+        "--image-format",
+        "udrw",
+        "raw.img",
+        "b.sparsebundle",
+        "--band-size",
+        "1m",
+    ]);
     scratch.ok(&["resize", "b.sparsebundle", "--image-only", "--size", "8m"]);
-    let error = scratch.fails(1, &["resize", "b.sparsebundle", "--image-only", "--size", "1m"]);
+    let error = scratch.fails(
+        1,
+        &["resize", "b.sparsebundle", "--image-only", "--size", "1m"],
+    );
     assert!(error.contains("too few"), "{error}");
     scratch.ok(&["resize", "b.sparsebundle", "--image-only", "--min"]);
     scratch.ok(&["convert", "b.sparsebundle", "back.img"]);
-    assert!(std::fs::read(scratch.path("back.img")).unwrap().starts_with(&contents));
+    assert!(
+        std::fs::read(scratch.path("back.img"))
+            .unwrap()
+            .starts_with(&contents)
+    );
 }
 
 /// Starts all of `lines` at once; the exit code and standard error of each.
@@ -187,11 +317,24 @@ fn at_once(scratch: &Scratch, lines: &[Vec<String>]) -> Vec<(i32, String)> {
     let start = |line: &Vec<String>| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bandsaw"));
         command.args(line).current_dir(scratch.path(""));
-        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+        command
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
     };
     let children: Vec<_> = lines.iter().map(start).collect();
-    let ended = children.into_iter().map(|child| child.wait_with_output().unwrap());
-    ended.map(|output| (output.status.code().unwrap(), crate::common::stderr(&output))).collect()
+    let ended = children
+        .into_iter()
+        .map(|child| child.wait_with_output().unwrap());
+    ended
+        .map(|output| {
+            (
+                output.status.code().unwrap(),
+                crate::common::stderr(&output),
+            )
+        })
+        .collect()
 }
 
 /// Writers and readers of one image that begin at the same moment take turns, or are told that it is in use. None of them takes what
@@ -207,7 +350,14 @@ fn processes_that_begin_at_once_take_turns() {
     }
     let key = &["--passfile", "key"][..];
     let over = &["--shadow", "layer.asif"][..];
-    let encrypted = &["--encrypt", "aes-128", "--passfile", "key", "--iterations", "150000"][..];
+    let encrypted = &[
+        "--encrypt",
+        "aes-128",
+        "--passfile",
+        "key",
+        "--iterations",
+        "150000",
+    ][..];
     let images: [(&str, &[&str], &[&str]); 8] = [
         ("raw.img", &[], &[]),
         ("i.sparseimage", &[], &[]),
@@ -220,8 +370,27 @@ fn processes_that_begin_at_once_take_turns() {
     ];
     let mut all = 0;
     for (image, making, opening) in images {
-        scratch.ok(&[&["create", image, "--size", "100m", "--fs", "hfs+", "--volname", "V"], making].concat());
-        let line = |words: &[&str]| [words, opening].concat().iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        scratch.ok(&[
+            &[
+                "create",
+                image,
+                "--size",
+                "100m",
+                "--fs",
+                "hfs+",
+                "--volname",
+                "V",
+            ],
+            making,
+        ]
+        .concat());
+        let line = |words: &[&str]| {
+            [words, opening]
+                .concat()
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>()
+        };
         let run = |words: &[&str]| scratch.ok(&[words, opening].concat());
         run(&["put", "--from", "old", &format!("{image}:/old")]);
         let mut stored = Vec::new();
@@ -236,9 +405,18 @@ fn processes_that_begin_at_once_take_turns() {
             ];
             let ended = at_once(&scratch, &lines);
             for ((code, error), words) in ended.iter().zip(&lines) {
-                assert!(*code == 0 || *code == 4 && error.contains("in use"), "{words:?}: {code}: {error}");
+                assert!(
+                    *code == 0 || *code == 4 && error.contains("in use"),
+                    "{words:?}: {code}: {error}"
+                );
             }
-            stored.extend([("a", a), ("b", b)].into_iter().zip(&ended).filter(|(_, ended)| ended.0 == 0).map(|(put, _)| put));
+            stored.extend(
+                [("a", a), ("b", b)]
+                    .into_iter()
+                    .zip(&ended)
+                    .filter(|(_, ended)| ended.0 == 0)
+                    .map(|(put, _)| put),
+            );
         }
         for (name, path) in &stored {
             assert!(run(&["cat", path]) == name.repeat(1_500_000), "{path}");
@@ -246,7 +424,11 @@ fn processes_that_begin_at_once_take_turns() {
         run(&["check", image]);
         all += stored.len();
     }
-    assert!(all >= images.len(), "{all} of {} puts came through", 2 * (5 * 3 + 3));
+    assert!(
+        all >= images.len(),
+        "{all} of {} puts came through",
+        2 * (5 * 3 + 3)
+    );
 }
 
 /// The place of a leaf in the middle of a catalog, which no change of the root folder reads.
@@ -255,10 +437,16 @@ fn middle_leaf(image: &[u8], apfs: bool) -> usize {
         .map(|block| block * 4096)
         .filter(|&at| match apfs {
             // A node of a tree of files, on level 0, that is no root.
-            true => image[at + 0x18..at + 0x20] == [3, 0, 0, 0, 14, 0, 0, 0] && image[at + 0x22..at + 0x24] == [0, 0],
+            true => {
+                image[at + 0x18..at + 0x20] == [3, 0, 0, 0, 14, 0, 0, 0]
+                    && image[at + 0x22..at + 0x24] == [0, 0]
+            }
             // A leaf with records that has one before it and one after it.
             false => {
-                image[at + 8] == 0xFF && image[at + 9] == 1 && image[at..at + 4] != [0; 4] && image[at + 4..at + 8] != [0; 4]
+                image[at + 8] == 0xFF
+                    && image[at + 9] == 1
+                    && image[at..at + 4] != [0; 4]
+                    && image[at + 4..at + 8] != [0; 4]
             }
         })
         .collect();
@@ -276,7 +464,19 @@ fn a_damaged_volume_is_not_changed_unasked() {
     for fs in ["apfs", "hfs+"] {
         let image = format!("{}.img", fs.replace('+', ""));
         let at = |path: &str| format!("{image}:{path}");
-        scratch.ok(&["create", &image, "--fs", fs, "--from", "src", "--size", "16m", "--volname", "V", "--quiet"]);
+        scratch.ok(&[
+            "create",
+            &image,
+            "--fs",
+            fs,
+            "--from",
+            "src",
+            "--size",
+            "16m",
+            "--volname",
+            "V",
+            "--quiet",
+        ]);
         scratch.ok(&["mkdir", &at("/before")]);
         let path = scratch.path(&image);
         let mut bytes = std::fs::read(&path).unwrap();
@@ -284,7 +484,11 @@ fn a_damaged_volume_is_not_changed_unasked() {
         // The key length of a record, or the middle of a node with a checksum.
         bytes[leaf + if fs == "apfs" { 2000 } else { 14 }] ^= 0x40;
         std::fs::write(&path, &bytes).unwrap();
-        assert_eq!(scratch.run(&["check", &image]).status.code(), Some(5), "{fs}");
+        assert_eq!(
+            scratch.run(&["check", &image]).status.code(),
+            Some(5),
+            "{fs}"
+        );
         scratch.write("new", "new");
         let refused = [
             vec!["mkdir".to_owned(), at("/after")],
@@ -295,12 +499,21 @@ fn a_damaged_volume_is_not_changed_unasked() {
         for args in &refused {
             let args: Vec<_> = args.iter().map(String::as_str).collect();
             let error = scratch.fails(5, &args);
-            assert!(error.contains("is damaged") && error.contains("bandsaw check"), "{args:?}: {error}");
+            assert!(
+                error.contains("is damaged") && error.contains("bandsaw check"),
+                "{args:?}: {error}"
+            );
         }
-        assert!(std::fs::read(&path).unwrap() == bytes, "{fs}: what is refused changes nothing");
+        assert!(
+            std::fs::read(&path).unwrap() == bytes,
+            "{fs}: what is refused changes nothing"
+        );
         scratch.ok(&["mkdir", "--force", &at("/after")]);
         scratch.ok(&["rm", "-r", "--force-damaged", &at("/before")]);
         let listed = scratch.ok(&["ls", &at("/")]);
-        assert!(listed.contains("after") && !listed.contains("before"), "{listed}");
+        assert!(
+            listed.contains("after") && !listed.contains("before"),
+            "{listed}"
+        );
     }
 }

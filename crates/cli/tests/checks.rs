@@ -23,7 +23,12 @@ fn edit(scratch: &Scratch, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
 /// Standard output of a run with `--json` that ends with `code`.
 fn facts(scratch: &Scratch, code: i32, args: &[&str]) -> Value {
     let output = scratch.run(&[args, &["--json"]].concat());
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{args:?}: {}",
+        stderr(&output)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -37,16 +42,33 @@ fn check_says_what_is_wrong_and_how_bad_it_is() {
     fs::write(scratch.path("x.sparsebundle/bands/notes.txt"), "").unwrap();
     let output = scratch.run(&["check", "x.sparsebundle"]);
     assert_eq!(output.status.code(), Some(8));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("warning  sparse bundle: bands/notes.txt: "));
+    assert!(
+        String::from_utf8_lossy(&output.stdout)
+            .contains("warning  sparse bundle: bands/notes.txt: ")
+    );
     edit(&scratch, "x.img", |disk| disk[520] ^= 1);
     let found = facts(&scratch, 5, &["check", "x.img"]);
-    assert_eq!((found["worst"].as_str(), found["damage"].as_u64()), (Some("damage"), Some(1)));
+    assert_eq!(
+        (found["worst"].as_str(), found["damage"].as_u64()),
+        (Some("damage"), Some(1))
+    );
     let problem = &found["problems"][0];
-    assert_eq!((problem["layer"].as_str(), problem["offset"].as_u64()), (Some("gpt header"), Some(512)));
-    let layers: Vec<_> = found["layers"].as_array().unwrap().iter().map(|layer| layer["layer"].as_str().unwrap()).collect();
+    assert_eq!(
+        (problem["layer"].as_str(), problem["offset"].as_u64()),
+        (Some("gpt header"), Some(512))
+    );
+    let layers: Vec<_> = found["layers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|layer| layer["layer"].as_str().unwrap())
+        .collect();
     assert_eq!(layers, ["raw image", "GPT", "HFS+ on partition 1"]);
     scratch.write("nonsense.bin", b"no image at all ".repeat(64));
-    assert_eq!(facts(&scratch, 6, &["check", "nonsense.bin"])["layers"][1]["verdict"], "unknown");
+    assert_eq!(
+        facts(&scratch, 6, &["check", "nonsense.bin"])["layers"][1]["verdict"],
+        "unknown"
+    );
     scratch.fails(3, &["check", "missing.dmg"]);
 }
 
@@ -58,9 +80,15 @@ fn repair_mends_what_check_has_found() {
     type Damage = fn(&mut Vec<u8>);
     let damages: [(&str, Damage); 6] = [
         ("the copy at the beginning", |disk| disk[512..2048].fill(0)),
-        ("the copy at the end", |disk| disk.iter_mut().rev().take(512).for_each(|byte| *byte = 0)),
-        ("the last sectors", |disk| disk.truncate(disk.len() - 10 * 512)),
-        ("the last sectors and a part", |disk| disk.truncate(disk.len() - 700)),
+        ("the copy at the end", |disk| {
+            disk.iter_mut().rev().take(512).for_each(|byte| *byte = 0)
+        }),
+        ("the last sectors", |disk| {
+            disk.truncate(disk.len() - 10 * 512)
+        }),
+        ("the last sectors and a part", |disk| {
+            disk.truncate(disk.len() - 700)
+        }),
         ("the protective MBR", |disk| disk[..512].fill(0)),
         ("the size in it", |disk| disk[0x1be + 12] ^= 7),
     ];
@@ -70,19 +98,43 @@ fn repair_mends_what_check_has_found() {
         let damaged = fs::read(scratch.path("x.img")).unwrap();
         let plan = facts(&scratch, 0, &["repair", "--dry-run", "x.img"]);
         assert!(
-            !plan["repaired"].as_array().unwrap().is_empty() && !plan["problems"].as_array().unwrap().is_empty(),
+            !plan["repaired"].as_array().unwrap().is_empty()
+                && !plan["problems"].as_array().unwrap().is_empty(),
             "{what}: {plan}"
         );
-        assert!(fs::read(scratch.path("x.img")).unwrap() == damaged, "{what}: a dry run changes nothing");
-        assert_eq!(facts(&scratch, 0, &["repair", "x.img"])["repaired"], plan["repaired"], "{what}");
+        assert!(
+            fs::read(scratch.path("x.img")).unwrap() == damaged,
+            "{what}: a dry run changes nothing"
+        );
+        assert_eq!(
+            facts(&scratch, 0, &["repair", "x.img"])["repaired"],
+            plan["repaired"],
+            "{what}"
+        );
         assert!(fs::read(scratch.path("x.img")).unwrap() == whole, "{what}");
         scratch.ok(&["check", "x.img"]);
-        assert_eq!(scratch.idle_repair(&["x.img"]), "there is nothing to repair\n");
+        assert_eq!(
+            scratch.idle_repair(&["x.img"]),
+            "there is nothing to repair\n"
+        );
     }
-    edit(&scratch, "x.img", |disk| disk.resize(disk.len() + (1 << 20), 0));
+    edit(&scratch, "x.img", |disk| {
+        disk.resize(disk.len() + (1 << 20), 0)
+    });
     let found = facts(&scratch, 8, &["check", "x.img"]);
-    assert!(found["problems"].as_array().unwrap().iter().any(|problem| problem["offset"] == last), "{found}");
-    assert!(scratch.ok(&["repair", "x.img"]).contains("repaired: GPT: copy at the end"));
+    assert!(
+        found["problems"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|problem| problem["offset"] == last),
+        "{found}"
+    );
+    assert!(
+        scratch
+            .ok(&["repair", "x.img"])
+            .contains("repaired: GPT: copy at the end")
+    );
     scratch.ok(&["check", "x.img"]);
     assert!(scratch.ok(&["ls", "x.img"]).contains("hello.txt"));
 }
@@ -95,8 +147,14 @@ fn repair_mends_bundles() {
     fs::write(bundle("Info.plist"), "garbage").unwrap();
     fs::write(bundle("bands/ffff"), "leftover").unwrap();
     let plan = scratch.ok(&["repair", "-n", "x.sparsebundle"]);
-    assert!(plan.contains("would repair: sparse bundle: Info.plist is written anew from Info.bckup"), "{plan}");
-    assert!(plan.contains("bands/ffff is moved to the quarantine"), "{plan}");
+    assert!(
+        plan.contains("would repair: sparse bundle: Info.plist is written anew from Info.bckup"),
+        "{plan}"
+    );
+    assert!(
+        plan.contains("bands/ffff is moved to the quarantine"),
+        "{plan}"
+    );
     assert_eq!(fs::read(bundle("Info.plist")).unwrap(), b"garbage");
     scratch.ok(&["repair", "x.sparsebundle"]);
     assert_eq!(fs::read(bundle("Info.plist")).unwrap(), list);
@@ -114,23 +172,44 @@ fn repair_mends_bundles() {
     fs::write(bundle("bands/notes.txt"), "mine").unwrap();
     let output = scratch.run(&["repair", "x.sparsebundle"]);
     assert_eq!(output.status.code(), Some(8));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("left: sparse bundle: bands/notes.txt: "), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("left: sparse bundle: bands/notes.txt: "),
+        "{output:?}"
+    );
     assert_eq!(fs::read(bundle("bands/notes.txt")).unwrap(), b"mine");
     fs::remove_file(bundle("bands/notes.txt")).unwrap();
     // A list that tells too small a size: what lies past it is not thrown away, because the map reaches there.
     let text = String::from_utf8(list).unwrap();
     let at = text.find("<key>size</key>").unwrap();
-    let size: u64 = text[at..].split(['>', '<']).nth(6).unwrap().parse().unwrap();
-    let small = format!("{}{}", &text[..at], text[at..].replace(&size.to_string(), &(size / 1024 * 512).to_string()));
+    let size: u64 = text[at..]
+        .split(['>', '<'])
+        .nth(6)
+        .unwrap()
+        .parse()
+        .unwrap();
+    let small = format!(
+        "{}{}",
+        &text[..at],
+        text[at..].replace(&size.to_string(), &(size / 1024 * 512).to_string())
+    );
     fs::write(bundle("Info.plist"), &small).unwrap();
     fs::write(bundle("Info.bckup"), &small).unwrap();
-    let before: Vec<_> = fs::read_dir(bundle("bands")).unwrap().map(|band| band.unwrap().metadata().unwrap().len()).collect();
+    let before: Vec<_> = fs::read_dir(bundle("bands"))
+        .unwrap()
+        .map(|band| band.unwrap().metadata().unwrap().len())
+        .collect();
     let output = scratch.run(&["repair", "x.sparsebundle"]);
     assert_eq!(output.status.code(), Some(9), "{output:?}");
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains(&format!("alternative: --assume size={size}")), "{said}");
+    assert!(
+        said.contains(&format!("alternative: --assume size={size}")),
+        "{said}"
+    );
     assert!(said.contains("nothing was changed"), "{said}");
-    let after: Vec<_> = fs::read_dir(bundle("bands")).unwrap().map(|band| band.unwrap().metadata().unwrap().len()).collect();
+    let after: Vec<_> = fs::read_dir(bundle("bands"))
+        .unwrap()
+        .map(|band| band.unwrap().metadata().unwrap().len())
+        .collect();
     assert_eq!(before, after);
 }
 
@@ -140,7 +219,9 @@ fn repair_mends_the_ends_of_sparse_images() {
     for name in ["x.sparseimage", "x.asif"] {
         scratch.ok(&["convert", "x.img", name]);
         let whole = fs::read(scratch.path(name)).unwrap();
-        edit(&scratch, name, |file| file.resize(file.len() + (3 << 20), 9));
+        edit(&scratch, name, |file| {
+            file.resize(file.len() + (3 << 20), 9)
+        });
         let mut args = vec!["repair", name];
         let size = format!("size={}", facts(&scratch, 0, &["info", name])["size"]);
         if name == "x.sparseimage" {
@@ -148,24 +229,49 @@ fn repair_mends_the_ends_of_sparse_images() {
             scratch.idle_repair(&[name]);
             args.extend(["--assume", &size]);
         }
-        assert!(scratch.ok(&[&args[..], &["-n"]].concat()).contains("would repair"), "{name}");
+        assert!(
+            scratch
+                .ok(&[&args[..], &["-n"]].concat())
+                .contains("would repair"),
+            "{name}"
+        );
         scratch.ok(&args);
-        assert_eq!(fs::metadata(scratch.path(name)).unwrap().len(), whole.len() as u64, "{name}");
-        assert!(scratch.ok(&["check", name]).contains("nothing is wrong"), "{name}");
+        assert_eq!(
+            fs::metadata(scratch.path(name)).unwrap().len(),
+            whole.len() as u64,
+            "{name}"
+        );
+        assert!(
+            scratch.ok(&["check", name]).contains("nothing is wrong"),
+            "{name}"
+        );
         assert!(scratch.ok(&["ls", name]).contains("hello.txt"));
         let half = whole.len() / 2;
         edit(&scratch, name, |file| file.truncate(half));
-        assert_eq!(scratch.run(&["repair", name]).status.code(), Some(5), "{name}: what is lost cannot be mended");
-        assert_eq!(fs::metadata(scratch.path(name)).unwrap().len(), half as u64, "{name}");
+        assert_eq!(
+            scratch.run(&["repair", name]).status.code(),
+            Some(5),
+            "{name}: what is lost cannot be mended"
+        );
+        assert_eq!(
+            fs::metadata(scratch.path(name)).unwrap().len(),
+            half as u64,
+            "{name}"
+        );
     }
 }
 
 /// Everything in a folder but locks.
 fn files(scratch: &Scratch, name: &str) -> Vec<String> {
-    let all = crate::common::inventory(&scratch.path(name)).into_iter().filter(|line| !line.starts_with("lock: "));
+    let all = crate::common::inventory(&scratch.path(name))
+        .into_iter()
+        .filter(|line| !line.starts_with("lock: "));
     // Times and modes are told by others.
-    all.map(|line| line.split(": ").next().unwrap_or_default().to_owned() + line.split(" bytes ").last().unwrap_or_default())
-        .collect()
+    all.map(|line| {
+        line.split(": ").next().unwrap_or_default().to_owned()
+            + line.split(" bytes ").last().unwrap_or_default()
+    })
+    .collect()
 }
 
 /// A list that tells another size, or other bands, than everything else: it is corrected, or nothing is changed at all. Undone, the
@@ -174,10 +280,20 @@ fn files(scratch: &Scratch, name: &str) -> Vec<String> {
 fn one_wrong_list_destroys_nothing() {
     let scratch = Scratch::new();
     for name in ["src/a.txt", "src/b/c.bin"] {
-        scratch.write(name, (0..700_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>());
+        scratch.write(
+            name,
+            (0..700_000_u32)
+                .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+                .collect::<Vec<_>>(),
+        );
     }
     const B: &str = "b.sparsebundle";
-    for (fs, layout) in [("hfs+", "gptspud"), ("apfs", "gptspud"), ("hfs+", "none"), ("apfs", "none")] {
+    for (fs, layout) in [
+        ("hfs+", "gptspud"),
+        ("apfs", "gptspud"),
+        ("hfs+", "none"),
+        ("apfs", "none"),
+    ] {
         scratch.ok(&[
             "create",
             B,
@@ -199,7 +315,12 @@ fn one_wrong_list_destroys_nothing() {
             let text = &plist[plist.find(&format!("<key>{key}</key>")).unwrap()..];
             text.split(['>', '<']).nth(6).unwrap().to_owned()
         };
-        for (key, value) in [("size", "0"), ("size", "1024"), ("size", "20971520"), ("band-size", "2097152")] {
+        for (key, value) in [
+            ("size", "0"),
+            ("size", "1024"),
+            ("size", "20971520"),
+            ("band-size", "2097152"),
+        ] {
             let tag = |value: &str| format!("<integer>{value}</integer>");
             let wrong = plist.replace(&tag(&at(key)), &tag(value));
             fs::write(scratch.path(B).join("Info.plist"), &wrong).unwrap();
@@ -227,9 +348,18 @@ fn one_wrong_list_destroys_nothing() {
                 _ => 9,
             };
             let stopped = facts(&scratch, code, &["repair", B]);
-            assert!(stopped["outcome"] == "undecided" || code != 9, "{fs} {layout} {key}");
-            let best = stopped["alternatives"][0]["assume"].as_str().unwrap_or_default().to_owned();
-            assert!(files(&scratch, B) == damaged && !scratch.path("b.sparsebundle.undo").exists(), "{fs} {layout} {key}");
+            assert!(
+                stopped["outcome"] == "undecided" || code != 9,
+                "{fs} {layout} {key}"
+            );
+            let best = stopped["alternatives"][0]["assume"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            assert!(
+                files(&scratch, B) == damaged && !scratch.path("b.sparsebundle.undo").exists(),
+                "{fs} {layout} {key}"
+            );
             if !best.is_empty() && best == format!("{key}={}", at(key)) {
                 scratch.ok(&["repair", "--assume", &best, B]);
                 assert!(scratch.ok(&["check", B]).contains("nothing is wrong"));
@@ -250,7 +380,11 @@ fn one_wrong_list_destroys_nothing() {
 
 /// The second leaf of the catalog of the HFS+ volume that begins at byte 0.
 fn second_leaf(disk: &[u8]) -> std::ops::Range<usize> {
-    let number = |at: usize, len: usize| disk[at..at + len].iter().fold(0, |value, byte| value << 8 | usize::from(*byte));
+    let number = |at: usize, len: usize| {
+        disk[at..at + len]
+            .iter()
+            .fold(0, |value, byte| value << 8 | usize::from(*byte))
+    };
     let catalog = number(1024 + 288, 4) * number(1024 + 40, 4);
     let (first, node_size) = (number(catalog + 24, 4), number(catalog + 32, 2));
     let start = catalog + number(catalog + first * node_size, 4) * node_size;
@@ -262,9 +396,14 @@ fn second_leaf(disk: &[u8]) -> std::ops::Range<usize> {
 fn files_are_given_up_only_when_told_to() {
     let scratch = Scratch::new();
     for number in 0..120 {
-        scratch.write(&format!("src/a file with a name of some length {number:03}"), "hello, world\n");
+        scratch.write(
+            &format!("src/a file with a name of some length {number:03}"),
+            "hello, world\n",
+        );
     }
-    scratch.ok(&["create", "x.img", "--fs", "hfs+", "--layout", "none", "--from", "src"]);
+    scratch.ok(&[
+        "create", "x.img", "--fs", "hfs+", "--layout", "none", "--from", "src",
+    ]);
     // One leaf is torn; and the first node of the catalog too, by which the volume does not open at all.
     for opens in [true, false] {
         let whole = fs::read(scratch.path("x.img")).unwrap();
@@ -272,7 +411,11 @@ fn files_are_given_up_only_when_told_to() {
         edit(&scratch, "x.img", |disk| {
             disk[leaf.clone()].fill(0);
             if !opens {
-                let header = disk[1024 + 288..].first_chunk().map(|start| u32::from_be_bytes(*start)).unwrap() as usize * 4096;
+                let header = disk[1024 + 288..]
+                    .first_chunk()
+                    .map(|start| u32::from_be_bytes(*start))
+                    .unwrap() as usize
+                    * 4096;
                 disk[header..header + 14].fill(0xAA);
             }
         });
@@ -282,11 +425,21 @@ fn files_are_given_up_only_when_told_to() {
             let stopped = facts(&scratch, 9, &[&["repair", "x.img"], dry_run].concat());
             assert_eq!(stopped["outcome"], "loss-refused", "{opens}");
             let loss = &stopped["losses"][0];
-            assert!(loss["before"].as_u64() > loss["after"].as_u64() && loss["after"].as_u64() > Some(0), "{opens}: {loss}");
-            assert!(fs::read(scratch.path("x.img")).unwrap() == damaged && !scratch.path("x.img.undo").exists());
+            assert!(
+                loss["before"].as_u64() > loss["after"].as_u64()
+                    && loss["after"].as_u64() > Some(0),
+                "{opens}: {loss}"
+            );
+            assert!(
+                fs::read(scratch.path("x.img")).unwrap() == damaged
+                    && !scratch.path("x.img.undo").exists()
+            );
         }
         let refused = stderr(&scratch.run(&["repair", "x.img"]));
-        assert!(refused.contains("fewer files") && refused.contains("--accept-loss"), "{refused}");
+        assert!(
+            refused.contains("fewer files") && refused.contains("--accept-loss"),
+            "{refused}"
+        );
         let done = facts(&scratch, 0, &["repair", "--accept-loss", "x.img"]);
         assert_eq!(done["outcome"], "repaired");
         let left = scratch.ok(&["ls", "x.img"]).lines().count() as u64;
@@ -311,11 +464,23 @@ fn bands_past_the_end_of_a_sparse_image_stay() {
     let assume = stopped["alternatives"][0]["assume"].as_str().unwrap();
     assert!(fs::read(scratch.path("x.sparseimage")).unwrap() == damaged);
     // Nor does a writer remove it.
-    assert!(scratch.run(&["resize", "--size", "1g", "x.sparseimage"]).status.code() != Some(0));
+    assert!(
+        scratch
+            .run(&["resize", "--size", "1g", "x.sparseimage"])
+            .status
+            .code()
+            != Some(0)
+    );
     edit(&scratch, "x.sparseimage", |file| file[0x40] &= !0x40);
     assert!(fs::read(scratch.path("x.sparseimage")).unwrap() == whole);
     edit(&scratch, "x.sparseimage", |file| file[0x40] |= 0x40);
-    scratch.run(&["repair", "--assume", assume, "--accept-loss", "x.sparseimage"]);
+    scratch.run(&[
+        "repair",
+        "--assume",
+        assume,
+        "--accept-loss",
+        "x.sparseimage",
+    ]);
     assert!(fs::read(scratch.path("x.sparseimage")).unwrap().len() < whole.len());
     scratch.ok(&["repair", "--undo", "x.sparseimage"]);
     assert!(fs::read(scratch.path("x.sparseimage")).unwrap() == damaged);
@@ -346,8 +511,15 @@ fn undo_data_has_a_place_or_nothing_is_repaired() {
     scratch.write("more", "more");
     scratch.ok(&["put", "--from", "more", "x.img:/more"]);
     let refused = scratch.fails(4, &["repair", "--undo", "x.img"]);
-    assert!(refused.contains("changed since it was repaired"), "{refused}");
-    assert!(scratch.ok(&["repair", "--commit", "x.img"]).contains("removed the undo data of 1 repair"));
+    assert!(
+        refused.contains("changed since it was repaired"),
+        "{refused}"
+    );
+    assert!(
+        scratch
+            .ok(&["repair", "--commit", "x.img"])
+            .contains("removed the undo data of 1 repair")
+    );
     assert!(!scratch.path("x.img.undo").exists() && scratch.ok(&["ls", "x.img"]).contains("more"));
 }
 
@@ -361,12 +533,23 @@ fn an_interrupted_repair_is_undone_first() {
     // The seal is written last.
     fs::remove_file(scratch.path("x.img.undo/1/sealed")).unwrap();
     scratch.write("more", "more");
-    for args in [&["put", "--from", "more", "x.img:/more"][..], &["resize", "--size", "1g", "x.img"], &["repair", "x.img"]] {
+    for args in [
+        &["put", "--from", "more", "x.img:/more"][..],
+        &["resize", "--size", "1g", "x.img"],
+        &["repair", "x.img"],
+    ] {
         let refused = scratch.fails(4, args);
-        assert!(refused.contains("interrupted") && refused.contains("repair --undo"), "{args:?}: {refused}");
+        assert!(
+            refused.contains("interrupted") && refused.contains("repair --undo"),
+            "{args:?}: {refused}"
+        );
     }
     let read = scratch.run(&["ls", "x.img"]);
-    assert!(read.status.success() && stderr(&read).contains("a repair of this image was interrupted"), "{}", stderr(&read));
+    assert!(
+        read.status.success() && stderr(&read).contains("a repair of this image was interrupted"),
+        "{}",
+        stderr(&read)
+    );
     scratch.ok(&["repair", "--undo", "x.img"]);
     assert!(fs::read(scratch.path("x.img")).unwrap() == damaged);
 }
@@ -383,36 +566,142 @@ fn diagnose_names_the_cause() {
             a = (a + u32::from(*byte)) % 65521;
             b = (b + a) % 65521;
         });
-        let head = [&[0x78, 0x01, 0x01][..], &len.to_le_bytes(), &(!len).to_le_bytes()].concat();
+        let head = [
+            &[0x78, 0x01, 0x01][..],
+            &len.to_le_bytes(),
+            &(!len).to_le_bytes(),
+        ]
+        .concat();
         [&head[..], bytes, &(b << 16 | a).to_be_bytes()].concat()
     };
     let disk = fs::read(scratch.path("x.img")).unwrap();
     let lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12345\n";
     let files: [(&str, Vec<u8>, &str, &str); 23] = [
         ("empty.dmg", vec![], "empty", "no bytes"),
-        ("page.dmg", b"\n<!DOCTYPE html><html><body>Please log in</body></html>".to_vec(), "web-page", "curl -fL"),
-        ("page2.dmg", b"<?xml version='1.0'?>\n<html xmlns='x'></html>".to_vec(), "web-page", "browser"),
+        (
+            "page.dmg",
+            b"\n<!DOCTYPE html><html><body>Please log in</body></html>".to_vec(),
+            "web-page",
+            "curl -fL",
+        ),
+        (
+            "page2.dmg",
+            b"<?xml version='1.0'?>\n<html xmlns='x'></html>".to_vec(),
+            "web-page",
+            "browser",
+        ),
         ("pointer.dmg", lfs.into(), "lfs-pointer", "12345 bytes"),
-        ("error.dmg", b"{\"message\": \"Not Found\"}".to_vec(), "text", "Not Found"),
-        ("a.dmg", [b"PK\x03\x04", &[0x81; 2000][..]].concat(), "archive", "unzip"),
-        ("b.dmg", [b"\x1f\x8b\x08\0", &[0x81; 2000][..]].concat(), "archive", "gzip -dc"),
-        ("c.dmg", [b"7z\xbc\xaf\x27\x1c", &[0x81; 2000][..]].concat(), "archive", "7zz x"),
-        ("d.dmg", [b"xar!", &[0x81; 2000][..]].concat(), "archive", ".pkg"),
-        ("e.dmg", [b"AEA1", &[0x81; 2000][..]].concat(), "archive", "aea"),
-        ("f.img", [b"QFI\xfb", &[0x81; 2000][..]].concat(), "other-system", "qemu-img"),
-        ("g.img", [b"LUKS\xba\xbe", &[0x81; 2000][..]].concat(), "other-system", "cryptsetup"),
-        ("h.dmg", [b"\x89PNG\r\n\x1a\n", &[0x81; 2000][..]].concat(), "no-image", "picture"),
-        ("random.dmg", (0..65536_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect(), "unknown", "udrw"),
-        ("half.dmg", [zlib(&disk[..512]), vec![0x81; 5000]].concat(), "cut-short", "koly"),
-        ("begun.dmg.crdownload", vec![0x81; 5000], "unfinished-download", "finish"),
-        ("room.dmg", [vec![0x81; 5000], vec![0; 2 << 20]].concat(), "cut-short", "zeros"),
-        ("half.img", disk[..20480].to_vec(), "cut-short", "past the end"),
+        (
+            "error.dmg",
+            b"{\"message\": \"Not Found\"}".to_vec(),
+            "text",
+            "Not Found",
+        ),
+        (
+            "a.dmg",
+            [b"PK\x03\x04", &[0x81; 2000][..]].concat(),
+            "archive",
+            "unzip",
+        ),
+        (
+            "b.dmg",
+            [b"\x1f\x8b\x08\0", &[0x81; 2000][..]].concat(),
+            "archive",
+            "gzip -dc",
+        ),
+        (
+            "c.dmg",
+            [b"7z\xbc\xaf\x27\x1c", &[0x81; 2000][..]].concat(),
+            "archive",
+            "7zz x",
+        ),
+        (
+            "d.dmg",
+            [b"xar!", &[0x81; 2000][..]].concat(),
+            "archive",
+            ".pkg",
+        ),
+        (
+            "e.dmg",
+            [b"AEA1", &[0x81; 2000][..]].concat(),
+            "archive",
+            "aea",
+        ),
+        (
+            "f.img",
+            [b"QFI\xfb", &[0x81; 2000][..]].concat(),
+            "other-system",
+            "qemu-img",
+        ),
+        (
+            "g.img",
+            [b"LUKS\xba\xbe", &[0x81; 2000][..]].concat(),
+            "other-system",
+            "cryptsetup",
+        ),
+        (
+            "h.dmg",
+            [b"\x89PNG\r\n\x1a\n", &[0x81; 2000][..]].concat(),
+            "no-image",
+            "picture",
+        ),
+        (
+            "random.dmg",
+            (0..65536_u32)
+                .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+                .collect(),
+            "unknown",
+            "udrw",
+        ),
+        (
+            "half.dmg",
+            [zlib(&disk[..512]), vec![0x81; 5000]].concat(),
+            "cut-short",
+            "koly",
+        ),
+        (
+            "begun.dmg.crdownload",
+            vec![0x81; 5000],
+            "unfinished-download",
+            "finish",
+        ),
+        (
+            "room.dmg",
+            [vec![0x81; 5000], vec![0; 2 << 20]].concat(),
+            "cut-short",
+            "zeros",
+        ),
+        (
+            "half.img",
+            disk[..20480].to_vec(),
+            "cut-short",
+            "past the end",
+        ),
         ("blank.dmg", vec![0; 1 << 20], "blank", "formats"),
-        ("apfs.img", [&[0; 32][..], b"NXSB", &[0; 70000][..]].concat(), "volume-damaged", "APFS"),
-        ("iso.iso", [&[0; 0x8001][..], b"CD001", &[0; 70000][..]].concat(), "file-system-not-read", "mount"),
+        (
+            "apfs.img",
+            [&[0; 32][..], b"NXSB", &[0; 70000][..]].concat(),
+            "volume-damaged",
+            "APFS",
+        ),
+        (
+            "iso.iso",
+            [&[0; 0x8001][..], b"CD001", &[0; 70000][..]].concat(),
+            "file-system-not-read",
+            "mount",
+        ),
         (
             "map.img",
-            disk.iter().enumerate().map(|(n, byte)| if n == 520 || n + 500 == disk.len() { !byte } else { *byte }).collect(),
+            disk.iter()
+                .enumerate()
+                .map(|(n, byte)| {
+                    if n == 520 || n + 500 == disk.len() {
+                        !byte
+                    } else {
+                        *byte
+                    }
+                })
+                .collect(),
             "partition-map-damaged",
             "repair",
         ),
@@ -422,23 +711,47 @@ fn diagnose_names_the_cause() {
         let path = scratch.write(name, bytes);
         let before = fs::read(&path).unwrap();
         let output = scratch.run(&["diagnose", "--json", name]);
-        let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{name}: {output:?}"));
+        let found: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{name}: {output:?}"));
         assert_eq!(found["cause"]["code"], code, "{name}: {found}");
-        assert!(found["cause"].to_string().contains(hint), "{name}: no {hint} in {found}");
-        assert!(!found["cause"]["advice"].as_array().unwrap().is_empty(), "{name}");
+        assert!(
+            found["cause"].to_string().contains(hint),
+            "{name}: no {hint} in {found}"
+        );
+        assert!(
+            !found["cause"]["advice"].as_array().unwrap().is_empty(),
+            "{name}"
+        );
         assert_eq!(output.status.success(), code == "wrong-extension", "{name}");
         assert!(fs::read(&path).unwrap() == before);
         let text = scratch.run(&["diagnose", name]);
-        assert!(String::from_utf8_lossy(&text.stdout).contains("  * "), "{name}: {text:?}");
+        assert!(
+            String::from_utf8_lossy(&text.stdout).contains("  * "),
+            "{name}: {text:?}"
+        );
     }
     for image in ["x.img", "x.sparsebundle"] {
-        assert!(scratch.ok(&["diagnose", image]).contains("nothing that opening looks at is wrong"), "{image}");
+        assert!(
+            scratch
+                .ok(&["diagnose", image])
+                .contains("nothing that opening looks at is wrong"),
+            "{image}"
+        );
     }
-    assert_eq!(facts(&scratch, 3, &["diagnose", "missing.dmg"])["cause"]["code"], "missing");
-    assert_eq!(facts(&scratch, 6, &["diagnose", "src"])["cause"]["code"], "no-image");
+    assert_eq!(
+        facts(&scratch, 3, &["diagnose", "missing.dmg"])["cause"]["code"],
+        "missing"
+    );
+    assert_eq!(
+        facts(&scratch, 6, &["diagnose", "src"])["cause"]["code"],
+        "no-image"
+    );
     fs::write(scratch.path("x.sparsebundle/Info.plist"), "x").unwrap();
     fs::write(scratch.path("x.sparsebundle/Info.bckup"), "x").unwrap();
-    assert_eq!(facts(&scratch, 5, &["diagnose", "x.sparsebundle"])["cause"]["code"], "bundle-damaged");
+    assert_eq!(
+        facts(&scratch, 5, &["diagnose", "x.sparsebundle"])["cause"]["code"],
+        "bundle-damaged"
+    );
 }
 
 /// An APFS volume of a folder: what is found wrong with it, its files in the order of names, and errors that name the image.
@@ -448,24 +761,64 @@ fn apfs_is_checked_and_listed() {
     for name in ["src/b.txt", "src/A.txt", "src/c/d.txt", "src/C.txt"] {
         scratch.write(name, "hello, world\n".repeat(9000));
     }
-    scratch.ok(&["create", "a.img", "--fs", "apfs", "--size", "8m", "--from", "src", "--compress", "zlib"]);
+    scratch.ok(&[
+        "create",
+        "a.img",
+        "--fs",
+        "apfs",
+        "--size",
+        "8m",
+        "--from",
+        "src",
+        "--compress",
+        "zlib",
+    ]);
     assert_eq!(scratch.ok(&["ls", "a.img"]), "A.txt\nb.txt\nc\nC.txt\n");
     assert!(scratch.ok(&["check", "a.img"]).contains("nothing is wrong"));
     let found = facts(&scratch, 0, &["check", "--contents", "a.img"]);
-    let layers: Vec<_> = found["layers"].as_array().unwrap().iter().map(|layer| layer["layer"].as_str().unwrap()).collect();
-    assert_eq!(layers, ["raw image", "GPT", "APFS on partition 1", "compressed files of volume 1 on partition 1"]);
+    let layers: Vec<_> = found["layers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|layer| layer["layer"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        layers,
+        [
+            "raw image",
+            "GPT",
+            "APFS on partition 1",
+            "compressed files of volume 1 on partition 1"
+        ]
+    );
 
     // Every node of the tree of files.
     edit(&scratch, "a.img", |disk| {
         let first = disk.windows(4).position(|bytes| bytes == b"NXSB").unwrap() - 32;
-        disk[first..].chunks_exact_mut(4096).filter(|block| block[0x1C..0x20] == [0xE, 0, 0, 0]).for_each(|block| block[99] ^= 1);
+        disk[first..]
+            .chunks_exact_mut(4096)
+            .filter(|block| block[0x1C..0x20] == [0xE, 0, 0, 0])
+            .for_each(|block| block[99] ^= 1);
     });
     let found = facts(&scratch, 5, &["check", "a.img"]);
     let problem = &found["problems"][0];
-    assert_eq!((problem["layer"].as_str(), problem["within"].as_str()), (Some("apfs file tree"), Some("partition 1")));
-    assert!(problem["message"].as_str().unwrap().contains("the checksum is wrong") && problem["offset"].is_u64());
+    assert_eq!(
+        (problem["layer"].as_str(), problem["within"].as_str()),
+        (Some("apfs file tree"), Some("partition 1"))
+    );
+    assert!(
+        problem["message"]
+            .as_str()
+            .unwrap()
+            .contains("the checksum is wrong")
+            && problem["offset"].is_u64()
+    );
     for verb in ["ls", "tree", "cat"] {
-        let address = if verb == "cat" { "a.img:/b.txt" } else { "a.img" };
+        let address = if verb == "cat" {
+            "a.img:/b.txt"
+        } else {
+            "a.img"
+        };
         let error = scratch.fails(5, &[verb, address]);
         assert!(error.starts_with("error: a.img: apfs"), "{error}");
     }
@@ -480,21 +833,51 @@ fn apfs_falls_back_on_request() {
     scratch.ok(&["cp", "hello.txt", "a.img:/one"]);
     scratch.ok(&["cp", "hello.txt", "a.img:/two"]);
     let info = scratch.ok(&["info", "a.img"]);
-    let checkpoints = info.lines().find_map(|line| line.trim().strip_prefix("checkpoint ")).unwrap();
+    let checkpoints = info
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("checkpoint "))
+        .unwrap();
     let (newest, older) = checkpoints.split_once("; older: ").unwrap();
-    let (newest, older) = (newest.trim().parse::<u64>().unwrap(), older.split(", ").next().unwrap());
-    assert!(scratch.idle_repair(&["--checkpoint", &newest.to_string(), "a.img"]).contains("nothing to repair"));
-    let refused = scratch.fails(4, &["cp", "--checkpoint", older, "hello.txt", "a.img:/three"]);
-    assert!(refused.contains("is not the newest, so it is only read"), "{refused}");
+    let (newest, older) = (
+        newest.trim().parse::<u64>().unwrap(),
+        older.split(", ").next().unwrap(),
+    );
+    assert!(
+        scratch
+            .idle_repair(&["--checkpoint", &newest.to_string(), "a.img"])
+            .contains("nothing to repair")
+    );
+    let refused = scratch.fails(
+        4,
+        &["cp", "--checkpoint", older, "hello.txt", "a.img:/three"],
+    );
+    assert!(
+        refused.contains("is not the newest, so it is only read"),
+        "{refused}"
+    );
     edit(&scratch, "a.img", |disk| {
-        let volume =
-            disk.chunks_exact_mut(512).find(|sector| sector[32..36] == *b"APSB" && sector[16..24] == newest.to_le_bytes());
+        let volume = disk
+            .chunks_exact_mut(512)
+            .find(|sector| sector[32..36] == *b"APSB" && sector[16..24] == newest.to_le_bytes());
         volume.unwrap()[100] ^= 1;
     });
     let refused = facts(&scratch, 5, &["repair", "a.img"]);
-    assert!(refused["refused"][0].as_str().unwrap().contains("--checkpoint"), "{refused}");
-    let told = facts(&scratch, 0, &["repair", "--dry-run", "--checkpoint", older, "a.img"]);
-    assert!(told["repaired"][0].as_str().unwrap().contains("fall back"), "{told}");
+    assert!(
+        refused["refused"][0]
+            .as_str()
+            .unwrap()
+            .contains("--checkpoint"),
+        "{refused}"
+    );
+    let told = facts(
+        &scratch,
+        0,
+        &["repair", "--dry-run", "--checkpoint", older, "a.img"],
+    );
+    assert!(
+        told["repaired"][0].as_str().unwrap().contains("fall back"),
+        "{told}"
+    );
     scratch.fails(5, &["ls", "a.img"]);
     scratch.ok(&["repair", "--checkpoint", older, "a.img"]);
     assert_eq!(scratch.ok(&["ls", "a.img"]), "one\n");
@@ -510,7 +893,10 @@ fn a_damaged_tree_of_snapshots_hides_no_files() {
     scratch.ok(&["create", "x.img", "--fs", "apfs", "--from", "in"]);
     let mut image = std::fs::read(scratch.path("x.img")).unwrap();
     // The root of a tree, physical; and what it is a tree of.
-    let at = (0..image.len()).step_by(4096).find(|at| image[at + 24..].starts_with(&SNAPSHOTS)).expect("the tree's root");
+    let at = (0..image.len())
+        .step_by(4096)
+        .find(|at| image[at + 24..].starts_with(&SNAPSHOTS))
+        .expect("the tree's root");
     image[at + 100] ^= 1;
     std::fs::write(scratch.path("x.img"), image).unwrap();
     assert_eq!(scratch.ok(&["cat", "x.img:/file"]), "contents");
@@ -523,24 +909,50 @@ fn a_damaged_volume_is_copied_whole_and_with_a_warning() {
     let scratch = images();
     // The root of the catalog: the volume does not open, its bytes are as good as any.
     edit(&scratch, "x.img", |disk| {
-        let header = disk.windows(4).position(|four| four == b"H+\0\x04").unwrap();
-        let at =
-            header - 1024 + u32::from_be_bytes(disk[header - 1024 + 1024 + 272 + 16..][..4].try_into().unwrap()) as usize * 4096;
+        let header = disk
+            .windows(4)
+            .position(|four| four == b"H+\0\x04")
+            .unwrap();
+        let at = header - 1024
+            + u32::from_be_bytes(
+                disk[header - 1024 + 1024 + 272 + 16..][..4]
+                    .try_into()
+                    .unwrap(),
+            ) as usize
+                * 4096;
         disk[at..at + 4096].fill(0xA5);
     });
     assert_eq!(scratch.run(&["info", "x.img"]).status.code(), Some(5));
-    for (target, more) in [("c.sparsebundle", &[][..]), ("c.dmg", &["--format", "udzo"]), ("c.asif", &["--resume"])] {
+    for (target, more) in [
+        ("c.sparsebundle", &[][..]),
+        ("c.dmg", &["--format", "udzo"]),
+        ("c.asif", &["--resume"]),
+    ] {
         let copied = scratch.run(&[&["convert", "x.img", target], more].concat());
-        assert_eq!(copied.status.code(), Some(0), "{target}: {}", stderr(&copied));
+        assert_eq!(
+            copied.status.code(),
+            Some(0),
+            "{target}: {}",
+            stderr(&copied)
+        );
         let said = stderr(&copied);
-        assert!(said.contains("warning") && said.contains("damaged, as in the source"), "{target}: {said}");
+        assert!(
+            said.contains("warning") && said.contains("damaged, as in the source"),
+            "{target}: {said}"
+        );
         let sums = scratch.json(&["checksum", "x.img", target]);
-        assert_eq!(sums["images"][0]["checksum"], sums["images"][1]["checksum"], "{target}");
+        assert_eq!(
+            sums["images"][0]["checksum"], sums["images"][1]["checksum"],
+            "{target}"
+        );
     }
     // Nothing is left to do.
     let again = scratch.ok(&["convert", "--resume", "x.img", "c.asif"]);
     assert!(again.contains("already complete"), "{again}");
-    assert_eq!(scratch.json(&["convert", "--resume", "x.img", "c.asif"])["was_complete"], true);
+    assert_eq!(
+        scratch.json(&["convert", "--resume", "x.img", "c.asif"])["was_complete"],
+        true
+    );
     edit(&scratch, "x.img", |disk| disk[1 << 20] ^= 1);
     scratch.fails(4, &["convert", "--resume", "x.img", "c.asif"]);
 }
@@ -553,14 +965,27 @@ fn a_bundle_opens_by_its_other_list_everywhere() {
         scratch.write(&format!("x.sparsebundle/{list}"), "garbage");
         for verb in ["ls", "info", "tree", "diagnose", "du"] {
             let output = scratch.run(&[verb, "x.sparsebundle"]);
-            assert_eq!(output.status.code(), Some(0), "{verb} {list}: {}", stderr(&output));
+            assert_eq!(
+                output.status.code(),
+                Some(0),
+                "{verb} {list}: {}",
+                stderr(&output)
+            );
             let said = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
-            let tells = if list == "Info.plist" { verb != "du" } else { verb == "info" };
+            let tells = if list == "Info.plist" {
+                verb != "du"
+            } else {
+                verb == "info"
+            };
             assert!(said.contains(list) || !tells, "{verb}: {said}");
         }
         let found = facts(&scratch, 0, &["diagnose", "x.sparsebundle"]);
         let code = found["cause"]["code"].as_str();
-        assert_eq!(code, (list == "Info.plist").then_some("list-damaged"), "{found}");
+        assert_eq!(
+            code,
+            (list == "Info.plist").then_some("list-damaged"),
+            "{found}"
+        );
         fs::write(scratch.path("x.sparsebundle").join(list), whole).unwrap();
     }
 }

@@ -4,7 +4,10 @@ use crate::common::Scratch;
 use serde_json::Value;
 
 fn text(len: usize) -> Vec<u8> {
-    (0_u32..).flat_map(|n| format!("line {n}\n").into_bytes()).take(len).collect()
+    (0_u32..)
+        .flat_map(|n| format!("line {n}\n").into_bytes())
+        .take(len)
+        .collect()
 }
 
 #[test]
@@ -14,26 +17,91 @@ fn files_take_less_room_and_read_the_same() {
     scratch.write("in/folder/long.txt", &plain);
     scratch.write("in/short.txt", &plain[..5000]);
     scratch.write("in/empty", "");
-    for (fs, kind) in ["zlib", "lzvn", "LZFSE"].into_iter().flat_map(|kind| [("hfs+", kind), ("apfs", kind)]) {
-        scratch.ok(&["create", "v.img", "--overwrite", "--fs", fs, "--size", "16m", "--volname", "V", "--from", "in"]);
+    for (fs, kind) in ["zlib", "lzvn", "LZFSE"]
+        .into_iter()
+        .flat_map(|kind| [("hfs+", kind), ("apfs", kind)])
+    {
+        scratch.ok(&[
+            "create",
+            "v.img",
+            "--overwrite",
+            "--fs",
+            fs,
+            "--size",
+            "16m",
+            "--volname",
+            "V",
+            "--from",
+            "in",
+        ]);
         let json = |args: &[&str]| serde_json::from_str::<Value>(&scratch.ok(args)).unwrap();
-        let estimate = json(&["compress", "--estimate", "--json", "--type", kind, "v.img:/"]);
-        assert_eq!(json(&["decompress", "--json", "v.img:/"])["changed"], 0, "nothing was changed");
-        let told = json(&["compress", "--verify", "--verbose", "--json", "--type", kind, "v.img:/"]);
-        assert_eq!((&told["files"], &told["changed"]), (&Value::from(3), &Value::from(2)), "{told}");
+        let estimate = json(&[
+            "compress",
+            "--estimate",
+            "--json",
+            "--type",
+            kind,
+            "v.img:/",
+        ]);
+        assert_eq!(
+            json(&["decompress", "--json", "v.img:/"])["changed"],
+            0,
+            "nothing was changed"
+        );
+        let told = json(&[
+            "compress",
+            "--verify",
+            "--verbose",
+            "--json",
+            "--type",
+            kind,
+            "v.img:/",
+        ]);
+        assert_eq!(
+            (&told["files"], &told["changed"]),
+            (&Value::from(3), &Value::from(2)),
+            "{told}"
+        );
         assert_eq!(told["after"], estimate["after"], "{told}");
-        assert!(told["after"].as_u64() < told["before"].as_u64().map(|before| before / 2), "{told}");
-        let empty = told["each"].as_array().unwrap().iter().find(|one| one["path"] == "/empty").unwrap();
+        assert!(
+            told["after"].as_u64() < told["before"].as_u64().map(|before| before / 2),
+            "{told}"
+        );
+        let empty = told["each"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["path"] == "/empty")
+            .unwrap();
         assert_eq!(empty["left"], "empty");
-        assert_eq!(scratch.ok(&["cat", "v.img:/folder/long.txt"]).as_bytes(), plain);
+        assert_eq!(
+            scratch.ok(&["cat", "v.img:/folder/long.txt"]).as_bytes(),
+            plain
+        );
         scratch.ok(&["check", "v.img"]);
-        assert!(scratch.ok(&["compress", "-v", "v.img:/short.txt"]).contains("compressed already"));
-        assert_eq!(json(&["decompress", "--json", "v.img:/folder"])["changed"], 1);
-        assert_eq!(scratch.ok(&["cat", "v.img:/folder/long.txt"]).as_bytes(), plain);
-        assert_eq!(scratch.ok(&["cat", "v.img:/short.txt"]).as_bytes(), &plain[..5000]);
+        assert!(
+            scratch
+                .ok(&["compress", "-v", "v.img:/short.txt"])
+                .contains("compressed already")
+        );
+        assert_eq!(
+            json(&["decompress", "--json", "v.img:/folder"])["changed"],
+            1
+        );
+        assert_eq!(
+            scratch.ok(&["cat", "v.img:/folder/long.txt"]).as_bytes(),
+            plain
+        );
+        assert_eq!(
+            scratch.ok(&["cat", "v.img:/short.txt"]).as_bytes(),
+            &plain[..5000]
+        );
         let out = format!("out {fs} {kind}");
         scratch.ok(&["extract", "v.img", &out]);
-        assert_eq!(std::fs::read(scratch.path(&out).join("short.txt")).unwrap(), &plain[..5000]);
+        assert_eq!(
+            std::fs::read(scratch.path(&out).join("short.txt")).unwrap(),
+            &plain[..5000]
+        );
         scratch.ok(&["check", "v.img"]);
     }
 }
@@ -42,8 +110,20 @@ fn files_take_less_room_and_read_the_same() {
 fn files_stay_as_they_are_where_that_was_asked_for() {
     let scratch = Scratch::new();
     scratch.write("in/text.txt", text(100_000));
-    scratch.ok(&["create", "v.img", "--fs", "hfs+", "--size", "8m", "--volname", "V", "--from", "in"]);
-    let left = |args: &[&str]| scratch.ok(&[&["compress", "-v"], args, &["v.img:/text.txt"]].concat());
+    scratch.ok(&[
+        "create",
+        "v.img",
+        "--fs",
+        "hfs+",
+        "--size",
+        "8m",
+        "--volname",
+        "V",
+        "--from",
+        "in",
+    ]);
+    let left =
+        |args: &[&str]| scratch.ok(&[&["compress", "-v"], args, &["v.img:/text.txt"]].concat());
     assert!(left(&["--max-size", "50000"]).contains("too long"));
     assert!(left(&["--min-saving", "99"]).contains("not take less room"));
     scratch.fails(2, &["compress", "--level", "10", "v.img:/text.txt"]);
@@ -57,7 +137,13 @@ fn files_stay_as_they_are_where_that_was_asked_for() {
 fn volumes_are_built_compressed() {
     let scratch = Scratch::new();
     let plain = text(1_500_000);
-    let noise: Vec<u8> = (0_u32..40_000).flat_map(|n| n.wrapping_mul(0x9E37_79B1).rotate_left(n % 31).to_le_bytes()).collect();
+    let noise: Vec<u8> = (0_u32..40_000)
+        .flat_map(|n| {
+            n.wrapping_mul(0x9E37_79B1)
+                .rotate_left(n % 31)
+                .to_le_bytes()
+        })
+        .collect();
     scratch.write("in/folder/long.txt", &plain);
     scratch.write("in/folder/noise.bin", &noise);
     scratch.write("in/short.txt", &plain[..5000]);
@@ -66,29 +152,78 @@ fn volumes_are_built_compressed() {
     std::fs::hard_link(scratch.path("in/short.txt"), scratch.path("in/again.txt")).unwrap();
     for fs in ["hfs+", "hfsx+j", "apfs"] {
         for (kind, number) in [("zlib", 4), ("lzvn", 8), ("LZFSE", 12)] {
-            let create = ["create", "v.img", "--overwrite", "--fs", fs, "--volname", "V", "--from", "in"];
+            let create = [
+                "create",
+                "v.img",
+                "--overwrite",
+                "--fs",
+                fs,
+                "--volname",
+                "V",
+                "--from",
+                "in",
+            ];
             let how = ["--compress", kind, "--verify", "--verbose", "--jobs", "2"];
             let told = scratch.json(&[&create[..], &how].concat());
             let told = &told["compressed"];
             let each = told["each"].as_array().unwrap();
-            let one = |path: &str| each.iter().find(|one| one["path"] == path).unwrap_or_else(|| panic!("{fs} {kind} {told}"));
+            let one = |path: &str| {
+                each.iter()
+                    .find(|one| one["path"] == path)
+                    .unwrap_or_else(|| panic!("{fs} {kind} {told}"))
+            };
             assert_eq!(one("/folder/long.txt")["type"], number, "{fs} {told}");
-            assert_eq!(one("/folder/noise.bin")["left"], "would not take less room", "{fs} {told}");
+            assert_eq!(
+                one("/folder/noise.bin")["left"],
+                "would not take less room",
+                "{fs} {told}"
+            );
             assert_eq!(one("/empty")["left"], "empty");
-            assert_eq!(told["files"], 5, "each file once, whatever its names: {told}");
-            assert_eq!(scratch.ok(&["cat", "v.img:/folder/long.txt"]).as_bytes(), plain, "{fs} {kind}");
-            assert_eq!(scratch.ok(&["cat", "v.img:/again.txt"]).as_bytes(), &plain[..5000], "{fs} {kind}");
+            assert_eq!(
+                told["files"], 5,
+                "each file once, whatever its names: {told}"
+            );
+            assert_eq!(
+                scratch.ok(&["cat", "v.img:/folder/long.txt"]).as_bytes(),
+                plain,
+                "{fs} {kind}"
+            );
+            assert_eq!(
+                scratch.ok(&["cat", "v.img:/again.txt"]).as_bytes(),
+                &plain[..5000],
+                "{fs} {kind}"
+            );
             scratch.ok(&["extract", "v.img", "out", "--overwrite"]);
-            assert_eq!(std::fs::read(scratch.path("out/folder/noise.bin")).unwrap(), noise, "{fs} {kind}");
+            assert_eq!(
+                std::fs::read(scratch.path("out/folder/noise.bin")).unwrap(),
+                noise,
+                "{fs} {kind}"
+            );
             scratch.ok(&["check", "v.img"]);
             let estimate = scratch.json(&["compress", "--estimate", "-v", "v.img:/"]);
-            assert_eq!(estimate["left"]["compressed already"], told["changed"], "{fs} {kind} {estimate}");
+            assert_eq!(
+                estimate["left"]["compressed already"], told["changed"],
+                "{fs} {kind} {estimate}"
+            );
             assert_eq!(estimate["changed"], 0, "not the journal either: {estimate}");
-            let now = estimate["each"].as_array().unwrap().iter().find(|now| now["path"] == "/folder/long.txt").unwrap();
-            assert_eq!(now["after"], one("/folder/long.txt")["after"], "what was told is what it takes: {fs} {kind}");
+            let now = estimate["each"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|now| now["path"] == "/folder/long.txt")
+                .unwrap();
+            assert_eq!(
+                now["after"],
+                one("/folder/long.txt")["after"],
+                "what was told is what it takes: {fs} {kind}"
+            );
         }
     }
-    assert_eq!(scratch.names(), ["in", "out", "v.img"], "nothing else is left");
+    assert_eq!(
+        scratch.names(),
+        ["in", "out", "v.img"],
+        "nothing else is left"
+    );
 }
 
 #[test]
@@ -99,11 +234,35 @@ fn compressed_volumes_are_the_same_each_time() {
     }
     for fs in ["hfs+", "apfs"] {
         let build = |name: &str, jobs: &str| {
-            let args = ["create", name, "--fs", fs, "--volname", "V", "--from", "in", "--compress", "lzfse", "--jobs", jobs];
-            assert!(scratch.command(&args).env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap().status.success());
+            let args = [
+                "create",
+                name,
+                "--fs",
+                fs,
+                "--volname",
+                "V",
+                "--from",
+                "in",
+                "--compress",
+                "lzfse",
+                "--jobs",
+                jobs,
+            ];
+            assert!(
+                scratch
+                    .command(&args)
+                    .env("SOURCE_DATE_EPOCH", "1700000000")
+                    .output()
+                    .unwrap()
+                    .status
+                    .success()
+            );
             std::fs::read(scratch.path(name)).unwrap()
         };
-        assert!(build(&format!("{fs}1.img"), "1") == build(&format!("{fs}2.img"), "4"), "{fs}");
+        assert!(
+            build(&format!("{fs}1.img"), "1") == build(&format!("{fs}2.img"), "4"),
+            "{fs}"
+        );
     }
 }
 
@@ -113,21 +272,64 @@ fn files_are_compressed_on_their_way_in() {
     let plain = text(700_000);
     scratch.write("in/a.txt", &plain);
     scratch.write("in/b.bin", &plain[..90_000]);
-    scratch.ok(&["create", "v.img", "--fs", "hfs+", "--size", "16m", "--volname", "V"]);
-    let told = scratch.json(&["cp", "-R", "--compress", "zlib", "--skip-types", "bin", "in", "v.img:/"]);
-    assert_eq!((&told["files"], &told["compressed"]), (&Value::from(2), &Value::from(1)), "{told}");
-    scratch.ok(&["put", "--from", "in/b.bin", "--compress", "lzvn", "v.img:/in/c"]);
+    scratch.ok(&[
+        "create",
+        "v.img",
+        "--fs",
+        "hfs+",
+        "--size",
+        "16m",
+        "--volname",
+        "V",
+    ]);
+    let told = scratch.json(&[
+        "cp",
+        "-R",
+        "--compress",
+        "zlib",
+        "--skip-types",
+        "bin",
+        "in",
+        "v.img:/",
+    ]);
+    assert_eq!(
+        (&told["files"], &told["compressed"]),
+        (&Value::from(2), &Value::from(1)),
+        "{told}"
+    );
+    scratch.ok(&[
+        "put",
+        "--from",
+        "in/b.bin",
+        "--compress",
+        "lzvn",
+        "v.img:/in/c",
+    ]);
     let each = scratch.json(&["compress", "--estimate", "-v", "v.img:/"]);
-    let how = |path: &str| each["each"].as_array().unwrap().iter().find(|one| one["path"] == path).unwrap()["left"].clone();
+    let how = |path: &str| {
+        each["each"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["path"] == path)
+            .unwrap()["left"]
+            .clone()
+    };
     assert_eq!(how("/in/a.txt"), "compressed already", "{each}");
     assert_eq!(how("/in/b.bin"), Value::Null, "{each}");
     assert_eq!(how("/in/c"), "compressed already", "{each}");
     assert_eq!(scratch.ok(&["cat", "v.img:/in/a.txt"]).as_bytes(), plain);
-    assert_eq!(scratch.ok(&["cat", "v.img:/in/c"]).as_bytes(), &plain[..90_000]);
+    assert_eq!(
+        scratch.ok(&["cat", "v.img:/in/c"]).as_bytes(),
+        &plain[..90_000]
+    );
     scratch.ok(&["check", "v.img"]);
     scratch.fails(2, &["cp", "--compress", "zlib", "v.img:/in/c", "out"]);
     scratch.fails(2, &["cp", "--jobs", "2", "in/a.txt", "v.img:/x"]);
-    scratch.fails(2, &["create", "w.img", "--size", "8m", "--compress", "zlib"]);
+    scratch.fails(
+        2,
+        &["create", "w.img", "--size", "8m", "--compress", "zlib"],
+    );
 }
 
 #[test]
@@ -136,13 +338,44 @@ fn what_is_compressed_is_kept_where_that_was_asked_for() {
     let plain = text(200_000);
     scratch.write("in/docs/a.txt", &plain);
     scratch.write("in/docs/b.html", &plain);
-    scratch.ok(&["create", "v.img", "--fs", "hfs+", "--size", "8m", "--volname", "V", "--from", "in"]);
-    let args = ["compress", "--type-filter", "TXT", "--backup", "kept", "--jobs", "1", "v.img:/"];
+    scratch.ok(&[
+        "create",
+        "v.img",
+        "--fs",
+        "hfs+",
+        "--size",
+        "8m",
+        "--volname",
+        "V",
+        "--from",
+        "in",
+    ]);
+    let args = [
+        "compress",
+        "--type-filter",
+        "TXT",
+        "--backup",
+        "kept",
+        "--jobs",
+        "1",
+        "v.img:/",
+    ];
     let told = scratch.json(&args);
-    assert_eq!((&told["changed"], &told["left"]["not of a type asked for"]), (&Value::from(1), &Value::from(1)), "{told}");
-    assert_eq!(std::fs::read(scratch.path("kept/docs/a.txt")).unwrap(), plain);
+    assert_eq!(
+        (&told["changed"], &told["left"]["not of a type asked for"]),
+        (&Value::from(1), &Value::from(1)),
+        "{told}"
+    );
+    assert_eq!(
+        std::fs::read(scratch.path("kept/docs/a.txt")).unwrap(),
+        plain
+    );
     assert!(!scratch.path("kept/docs/b.html").exists());
-    assert!(scratch.ok(&["compress", "--estimate", "v.img:/"]).contains("left as they are: 1 compressed already"));
+    assert!(
+        scratch
+            .ok(&["compress", "--estimate", "v.img:/"])
+            .contains("left as they are: 1 compressed already")
+    );
 }
 
 /// A file that is longer than its volume: nothing is stored for its zeros, before it is compressed and after.
@@ -157,7 +390,17 @@ fn zeros_are_holes_where_a_volume_has_such() {
     file.write_all_at(&plain, 5 << 20).unwrap();
     let contents = std::fs::read(scratch.path("sparse")).unwrap();
     for (fs, size, most) in [("apfs", "8m", 400_000), ("hfs+", "32m", len)] {
-        scratch.ok(&["create", "v.img", "--overwrite", "--fs", fs, "--size", size, "--volname", "V"]);
+        scratch.ok(&[
+            "create",
+            "v.img",
+            "--overwrite",
+            "--fs",
+            fs,
+            "--size",
+            size,
+            "--volname",
+            "V",
+        ]);
         scratch.ok(&["cp", "sparse", "v.img:/sparse"]);
         let packed = scratch.json(&["compress", "v.img:/sparse"]);
         assert_eq!(packed["changed"], 1, "{fs} {packed}");
@@ -165,23 +408,51 @@ fn zeros_are_holes_where_a_volume_has_such() {
         assert_eq!(plain_again["changed"], 1, "{fs} {plain_again}");
         for taken in [&packed["before"], &plain_again["after"]] {
             let taken = taken.as_u64().unwrap();
-            assert!(taken >= 300_000 && taken <= most && (fs == "apfs" || taken == len), "{fs} {packed} {plain_again}");
+            assert!(
+                taken >= 300_000 && taken <= most && (fs == "apfs" || taken == len),
+                "{fs} {packed} {plain_again}"
+            );
         }
-        assert!(scratch.run(&["cat", "v.img:/sparse"]).stdout == contents, "{fs}");
+        assert!(
+            scratch.run(&["cat", "v.img:/sparse"]).stdout == contents,
+            "{fs}"
+        );
         scratch.ok(&["check", "v.img"]);
     }
 
     std::fs::create_dir(scratch.path("in")).unwrap();
-    std::fs::File::create(scratch.path("in/zeros")).unwrap().set_len(3 << 20).unwrap();
-    let told = scratch.json(&["create", "w.img", "--fs", "apfs", "--from", "in", "--compress", "zlib", "--verbose"]);
+    std::fs::File::create(scratch.path("in/zeros"))
+        .unwrap()
+        .set_len(3 << 20)
+        .unwrap();
+    let told = scratch.json(&[
+        "create",
+        "w.img",
+        "--fs",
+        "apfs",
+        "--from",
+        "in",
+        "--compress",
+        "zlib",
+        "--verbose",
+    ]);
     let found = scratch.json(&["compress", "--estimate", "--verbose", "w.img:/"]);
-    assert_eq!(told["compressed"]["each"], found["each"], "what was told is what it takes");
+    assert_eq!(
+        told["compressed"]["each"], found["each"],
+        "what was told is what it takes"
+    );
 }
 
 /// Where the fork of a file of so many zlib chunks begins in an image.
 fn fork_of(image: &[u8], chunks: u32) -> usize {
-    let is_fork = |at: &usize| image[*at..].starts_with(&[0, 0, 1, 0]) && image[*at + 0x104..].starts_with(&chunks.to_le_bytes());
-    (0..image.len() - 4096).step_by(4096).find(is_fork).expect("the fork")
+    let is_fork = |at: &usize| {
+        image[*at..].starts_with(&[0, 0, 1, 0])
+            && image[*at + 0x104..].starts_with(&chunks.to_le_bytes())
+    };
+    (0..image.len() - 4096)
+        .step_by(4096)
+        .find(is_fork)
+        .expect("the fork")
 }
 
 #[test]
@@ -189,10 +460,30 @@ fn files_that_do_not_decode_are_told() {
     let scratch = Scratch::new();
     scratch.write("in/folder/long.txt", text(1_000_000));
     scratch.write("in/other.txt", text(300_000));
-    std::fs::hard_link(scratch.path("in/folder/long.txt"), scratch.path("in/again.txt")).unwrap();
+    std::fs::hard_link(
+        scratch.path("in/folder/long.txt"),
+        scratch.path("in/again.txt"),
+    )
+    .unwrap();
     for fs in ["hfs+", "apfs"] {
-        scratch.ok(&["create", "v.img", "--overwrite", "--fs", fs, "--volname", "V", "--from", "in", "--compress", "zlib"]);
-        assert!(scratch.ok(&["check", "--contents", "v.img"]).contains("checked  compressed files"));
+        scratch.ok(&[
+            "create",
+            "v.img",
+            "--overwrite",
+            "--fs",
+            fs,
+            "--volname",
+            "V",
+            "--from",
+            "in",
+            "--compress",
+            "zlib",
+        ]);
+        assert!(
+            scratch
+                .ok(&["check", "--contents", "v.img"])
+                .contains("checked  compressed files")
+        );
         let mut image = std::fs::read(scratch.path("v.img")).unwrap();
         let fork = fork_of(&image, 16);
         image[fork + 0x108 + 16 * 8 + 60_000..][..40].fill(0xA5);
@@ -205,14 +496,22 @@ fn files_that_do_not_decode_are_told() {
         let problem = &told["problems"][0];
         let name = problem["name"].as_str().unwrap();
         assert!(name == "/folder/long.txt" || name == "/again.txt", "{told}");
-        assert!(problem["message"].as_str().unwrap().contains("chunk"), "{told}");
+        assert!(
+            problem["message"].as_str().unwrap().contains("chunk"),
+            "{told}"
+        );
     }
 }
 
 /// Rewrites the size in the header of every compressed file of a raw image, with the sum of the block where it is of APFS.
 fn set_sizes(image: &[u8], sum: bool, change: impl Fn(u64) -> u64) -> Vec<u8> {
     let mut bytes = image.to_vec();
-    let found: Vec<usize> = bytes.windows(4).enumerate().filter(|(_, four)| four == b"fpmc").map(|(at, _)| at).collect();
+    let found: Vec<usize> = bytes
+        .windows(4)
+        .enumerate()
+        .filter(|(_, four)| four == b"fpmc")
+        .map(|(at, _)| at)
+        .collect();
     assert!(!found.is_empty());
     for at in found {
         let size = u64::from_le_bytes(bytes[at + 8..at + 16].try_into().unwrap());
@@ -238,8 +537,25 @@ fn sizes_that_disagree_with_the_contents_are_damage() {
     let plain = text(200_000);
     scratch.write("in/long.txt", &plain);
     scratch.write("in/short.txt", &plain[..3000]);
-    for (fs, kind) in [("hfs+", "zlib"), ("hfs+", "lzvn"), ("hfs+", "lzfse"), ("apfs", "zlib")] {
-        let args = ["create", "v.img", "--overwrite", "--fs", fs, "--layout", "none", "--volname", "V", "--from", "in"];
+    for (fs, kind) in [
+        ("hfs+", "zlib"),
+        ("hfs+", "lzvn"),
+        ("hfs+", "lzfse"),
+        ("apfs", "zlib"),
+    ] {
+        let args = [
+            "create",
+            "v.img",
+            "--overwrite",
+            "--fs",
+            fs,
+            "--layout",
+            "none",
+            "--volname",
+            "V",
+            "--from",
+            "in",
+        ];
         scratch.ok(&[&args[..], &["--compress", kind]].concat());
         let sound = std::fs::read(scratch.path("v.img")).unwrap();
         for change in [|_| 0, |size| size - 1, |size| size + 1] {
@@ -248,12 +564,26 @@ fn sizes_that_disagree_with_the_contents_are_damage() {
                 let address = format!("v.img:/{name}");
                 let cat = scratch.run(&["cat", &address]);
                 assert_eq!(cat.status.code(), Some(5), "{fs} {kind} {name}");
-                assert_eq!(scratch.run(&["decompress", &address]).status.code(), Some(5), "{fs} {kind} {name}");
-                assert!(scratch.ok(&["compress", "--estimate", "-v", &address]).contains("compressed already"), "{fs} {kind}");
+                assert_eq!(
+                    scratch.run(&["decompress", &address]).status.code(),
+                    Some(5),
+                    "{fs} {kind} {name}"
+                );
+                assert!(
+                    scratch
+                        .ok(&["compress", "--estimate", "-v", &address])
+                        .contains("compressed already"),
+                    "{fs} {kind}"
+                );
             }
             let told = scratch.run(&["check", "--contents", "v.img"]);
-            let told = String::from_utf8_lossy(&told.stdout).into_owned() + &String::from_utf8_lossy(&told.stderr);
-            assert_eq!(told.matches("do not decode").count(), 2, "{fs} {kind}: {told}");
+            let told = String::from_utf8_lossy(&told.stdout).into_owned()
+                + &String::from_utf8_lossy(&told.stderr);
+            assert_eq!(
+                told.matches("do not decode").count(),
+                2,
+                "{fs} {kind}: {told}"
+            );
         }
         scratch.write("v.img", &sound);
         scratch.ok(&["check", "--contents", "v.img"]);
@@ -263,8 +593,14 @@ fn sizes_that_disagree_with_the_contents_are_damage() {
             let mut broken = sound.clone();
             broken[at] = b'F';
             scratch.write("v.img", &broken);
-            assert_eq!(scratch.run(&["decompress", "v.img:/"]).status.code(), Some(5));
-            assert_eq!(scratch.run(&["check", "--contents", "v.img"]).status.code(), Some(5));
+            assert_eq!(
+                scratch.run(&["decompress", "v.img:/"]).status.code(),
+                Some(5)
+            );
+            assert_eq!(
+                scratch.run(&["check", "--contents", "v.img"]).status.code(),
+                Some(5)
+            );
         }
     }
 }

@@ -36,7 +36,13 @@ fn one_disk_has_one_sum() {
         let name = format!("{format}.dmg");
         scratch.ok(&["convert", "app.img", &name, "--format", format]);
         assert_eq!(scratch.json(&["verify", &name])["intact"], true, "{format}");
-        assert_eq!(scratch.json(&["info", &name])["format"].as_str().unwrap().to_lowercase(), format);
+        assert_eq!(
+            scratch.json(&["info", &name])["format"]
+                .as_str()
+                .unwrap()
+                .to_lowercase(),
+            format
+        );
         names.push(name);
     }
     for name in ["app.sparsebundle", "app.sparseimage", "app.asif"] {
@@ -47,11 +53,26 @@ fn one_disk_has_one_sum() {
     args.extend(names.iter().map(String::as_str));
     let sums = scratch.json(&args);
     let sums = sums["images"].as_array().unwrap();
-    assert!(sums.len() == 10 && sums.iter().all(|sum| sum["checksum"] == sums[0]["checksum"] && sum["size"] == 8 << 20));
+    assert!(
+        sums.len() == 10
+            && sums
+                .iter()
+                .all(|sum| sum["checksum"] == sums[0]["checksum"] && sum["size"] == 8 << 20)
+    );
     let text = scratch.ok(&["checksum", "--type", "crc32", "app.img", "udbz.dmg"]);
-    let sums: Vec<_> = text.lines().map(|line| line.split_whitespace().find(|word| word.len() == 8)).collect();
-    assert!(sums.len() == 2 && sums[0].is_some() && sums[0] == sums[1], "{text}");
-    assert!(scratch.fails(2, &["checksum", "--type", "crc31", "app.img"]).contains("crc31"));
+    let sums: Vec<_> = text
+        .lines()
+        .map(|line| line.split_whitespace().find(|word| word.len() == 8))
+        .collect();
+    assert!(
+        sums.len() == 2 && sums[0].is_some() && sums[0] == sums[1],
+        "{text}"
+    );
+    assert!(
+        scratch
+            .fails(2, &["checksum", "--type", "crc31", "app.img"])
+            .contains("crc31")
+    );
     scratch.fails(3, &["checksum", "missing.img"]);
 }
 
@@ -61,7 +82,13 @@ fn images_are_cut_and_joined() {
     let sum = |name: &str| scratch.json(&["checksum", name])["images"][0]["checksum"].clone();
     let made = scratch.json(&["segment", "app.dmg", "-o", "cut.dmg", "--size", "100k"]);
     let files = made["files"].as_array().unwrap().clone();
-    assert!(files.len() >= 2 && files.iter().all(|file| file["size"].as_u64().unwrap() <= 100 << 10), "{made:#}");
+    assert!(
+        files.len() >= 2
+            && files
+                .iter()
+                .all(|file| file["size"].as_u64().unwrap() <= 100 << 10),
+        "{made:#}"
+    );
     assert!(scratch.path("cut.002.dmgpart").exists());
     assert_eq!(sum("cut.dmg"), sum("app.img"));
     assert_eq!(scratch.json(&["verify", "cut.dmg"])["intact"], true);
@@ -69,14 +96,32 @@ fn images_are_cut_and_joined() {
 
     scratch.ok(&["join", "cut.dmg", "-o", "whole.dmg"]);
     assert_eq!(sum("whole.dmg"), sum("app.img"));
-    assert!(scratch.fails(4, &["join", "cut.dmg", "-o", "whole.dmg"]).contains("--overwrite"));
+    assert!(
+        scratch
+            .fails(4, &["join", "cut.dmg", "-o", "whole.dmg"])
+            .contains("--overwrite")
+    );
     scratch.ok(&["join", "cut.dmg", "-o", "whole.dmg", "--overwrite"]);
-    assert_eq!(scratch.json(&["segment", "app.dmg", "-o", "two.dmg", "--count", "2"])["files"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        scratch.json(&["segment", "app.dmg", "-o", "two.dmg", "--count", "2"])["files"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
 
     scratch.fails(2, &["segment", "app.dmg", "-o", "x.dmg"]);
-    assert!(scratch.fails(6, &["segment", "app.img", "-o", "x.dmg", "--count", "2"]).contains("compressed"));
+    assert!(
+        scratch
+            .fails(6, &["segment", "app.img", "-o", "x.dmg", "--count", "2"])
+            .contains("compressed")
+    );
     fs::remove_file(scratch.path("cut.002.dmgpart")).unwrap();
-    assert!(scratch.fails(3, &["join", "cut.dmg", "-o", "x.dmg"]).contains("cut.002.dmgpart"));
+    assert!(
+        scratch
+            .fails(3, &["join", "cut.dmg", "-o", "x.dmg"])
+            .contains("cut.002.dmgpart")
+    );
     assert!(!scratch.path("x.dmg").exists());
 }
 
@@ -85,30 +130,64 @@ fn licences_come_and_go() {
     let scratch = app();
     scratch.write("LICENSE.txt", "Do as you like. Grüße\n");
     let before = fs::read(scratch.path("app.dmg")).unwrap();
-    scratch.ok(&["resources", "add", "app.dmg", "--license", "LICENSE.txt", "-o", "with.dmg"]);
-    assert!(fs::read(scratch.path("app.dmg")).unwrap() == before, "the old one was changed");
+    scratch.ok(&[
+        "resources",
+        "add",
+        "app.dmg",
+        "--license",
+        "LICENSE.txt",
+        "-o",
+        "with.dmg",
+    ]);
+    assert!(
+        fs::read(scratch.path("app.dmg")).unwrap() == before,
+        "the old one was changed"
+    );
     assert_eq!(scratch.json(&["verify", "with.dmg"])["intact"], true);
     let kinds = |name: &str| {
         let list = scratch.json(&["resources", "list", name]);
         let list = list["resources"].as_array().unwrap().clone();
-        let kinds = list.iter().map(|resource| resource["kind"].as_str().unwrap().trim().to_owned());
+        let kinds = list
+            .iter()
+            .map(|resource| resource["kind"].as_str().unwrap().trim().to_owned());
         kinds.filter(|kind| kind != "plst").collect::<Vec<_>>()
     };
     assert!(kinds("app.dmg").is_empty());
     assert!(
-        ["LPic", "STR#", "TEXT"].iter().all(|kind| kinds("with.dmg").contains(&(*kind).to_owned())),
+        ["LPic", "STR#", "TEXT"]
+            .iter()
+            .all(|kind| kinds("with.dmg").contains(&(*kind).to_owned())),
         "{:?}",
         kinds("with.dmg")
     );
     scratch.ok(&["resources", "extract", "with.dmg", "-o", "licence.xml"]);
-    scratch.ok(&["resources", "extract", "with.dmg", "TEXT:5000", "--raw", "-o", "text"]);
-    assert!(fs::read(scratch.path("text")).unwrap().starts_with(b"Do as you like."));
+    scratch.ok(&[
+        "resources",
+        "extract",
+        "with.dmg",
+        "TEXT:5000",
+        "--raw",
+        "-o",
+        "text",
+    ]);
+    assert!(
+        fs::read(scratch.path("text"))
+            .unwrap()
+            .starts_with(b"Do as you like.")
+    );
     scratch.ok(&["resources", "remove", "with.dmg", "--license"]);
     assert!(kinds("with.dmg").is_empty());
     scratch.ok(&["resources", "add", "with.dmg", "--xml", "licence.xml"]);
     assert!(kinds("with.dmg").contains(&"TEXT".to_owned()));
-    assert_eq!(scratch.ok(&["cat", "with.dmg:/hello.txt"]), "hello, world\n");
-    assert!(scratch.fails(3, &["resources", "extract", "with.dmg", "five"]).contains("five"));
+    assert_eq!(
+        scratch.ok(&["cat", "with.dmg:/hello.txt"]),
+        "hello, world\n"
+    );
+    assert!(
+        scratch
+            .fails(3, &["resources", "extract", "with.dmg", "five"])
+            .contains("five")
+    );
 }
 
 /// Reading is never refused; what would lose the signature asks first.
@@ -116,8 +195,14 @@ fn licences_come_and_go() {
 fn signatures_are_not_lost_by_the_way() {
     let scratch = app();
     sign(&scratch, "app.dmg");
-    assert_eq!(scratch.ok(&["cat", "signed.dmg:/hello.txt"]), "hello, world\n");
-    assert_eq!(scratch.json(&["verify", "signed.dmg"])["signature"]["checked"], false);
+    assert_eq!(
+        scratch.ok(&["cat", "signed.dmg:/hello.txt"]),
+        "hello, world\n"
+    );
+    assert_eq!(
+        scratch.json(&["verify", "signed.dmg"])["signature"]["checked"],
+        false
+    );
     scratch.write("LICENSE.txt", "Do as you like.\n");
     let verbs: [&[&str]; 5] = [
         &["convert", "signed.dmg", "new.dmg", "--format", "ulfo"],
@@ -126,14 +211,31 @@ fn signatures_are_not_lost_by_the_way() {
         &["join", "signed.dmg", "-o", "whole.dmg"],
         &["resources", "add", "signed.dmg", "--license", "LICENSE.txt"],
     ];
-    let before = (scratch.names(), fs::read(scratch.path("signed.dmg")).unwrap());
+    let before = (
+        scratch.names(),
+        fs::read(scratch.path("signed.dmg")).unwrap(),
+    );
     for verb in verbs {
         let output = scratch.run(verb);
-        assert!(!output.status.success() && stderr(&output).contains("--remove-signature"), "{verb:?}: {}", stderr(&output));
-        assert!((scratch.names(), fs::read(scratch.path("signed.dmg")).unwrap()) == before, "{verb:?}");
+        assert!(
+            !output.status.success() && stderr(&output).contains("--remove-signature"),
+            "{verb:?}: {}",
+            stderr(&output)
+        );
+        assert!(
+            (
+                scratch.names(),
+                fs::read(scratch.path("signed.dmg")).unwrap()
+            ) == before,
+            "{verb:?}"
+        );
     }
     for verb in verbs {
-        scratch.command(verb).arg("--remove-signature").assert().success();
+        scratch
+            .command(verb)
+            .arg("--remove-signature")
+            .assert()
+            .success();
     }
     assert!(scratch.json(&["verify", "signed.dmg"])["signature"].is_null());
 }
@@ -150,10 +252,18 @@ fn other_formats_have_no_signatures_to_lose() {
     ];
     for verb in verbs {
         let output = scratch.run(verb);
-        assert!(output.status.success() && stderr(&output).contains("the source is signed"), "{verb:?}: {}", stderr(&output));
+        assert!(
+            output.status.success() && stderr(&output).contains("the source is signed"),
+            "{verb:?}: {}",
+            stderr(&output)
+        );
     }
     let output = scratch.run(&["convert", "signed.dmg", "again.img", "--remove-signature"]);
-    assert!(output.status.success() && !stderr(&output).contains("signed"), "{}", stderr(&output));
+    assert!(
+        output.status.success() && !stderr(&output).contains("signed"),
+        "{}",
+        stderr(&output)
+    );
     assert_eq!(scratch.ok(&["cat", "new.img:/hello.txt"]), "hello, world\n");
 }
 
@@ -163,11 +273,17 @@ fn damage_that_no_codec_sees_is_told() {
     let scratch = app();
     scratch.ok(&["convert", "app.img", "plain.dmg", "--format", "udro"]);
     let mut bytes = fs::read(scratch.path("plain.dmg")).unwrap();
-    let at = bytes.windows(12).position(|bytes| bytes == b"hello, world").unwrap();
+    let at = bytes
+        .windows(12)
+        .position(|bytes| bytes == b"hello, world")
+        .unwrap();
     bytes[at] ^= 0x20;
     scratch.write("plain.dmg", bytes);
     let error = scratch.fails(5, &["convert", "plain.dmg", "out.img"]);
-    assert!(error.contains("checksum") && error.contains("--ignore-checksums"), "{error}");
+    assert!(
+        error.contains("checksum") && error.contains("--ignore-checksums"),
+        "{error}"
+    );
     assert!(!scratch.path("out.img").exists());
     scratch.ok(&["convert", "plain.dmg", "out.img", "--ignore-checksums"]);
     assert_eq!(scratch.ok(&["cat", "out.img:/hello.txt"]), "Hello, world\n");

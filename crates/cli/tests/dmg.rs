@@ -19,17 +19,42 @@ const WISHES: &str = "dmg build --volname Product --icon disk.icns --background 
 
 #[test]
 fn a_folder_becomes_an_image_with_a_window() {
-    for (format, fs) in [("udzo", "hfs+"), ("ulfo", "hfs+"), ("ulmo", "apfs"), ("udbz", "hfsx")] {
+    for (format, fs) in [
+        ("udzo", "hfs+"),
+        ("ulfo", "hfs+"),
+        ("ulmo", "apfs"),
+        ("udbz", "hfsx"),
+    ] {
         let scratch = source();
         let args = format!("{WISHES} -o App.dmg --format {format} --fs {fs}");
-        scratch.ok(&args.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>());
-        assert_eq!(scratch.ok(&["cat", "App.dmg:/App.app/Contents/MacOS/App"]), "binary");
+        scratch.ok(&args
+            .split(' ')
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>());
+        assert_eq!(
+            scratch.ok(&["cat", "App.dmg:/App.app/Contents/MacOS/App"]),
+            "binary"
+        );
         let names = scratch.ok(&["ls", "App.dmg"]);
-        for name in [".DS_Store", ".VolumeIcon.icns", ".background", "App.app", "Applications", "Read me.txt"] {
+        for name in [
+            ".DS_Store",
+            ".VolumeIcon.icns",
+            ".background",
+            "App.app",
+            "Applications",
+            "Read me.txt",
+        ] {
             assert!(names.lines().any(|line| line == name), "{format}: {names}");
         }
-        assert_eq!(scratch.json(&["info", "App.dmg"])["volumes"][0]["name"], "Product");
-        assert!(scratch.ok(&["resources", "list", "App.dmg"]).contains("TEXT"));
+        assert_eq!(
+            scratch.json(&["info", "App.dmg"])["volumes"][0]["name"],
+            "Product"
+        );
+        assert!(
+            scratch
+                .ok(&["resources", "list", "App.dmg"])
+                .contains("TEXT")
+        );
         scratch.ok(&["check", "App.dmg"]);
         scratch.ok(&["verify", "App.dmg"]);
     }
@@ -39,8 +64,16 @@ fn a_folder_becomes_an_image_with_a_window() {
 fn the_same_source_gives_the_same_bytes() {
     let scratch = source();
     for name in ["a.dmg", "b.dmg"] {
-        let args: Vec<_> = WISHES.split(' ').filter(|word| !word.is_empty()).chain(["-o", name]).collect();
-        let made = scratch.command(&args).env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
+        let args: Vec<_> = WISHES
+            .split(' ')
+            .filter(|word| !word.is_empty())
+            .chain(["-o", name])
+            .collect();
+        let made = scratch
+            .command(&args)
+            .env("SOURCE_DATE_EPOCH", "1700000000")
+            .output()
+            .unwrap();
         assert!(made.status.success(), "{}", crate::common::stderr(&made));
         // Read, and so looked at, in between.
         fs::read(scratch.path("build/Read me.txt")).unwrap();
@@ -65,15 +98,29 @@ fn recipes_of_appdmg_and_dmgbuild() {
     );
     scratch.ok(&["dmg", "--recipe", "recipes/appdmg.json", "-o", "app.dmg"]);
     scratch.ok(&["dmg", "--recipe", "settings.toml"]);
-    for (image, name, format) in [("app.dmg", "From appdmg", "UDBZ"), ("built.dmg", "From dmgbuild", "ULFO")] {
+    for (image, name, format) in [
+        ("app.dmg", "From appdmg", "UDBZ"),
+        ("built.dmg", "From dmgbuild", "ULFO"),
+    ] {
         let facts = scratch.json(&["info", image]);
-        assert_eq!((&facts["volumes"][0]["name"], &facts["format"]), (&name.into(), &format.into()), "{facts}");
-        assert_eq!(scratch.ok(&["cat", &format!("{image}:/App.app/Contents/MacOS/App")]), "binary");
+        assert_eq!(
+            (&facts["volumes"][0]["name"], &facts["format"]),
+            (&name.into(), &format.into()),
+            "{facts}"
+        );
+        assert_eq!(
+            scratch.ok(&["cat", &format!("{image}:/App.app/Contents/MacOS/App")]),
+            "binary"
+        );
         assert!(scratch.ok(&["ls", "-l", image]).contains("/Applications"));
     }
     // Without the option to replace it, what is there stays.
     let before = fs::read(scratch.path("built.dmg")).unwrap();
-    assert!(scratch.fails(4, &["dmg", "--recipe", "settings.toml"]).contains("--overwrite"));
+    assert!(
+        scratch
+            .fails(4, &["dmg", "--recipe", "settings.toml"])
+            .contains("--overwrite")
+    );
     assert!(before == fs::read(scratch.path("built.dmg")).unwrap());
 }
 
@@ -85,9 +132,17 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         ("dmg build", 2, "--output"),
         ("dmg build -o x.dmg --place Nothing=1,2", 3, "Nothing"),
         ("dmg build -o x.dmg --icon picture.png", 2, "icns"),
-        ("dmg build -o x.dmg --background missing.png", 3, "missing.png"),
+        (
+            "dmg build -o x.dmg --background missing.png",
+            3,
+            "missing.png",
+        ),
         ("dmg missing -o x.dmg", 3, "missing"),
-        ("dmg build -o x.dmg --format udrw --license LICENSE.txt", 2, "licence"),
+        (
+            "dmg build -o x.dmg --format udrw --license LICENSE.txt",
+            2,
+            "licence",
+        ),
         ("dmg --recipe missing.toml -o x.dmg", 3, "missing.toml"),
     ] {
         let told = scratch.fails(code, &args.split(' ').collect::<Vec<_>>());

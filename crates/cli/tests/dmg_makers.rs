@@ -16,7 +16,10 @@ fn scratch() -> Scratch {
     scratch.write("src/Read me.txt", "read");
     for (name, script) in [
         ("ditto", "exec cp -a \"$1\" \"$2\""),
-        ("sw_vers", "printf 'ProductName:\\t\\tmacOS\\nProductVersion:\\t\\t14.0\\nBuildVersion:\\t\\t23A344\\n'"),
+        (
+            "sw_vers",
+            "printf 'ProductName:\\t\\tmacOS\\nProductVersion:\\t\\t14.0\\nBuildVersion:\\t\\t23A344\\n'",
+        ),
     ] {
         let path = scratch.write(&format!("bin/{name}"), format!("#!/bin/sh\n{script}\n"));
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -29,19 +32,35 @@ fn scratch() -> Scratch {
 /// Runs a shell's words in mounts of its own, which end with it.
 fn apart(scratch: &Scratch, script: &str, args: &[&str]) -> Output {
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-ec", script, "sh"]).args(args).current_dir(scratch.path(""));
-    command.env("XDG_RUNTIME_DIR", scratch.path("run")).env("HOME", scratch.path("")).env_remove("SOURCE_DATE_EPOCH");
+    command
+        .args(["--mount", "sh", "-ec", script, "sh"])
+        .args(args)
+        .current_dir(scratch.path(""));
+    command
+        .env("XDG_RUNTIME_DIR", scratch.path("run"))
+        .env("HOME", scratch.path(""))
+        .env_remove("SOURCE_DATE_EPOCH");
     command.output().unwrap()
 }
 
 /// What stops such a program here: mounting takes root and FUSE.
 fn hindrance(scratch: &Scratch) -> Option<String> {
-    if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+    if fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_err()
+    {
         return Some("/dev/fuse cannot be opened here".into());
     }
     let script = "mount -t overlay overlay -o lowerdir=\"$PWD/bin\":/usr/bin /usr/bin";
     let tried = apart(scratch, script, &[]);
-    (!tried.status.success()).then(|| format!("nothing can be mounted here: {}", String::from_utf8_lossy(&tried.stderr).trim()))
+    (!tried.status.success()).then(|| {
+        format!(
+            "nothing can be mounted here: {}",
+            String::from_utf8_lossy(&tried.stderr).trim()
+        )
+    })
 }
 
 fn everything(output: &Output) -> String {
@@ -51,29 +70,58 @@ fn everything(output: &Output) -> String {
 /// 7-Zip finds the files in `image` and tests what they hold.
 fn seven_zip_knows(scratch: &Scratch, image: &str) {
     let unpacked = scratch.path("unpacked");
-    let output = Command::new("7zz").args(["x", "-y"]).arg(format!("-o{}", unpacked.display())).arg(scratch.path(image)).output();
-    let Ok(output) = output else { return eprintln!("SKIPPED seven_zip_knows: no 7zz") };
-    assert!(output.status.success() || unpacked.join("Test").is_dir(), "{}", everything(&output));
-    assert_eq!(fs::read(unpacked.join("Test/App.app/Contents/Info.plist")).unwrap(), b"list");
-    assert_eq!(fs::read(unpacked.join("Test/Read me.txt")).unwrap(), b"read");
+    let output = Command::new("7zz")
+        .args(["x", "-y"])
+        .arg(format!("-o{}", unpacked.display()))
+        .arg(scratch.path(image))
+        .output();
+    let Ok(output) = output else {
+        return eprintln!("SKIPPED seven_zip_knows: no 7zz");
+    };
+    assert!(
+        output.status.success() || unpacked.join("Test").is_dir(),
+        "{}",
+        everything(&output)
+    );
+    assert_eq!(
+        fs::read(unpacked.join("Test/App.app/Contents/Info.plist")).unwrap(),
+        b"list"
+    );
+    assert_eq!(
+        fs::read(unpacked.join("Test/Read me.txt")).unwrap(),
+        b"read"
+    );
 }
 
 /// The Python that `scripts/install-test-tools` makes, if it has dmgbuild.
 fn python() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let cache = Command::new(root.join("scripts/test-cache")).output().ok()?;
-    let own = PathBuf::from(String::from_utf8(cache.stdout).ok()?.trim()).join("peer-python/bin/python");
-    let python = std::env::var_os("BANDSAW_PEER_PYTHON").filter(|set| !set.is_empty()).map_or(own, PathBuf::from);
+    let cache = Command::new(root.join("scripts/test-cache"))
+        .output()
+        .ok()?;
+    let own =
+        PathBuf::from(String::from_utf8(cache.stdout).ok()?.trim()).join("peer-python/bin/python");
+    let python = std::env::var_os("BANDSAW_PEER_PYTHON")
+        .filter(|set| !set.is_empty())
+        .map_or(own, PathBuf::from);
     // It asks for a Mac's version when it is imported.
-    let found =
-        Command::new(&python).args(["-c", "import importlib.util as u, sys; sys.exit(u.find_spec('dmgbuild') is None)"]).output();
-    found.is_ok_and(|output| output.status.success()).then_some(python)
+    let found = Command::new(&python)
+        .args([
+            "-c",
+            "import importlib.util as u, sys; sys.exit(u.find_spec('dmgbuild') is None)",
+        ])
+        .output();
+    found
+        .is_ok_and(|output| output.status.success())
+        .then_some(python)
 }
 
 #[test]
 fn dmgbuild() {
     let scratch = scratch();
-    let Some(python) = python() else { return eprintln!("SKIPPED dmgbuild: no Python with that module") };
+    let Some(python) = python() else {
+        return eprintln!("SKIPPED dmgbuild: no Python with that module");
+    };
     if let Some(why) = hindrance(&scratch) {
         return eprintln!("SKIPPED dmgbuild: {why}");
     }
@@ -96,11 +144,23 @@ fn dmgbuild() {
     let output = apart(&scratch, script, &[python.to_str().unwrap()]);
     assert!(output.status.success(), "{}", everything(&output));
     assert_eq!(scratch.json(&["info", "made.dmg"])["format"], "ULFO");
-    assert!(scratch.ok(&["ls", "-a", "made.dmg:/"]).contains(".DS_Store"));
+    assert!(
+        scratch
+            .ok(&["ls", "-a", "made.dmg:/"])
+            .contains(".DS_Store")
+    );
     scratch.ok(&["check", "made.dmg"]);
     seven_zip_knows(&scratch, "made.dmg");
-    let listed = scratch.command(&["list", "--json"]).env("XDG_RUNTIME_DIR", scratch.path("run")).output().unwrap();
-    assert!(!String::from_utf8_lossy(&listed.stdout).contains("made"), "nothing is left attached: {}", everything(&listed));
+    let listed = scratch
+        .command(&["list", "--json"])
+        .env("XDG_RUNTIME_DIR", scratch.path("run"))
+        .output()
+        .unwrap();
+    assert!(
+        !String::from_utf8_lossy(&listed.stdout).contains("made"),
+        "nothing is left attached: {}",
+        everything(&listed)
+    );
 }
 
 #[test]
@@ -119,5 +179,14 @@ fn create_dmg() {
     assert_eq!(scratch.json(&["info", "made.dmg"])["format"], "UDZO");
     assert!(scratch.ok(&["ls", "made.dmg:/"]).contains("Applications"));
     seven_zip_knows(&scratch, "made.dmg");
-    assert_eq!(scratch.names().iter().filter(|name| name.starts_with("rw.")).count(), 0, "{:?}", scratch.names());
+    assert_eq!(
+        scratch
+            .names()
+            .iter()
+            .filter(|name| name.starts_with("rw."))
+            .count(),
+        0,
+        "{:?}",
+        scratch.names()
+    );
 }

@@ -99,22 +99,42 @@ fn no_verb_is_forgotten() {
     let scratch = Scratch::new();
     let verbs = |of: &[&str]| -> Vec<String> {
         let help = scratch.ok(&[of, &["--help"]].concat());
-        let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        let lines = help
+            .lines()
+            .skip_while(|line| *line != "Commands:")
+            .skip(1)
+            .take_while(|line| !line.is_empty());
         lines
-            .filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|verb| !verb.is_empty()).map(str::to_owned))
+            .filter_map(|line| {
+                line.strip_prefix("  ")?
+                    .split(' ')
+                    .next()
+                    .filter(|verb| !verb.is_empty())
+                    .map(str::to_owned)
+            })
             .collect()
     };
     let mut all = BTreeSet::new();
     for verb in verbs(&[]) {
-        let below = if verb == "help" { Vec::new() } else { verbs(&[&verb]) };
+        let below = if verb == "help" {
+            Vec::new()
+        } else {
+            verbs(&[&verb])
+        };
         if below.is_empty() || verb == "passwd" {
             all.insert(verb.clone());
         }
         all.extend(below.into_iter().map(|subverb| format!("{verb} {subverb}")));
     }
     for verb in all {
-        let tried = LINES.iter().any(|line| line.strip_prefix(verb.as_str()).is_some_and(|rest| rest.starts_with(' ')));
-        assert!(tried ^ WITHOUT.contains(&verb.as_str()), "`{verb}` opens encrypted images, or it does not: say so in this test");
+        let tried = LINES.iter().any(|line| {
+            line.strip_prefix(verb.as_str())
+                .is_some_and(|rest| rest.starts_with(' '))
+        });
+        assert!(
+            tried ^ WITHOUT.contains(&verb.as_str()),
+            "`{verb}` opens encrypted images, or it does not: say so in this test"
+        );
     }
 }
 
@@ -136,42 +156,90 @@ fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
     ] {
         encrypt(&scratch.path(plain), &scratch.path(name));
     }
-    let options = CreateOptions { len: 8 << 20, band_size: Some(1 << 20) };
-    Bundle::create_encrypted(Arc::new(Local::new(scratch.path("B.sparsebundle"))), &options, &protection()).unwrap();
+    let options = CreateOptions {
+        len: 8 << 20,
+        band_size: Some(1 << 20),
+    };
+    Bundle::create_encrypted(
+        Arc::new(Local::new(scratch.path("B.sparsebundle"))),
+        &options,
+        &protection(),
+    )
+    .unwrap();
     let state = || {
         (
             scratch.names(),
-            ["S.img", "Z.dmg", "Other.img", "Twice.img", "Third.img"].map(|name| fs::read(scratch.path(name)).unwrap()),
+            ["S.img", "Z.dmg", "Other.img", "Twice.img", "Third.img"]
+                .map(|name| fs::read(scratch.path(name)).unwrap()),
         )
     };
     let refused = scratch.fails(7, &["serve", "S.img", "--socket", "socket"]);
-    assert!(refused.contains("is encrypted: a passphrase is needed"), "{refused}");
+    assert!(
+        refused.contains("is encrypted: a passphrase is needed"),
+        "{refused}"
+    );
     for line in LINES {
         let mut args: Vec<_> = line.split(' ').collect();
         let before = state();
         let output = scratch.run(&args);
-        let said = format!("{}{}", stderr(&output), String::from_utf8_lossy(&output.stdout));
+        let said = format!(
+            "{}{}",
+            stderr(&output),
+            String::from_utf8_lossy(&output.stdout)
+        );
         assert_eq!(output.status.code(), Some(7), "{line}: {said}");
-        let words = ["is encrypted: a passphrase is needed", "is encrypted, and no passphrase was given"];
-        assert!(words.iter().any(|words| said.contains(words)) && said.contains("--passfile"), "{line}: {said}");
-        assert!(state() == before, "{line}: changes something without the passphrase");
+        let words = [
+            "is encrypted: a passphrase is needed",
+            "is encrypted, and no passphrase was given",
+        ];
+        assert!(
+            words.iter().any(|words| said.contains(words)) && said.contains("--passfile"),
+            "{line}: {said}"
+        );
+        assert!(
+            state() == before,
+            "{line}: changes something without the passphrase"
+        );
 
         args.extend(["--passfile", "key"]);
         let output = scratch.run(&args);
         // There is nothing to repair.
         let is_idle = line.starts_with("repair ") && output.status.code() == Some(10);
-        assert!(output.status.success() || is_idle, "{line}: {}", stderr(&output));
+        assert!(
+            output.status.success() || is_idle,
+            "{line}: {}",
+            stderr(&output)
+        );
     }
-    assert_eq!(scratch.ok(&["cat", "--passfile", "key", "S.img:/folder/moved"]), ADDED);
+    assert_eq!(
+        scratch.ok(&["cat", "--passfile", "key", "S.img:/folder/moved"]),
+        ADDED
+    );
     assert_eq!(fs::read(scratch.path("letter")).unwrap(), b"dear diary");
-    for plain in ["converted.sparsebundle", "parts.dmg", "joined.dmg", "flat.img"] {
-        assert_eq!(scratch.ok(&["cat", &format!("{plain}:/letter")]), "dear diary", "{plain}");
+    for plain in [
+        "converted.sparsebundle",
+        "parts.dmg",
+        "joined.dmg",
+        "flat.img",
+    ] {
+        assert_eq!(
+            scratch.ok(&["cat", &format!("{plain}:/letter")]),
+            "dear diary",
+            "{plain}"
+        );
     }
 }
 
 fn protection() -> Protection {
     let passphrase = Some(Secret::new(b"secret".to_vec()));
-    Protection { key_bits: 256, block: 512, iterations: 1000, key_wrap: KeyWrap::TripleDes, passphrase, certificates: Vec::new() }
+    Protection {
+        key_bits: 256,
+        block: 512,
+        iterations: 1000,
+        key_wrap: KeyWrap::TripleDes,
+        passphrase,
+        certificates: Vec::new(),
+    }
 }
 
 /// As the library makes it, with fewer iterations than the command would allow: the verbs are many.

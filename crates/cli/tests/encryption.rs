@@ -8,8 +8,16 @@ use crate::common::{Scratch, stderr};
 const QUICK: [&str; 2] = ["--iterations", "150000"];
 
 fn with_input(scratch: &Scratch, args: &[&str], input: &str) -> (Option<i32>, String, String) {
-    let output = scratch.command(args).write_stdin(input.to_owned()).output().unwrap();
-    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), stderr(&output))
+    let output = scratch
+        .command(args)
+        .write_stdin(input.to_owned())
+        .output()
+        .unwrap();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr(&output),
+    )
 }
 
 #[test]
@@ -18,12 +26,28 @@ fn a_folder_goes_into_an_encrypted_bundle_and_comes_out() {
     scratch.write("tree/letter", "dear diary");
     scratch.write("key", "secret\n");
     let [iterations, count] = QUICK;
-    let args = ["create", "--encrypt", "S.sparsebundle", "--from", "tree", "--passfile", "key", iterations, count];
+    let args = [
+        "create",
+        "--encrypt",
+        "S.sparsebundle",
+        "--from",
+        "tree",
+        "--passfile",
+        "key",
+        iterations,
+        count,
+    ];
     let output = scratch.run(&args);
     assert!(output.status.success(), "{}", stderr(&output));
     let info = scratch.ok(&["info", "--json", "S.sparsebundle", "--passfile", "key"]);
-    assert!(info.contains("\"key_bits\": 256") && info.contains("150000"), "{info}");
-    assert_eq!(scratch.ok(&["cat", "--passfile", "key", "S.sparsebundle:/letter"]), "dear diary");
+    assert!(
+        info.contains("\"key_bits\": 256") && info.contains("150000"),
+        "{info}"
+    );
+    assert_eq!(
+        scratch.ok(&["cat", "--passfile", "key", "S.sparsebundle:/letter"]),
+        "dear diary"
+    );
     let (code, _, said) = with_input(&scratch, &["ls", "--stdinpass", "S.sparsebundle"], "Secret");
     assert!(code == Some(7) && said.contains("wrong"), "{said}");
 }
@@ -33,14 +57,42 @@ fn forms_that_no_mac_confirmed_are_named_in_one_line() {
     let scratch = Scratch::new();
     scratch.write("key", "secret");
     for (image, times) in [("a.asif", 1), ("b.sparsebundle", 0)] {
-        let args = ["create", image, "--size", "40m", "--encrypt", "aes-128", "--passfile", "key", "--iterations", "150000"];
+        let args = [
+            "create",
+            image,
+            "--size",
+            "40m",
+            "--encrypt",
+            "aes-128",
+            "--passfile",
+            "key",
+            "--iterations",
+            "150000",
+        ];
         let output = scratch.run(&args);
         let said = stderr(&output);
-        assert!(output.status.success() && said.matches("no image made by macOS").count() == times, "{said}");
+        assert!(
+            output.status.success() && said.matches("no image made by macOS").count() == times,
+            "{said}"
+        );
     }
-    let args = ["create", "c.img", "--size", "4m", "--encrypt", "aes-128", "--passfile", "key", "--iterations", "150000"];
+    let args = [
+        "create",
+        "c.img",
+        "--size",
+        "4m",
+        "--encrypt",
+        "aes-128",
+        "--passfile",
+        "key",
+        "--iterations",
+        "150000",
+    ];
     let said = stderr(&scratch.run(&args));
-    assert!(said.contains("every block") && said.contains("udsb"), "{said}");
+    assert!(
+        said.contains("every block") && said.contains("udsb"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -51,22 +103,60 @@ fn conversions_encrypt_decrypt_and_encrypt_again() {
     scratch.write("new", "new key");
     scratch.ok(&["create", "plain.img", "--from", "tree"]);
     let [iterations, count] = QUICK;
-    scratch.ok(&["convert", "--encrypt", "plain.img", "one.sparsebundle", "--new-passfile", "old", iterations, count]);
-    assert_eq!(scratch.ok(&["cat", "--passfile", "old", "one.sparsebundle:/letter"]), "dear diary");
+    scratch.ok(&[
+        "convert",
+        "--encrypt",
+        "plain.img",
+        "one.sparsebundle",
+        "--new-passfile",
+        "old",
+        iterations,
+        count,
+    ]);
+    assert_eq!(
+        scratch.ok(&["cat", "--passfile", "old", "one.sparsebundle:/letter"]),
+        "dear diary"
+    );
 
     // Over one standard input: of the image, then the new one.
-    let again = ["convert", "--re-encrypt", "--stdinpass", "--new-stdinpass", "one.sparsebundle", "two.dmg", iterations, count];
+    let again = [
+        "convert",
+        "--re-encrypt",
+        "--stdinpass",
+        "--new-stdinpass",
+        "one.sparsebundle",
+        "two.dmg",
+        iterations,
+        count,
+    ];
     let (code, _, said) = with_input(&scratch, &again, "old key\0new key");
     assert_eq!(code, Some(0), "{said}");
-    assert_eq!(scratch.ok(&["cat", "--passfile", "new", "two.dmg:/letter"]), "dear diary");
+    assert_eq!(
+        scratch.ok(&["cat", "--passfile", "new", "two.dmg:/letter"]),
+        "dear diary"
+    );
     let (code, ..) = with_input(&scratch, &["ls", "--stdinpass", "two.dmg"], "old key");
     assert_eq!(code, Some(7));
 
-    scratch.ok(&["convert", "--decrypt", "--passfile", "new", "two.dmg", "three.sparseimage"]);
-    assert_eq!(scratch.ok(&["cat", "three.sparseimage:/letter"]), "dear diary");
+    scratch.ok(&[
+        "convert",
+        "--decrypt",
+        "--passfile",
+        "new",
+        "two.dmg",
+        "three.sparseimage",
+    ]);
+    assert_eq!(
+        scratch.ok(&["cat", "three.sparseimage:/letter"]),
+        "dear diary"
+    );
 
     let output = scratch.run(&["convert", "--passfile", "new", "two.dmg", "four.img"]);
-    assert!(output.status.success() && stderr(&output).contains("not encrypted, as the old one is"), "{}", stderr(&output));
+    assert!(
+        output.status.success() && stderr(&output).contains("not encrypted, as the old one is"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -76,17 +166,104 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
     scratch.write("empty", "\n");
     scratch.ok(&["create", "plain.img", "--size", "2m"]);
     let cases: [(&[&str], i32, &str); 11] = [
-        (&["create", "x.img", "--size", "2m", "--passfile", "key"], 2, "--passfile"),
-        (&["create", "x.img", "--size", "2m", "--cipher-block", "4096"], 2, "--cipher-block"),
-        (&["create", "x.img", "--size", "2m", "--thin"], 2, "--encrypt"),
-        (&["create", "x.img", "--size", "2m", "--encrypt", "--cipher-block", "1k", "--passfile", "key"], 2, "512 and 4096"),
-        (&["create", "x.img", "--size", "2m", "--encrypt", "--iterations", "1000", "--passfile", "key"], 2, "150000"),
-        (&["create", "x.img", "--size", "2m", "--encrypt", "--passfile", "empty"], 2, "empty"),
-        (&["create", "x.img", "--size", "2m", "--encrypt"], 7, "--passfile"),
-        (&["create", "x.img", "--size", "17t", "--encrypt", "--passfile", "key"], 1, "16"),
-        (&["convert", "plain.img", "x.img", "--decrypt"], 2, "not encrypted"),
-        (&["convert", "plain.img", "x.img", "--new-passfile", "key"], 2, "--new-passfile"),
-        (&["convert", "plain.img", "-", "--encrypt", "--new-passfile", "key"], 2, "standard output"),
+        (
+            &["create", "x.img", "--size", "2m", "--passfile", "key"],
+            2,
+            "--passfile",
+        ),
+        (
+            &["create", "x.img", "--size", "2m", "--cipher-block", "4096"],
+            2,
+            "--cipher-block",
+        ),
+        (
+            &["create", "x.img", "--size", "2m", "--thin"],
+            2,
+            "--encrypt",
+        ),
+        (
+            &[
+                "create",
+                "x.img",
+                "--size",
+                "2m",
+                "--encrypt",
+                "--cipher-block",
+                "1k",
+                "--passfile",
+                "key",
+            ],
+            2,
+            "512 and 4096",
+        ),
+        (
+            &[
+                "create",
+                "x.img",
+                "--size",
+                "2m",
+                "--encrypt",
+                "--iterations",
+                "1000",
+                "--passfile",
+                "key",
+            ],
+            2,
+            "150000",
+        ),
+        (
+            &[
+                "create",
+                "x.img",
+                "--size",
+                "2m",
+                "--encrypt",
+                "--passfile",
+                "empty",
+            ],
+            2,
+            "empty",
+        ),
+        (
+            &["create", "x.img", "--size", "2m", "--encrypt"],
+            7,
+            "--passfile",
+        ),
+        (
+            &[
+                "create",
+                "x.img",
+                "--size",
+                "17t",
+                "--encrypt",
+                "--passfile",
+                "key",
+            ],
+            1,
+            "16",
+        ),
+        (
+            &["convert", "plain.img", "x.img", "--decrypt"],
+            2,
+            "not encrypted",
+        ),
+        (
+            &["convert", "plain.img", "x.img", "--new-passfile", "key"],
+            2,
+            "--new-passfile",
+        ),
+        (
+            &[
+                "convert",
+                "plain.img",
+                "-",
+                "--encrypt",
+                "--new-passfile",
+                "key",
+            ],
+            2,
+            "standard output",
+        ),
     ];
     for (args, code, words) in cases {
         let output = scratch.run(args);
@@ -105,7 +282,11 @@ fn modes(scratch: &Scratch, image: &str) -> Vec<u32> {
         let meta = std::fs::symlink_metadata(&path).unwrap();
         modes.push(meta.permissions().mode() & 0o777);
         if meta.is_dir() {
-            ahead.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            ahead.extend(
+                std::fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
         }
     }
     modes.sort_unstable();
@@ -118,9 +299,17 @@ fn set_modes(scratch: &Scratch, image: &str, file: u32, folder: u32) {
     while let Some(path) = ahead.pop() {
         let is_folder = path.is_dir();
         if is_folder {
-            ahead.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            ahead.extend(
+                std::fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
         }
-        std::fs::set_permissions(&path, Permissions::from_mode(if is_folder { folder } else { file })).unwrap();
+        std::fs::set_permissions(
+            &path,
+            Permissions::from_mode(if is_folder { folder } else { file }),
+        )
+        .unwrap();
     }
 }
 
@@ -133,13 +322,30 @@ fn what_is_secret_stays_with_its_owner() {
     let [iterations, count] = QUICK;
     let encrypt = ["--encrypt", "--passfile", "key", iterations, count];
     scratch.ok(&[&["create", "s.img", "--size", "4m", "--thin"], &encrypt[..]].concat());
-    scratch.ok(&[&["create", "s.dmg", "--format", "udzo", "--from", source], &encrypt[..]].concat());
-    scratch.ok(&[&["create", "s.sparsebundle", "--from", source], &encrypt[..]].concat());
-    assert_eq!((modes(&scratch, "s.img"), modes(&scratch, "s.dmg")), (vec![0o600], vec![0o600]));
+    scratch.ok(&[
+        &["create", "s.dmg", "--format", "udzo", "--from", source],
+        &encrypt[..],
+    ]
+    .concat());
+    scratch.ok(&[
+        &["create", "s.sparsebundle", "--from", source],
+        &encrypt[..],
+    ]
+    .concat());
+    assert_eq!(
+        (modes(&scratch, "s.img"), modes(&scratch, "s.dmg")),
+        (vec![0o600], vec![0o600])
+    );
     assert_eq!(modes(&scratch, "s.sparsebundle"), [0o600, 0o700]);
     // Made public by its owner, it is public; a copy in the clear is not.
     set_modes(&scratch, "s.sparsebundle", 0o644, 0o755);
-    let decrypt = ["convert", "--decrypt", "--passfile", "key", "s.sparsebundle"];
+    let decrypt = [
+        "convert",
+        "--decrypt",
+        "--passfile",
+        "key",
+        "s.sparsebundle",
+    ];
     for name in ["p.img", "p.dmg", "p.sparseimage", "p.asif"] {
         scratch.ok(&[&decrypt[..], &[name]].concat());
         assert_eq!(modes(&scratch, name), [0o600], "{name}");
@@ -150,7 +356,14 @@ fn what_is_secret_stays_with_its_owner() {
     assert_eq!(modes(&scratch, "r.img"), [0o600]);
     scratch.ok(&[&decrypt[..], &["m.img", "--mode", "640"]].concat());
     assert_eq!(modes(&scratch, "m.img"), [0o640], "as told");
-    scratch.ok(&["extract", "--passfile", "key", "s.sparsebundle", "--tar", "s.tar"]);
+    scratch.ok(&[
+        "extract",
+        "--passfile",
+        "key",
+        "s.sparsebundle",
+        "--tar",
+        "s.tar",
+    ]);
     assert_eq!(modes(&scratch, "s.tar"), [0o600]);
     scratch.ok(&[
         "create",
@@ -164,8 +377,19 @@ fn what_is_secret_stays_with_its_owner() {
         count,
     ]);
     assert_eq!(modes(&scratch, "v.sparsebundle"), [0o600, 0o700]);
-    scratch.ok(&["stack", "create", "--passfile", "key", "s.img", "layer.asif"]);
-    assert_eq!(modes(&scratch, "layer.asif"), [0o600], "what is written to it is not encrypted");
+    scratch.ok(&[
+        "stack",
+        "create",
+        "--passfile",
+        "key",
+        "s.img",
+        "layer.asif",
+    ]);
+    assert_eq!(
+        modes(&scratch, "layer.asif"),
+        [0o600],
+        "what is written to it is not encrypted"
+    );
 }
 
 #[test]
@@ -173,9 +397,19 @@ fn modes_never_widen() {
     let scratch = Scratch::new();
     let source = scratch.sample();
     let source = source.to_str().unwrap();
-    scratch.ok(&["create", "a.sparsebundle", "--from", source, "--band-size", "1m"]);
+    scratch.ok(&[
+        "create",
+        "a.sparsebundle",
+        "--from",
+        source,
+        "--band-size",
+        "1m",
+    ]);
     scratch.ok(&["create", "a.img", "--from", source]);
-    assert_eq!((modes(&scratch, "a.sparsebundle"), modes(&scratch, "a.img")), (vec![0o644, 0o755], vec![0o644]));
+    assert_eq!(
+        (modes(&scratch, "a.sparsebundle"), modes(&scratch, "a.img")),
+        (vec![0o644, 0o755], vec![0o644])
+    );
     set_modes(&scratch, "a.sparsebundle", 0o600, 0o700);
     set_modes(&scratch, "a.img", 0o600, 0o700);
     for name in ["b.img", "b.dmg", "b.asif"] {
@@ -191,15 +425,32 @@ fn modes_never_widen() {
     scratch.ok(&["reband", "a.sparsebundle", "--band-size", "1m"]);
     assert_eq!(modes(&scratch, "a.sparsebundle"), [0o600, 0o755]);
     scratch.ok(&["put", "--from", "src/big.bin", "a.sparsebundle:/again"]);
-    assert_eq!(modes(&scratch, "a.sparsebundle"), [0o600, 0o755], "nor new ones");
+    assert_eq!(
+        modes(&scratch, "a.sparsebundle"),
+        [0o600, 0o755],
+        "nor new ones"
+    );
     for name in ["a.img", "a.sparsebundle"] {
         scratch.ok(&["create", name, "--from", source, "--overwrite"]);
-        assert!(modes(&scratch, name).contains(&0o600) && !modes(&scratch, name).contains(&0o644), "{name}");
+        assert!(
+            modes(&scratch, name).contains(&0o600) && !modes(&scratch, name).contains(&0o644),
+            "{name}"
+        );
         // Of a source that everybody may read, too.
         scratch.write("open.img", std::fs::read(scratch.path("b.img")).unwrap());
         scratch.ok(&["convert", "open.img", name, "--overwrite"]);
-        assert!(modes(&scratch, name).contains(&0o600) && !modes(&scratch, name).contains(&0o644), "{name}");
+        assert!(
+            modes(&scratch, name).contains(&0o600) && !modes(&scratch, name).contains(&0o644),
+            "{name}"
+        );
     }
-    scratch.ok(&["create", "m.sparsebundle", "--from", source, "--mode", "600"]);
+    scratch.ok(&[
+        "create",
+        "m.sparsebundle",
+        "--from",
+        source,
+        "--mode",
+        "600",
+    ]);
     assert_eq!(modes(&scratch, "m.sparsebundle"), [0o600, 0o700]);
 }

@@ -20,32 +20,84 @@ fn every_file_system_in_every_container() {
         ("d.sparsebundle", &["--fs", "hfs+"]),
         ("d.sparseimage", &["--fs", "apfs"]),
         ("d.asif", &["--format", "asif"]),
-        ("e.sparsebundle", &["--encrypt", "--passfile", "key", "--fs", "hfsx", "--layout", "none"]),
+        (
+            "e.sparsebundle",
+            &[
+                "--encrypt",
+                "--passfile",
+                "key",
+                "--fs",
+                "hfsx",
+                "--layout",
+                "none",
+            ],
+        ),
         ("e.img", &["--encrypt", "--passfile", "key"]),
     ];
     for (image, how) in images {
         scratch.ok(&[&["create", image, "--size", "32m"], *how].concat());
         let encrypted = how.contains(&"--encrypt");
-        let open: &[&str] = if encrypted { &["--passfile", "key"] } else { &[] };
-        let all = ["hfs+j", "apfs", "hfs+", "hfsx", "hfsx+j", "apfs-case-sensitive"];
+        let open: &[&str] = if encrypted {
+            &["--passfile", "key"]
+        } else {
+            &[]
+        };
+        let all = [
+            "hfs+j",
+            "apfs",
+            "hfs+",
+            "hfsx",
+            "hfsx+j",
+            "apfs-case-sensitive",
+        ];
         // Every run of the command takes its time to derive the key.
         for fs in &all[..if encrypted { 1 } else { all.len() }] {
-            let args = [&["format", image, "--erase", "--fs", fs, "--volname", "Mine"], open].concat();
+            let args = [
+                &["format", image, "--erase", "--fs", fs, "--volname", "Mine"],
+                open,
+            ]
+            .concat();
             let made = scratch.json(&args);
-            assert_eq!((made["name"].as_str(), made["block_size"].as_u64()), (Some("Mine"), Some(4096)), "{made}");
+            assert_eq!(
+                (made["name"].as_str(), made["block_size"].as_u64()),
+                (Some("Mine"), Some(4096)),
+                "{made}"
+            );
             scratch.ok(&[&["check", image], open].concat());
             let info = scratch.ok(&[&["info", image], open].concat());
             let kind = fs.split(['+', '-']).next().unwrap().to_uppercase();
-            assert!(info.contains(&kind) && info.contains("Mine"), "{fs}: {info}");
+            assert!(
+                info.contains(&kind) && info.contains("Mine"),
+                "{fs}: {info}"
+            );
             if how.contains(&"--fs") && !how.contains(&"none") {
-                let partition = if kind == "APFS" { "Apple_APFS" } else { "Apple_HFS" };
+                let partition = if kind == "APFS" {
+                    "Apple_APFS"
+                } else {
+                    "Apple_HFS"
+                };
                 assert!(info.contains(partition), "{fs}: {info}");
             }
-            assert_eq!(scratch.ok(&[&["ls", image], open].concat()), "", "the files of a journal are hidden");
-            let own = if fs.ends_with("+j") { ".journal\n.journal_info_block\n" } else { "" };
-            assert_eq!(scratch.ok(&[&["ls", "--system-files", image], open].concat()), own);
+            assert_eq!(
+                scratch.ok(&[&["ls", image], open].concat()),
+                "",
+                "the files of a journal are hidden"
+            );
+            let own = if fs.ends_with("+j") {
+                ".journal\n.journal_info_block\n"
+            } else {
+                ""
+            };
+            assert_eq!(
+                scratch.ok(&[&["ls", "--system-files", image], open].concat()),
+                own
+            );
             if kind != "APFS" {
-                scratch.ok(&[&["put", "--from", "letter", &format!("{image}:/letter")], open].concat());
+                scratch.ok(&[
+                    &["put", "--from", "letter", &format!("{image}:/letter")],
+                    open,
+                ]
+                .concat());
                 scratch.ok(&[&["check", image], open].concat());
             }
         }
@@ -56,12 +108,37 @@ fn every_file_system_in_every_container() {
 fn nothing_goes_unasked() {
     let scratch = Scratch::new();
     let source = scratch.sample();
-    scratch.ok(&["create", "d.img", "--fs", "hfs+", "--size", "16m", "--volname", "Docs", "--from", source.to_str().unwrap()]);
+    scratch.ok(&[
+        "create",
+        "d.img",
+        "--fs",
+        "hfs+",
+        "--size",
+        "16m",
+        "--volname",
+        "Docs",
+        "--from",
+        source.to_str().unwrap(),
+    ]);
     let before = fs::read(scratch.path("d.img")).unwrap();
     let error = scratch.fails(4, &["format", "d.img"]);
-    assert!(error.contains("HFS+ volume \"Docs\"") && error.contains("--erase"), "{error}");
+    assert!(
+        error.contains("HFS+ volume \"Docs\"") && error.contains("--erase"),
+        "{error}"
+    );
     // What cannot be made leaves everything, and does not take the type of the partition along.
-    scratch.fails(2, &["format", "d.img", "--erase", "--fs", "apfs", "--block-size", "8k"]);
+    scratch.fails(
+        2,
+        &[
+            "format",
+            "d.img",
+            "--erase",
+            "--fs",
+            "apfs",
+            "--block-size",
+            "8k",
+        ],
+    );
     scratch.fails(2, &["format", "d.img", "--erase", "--block-size", "1000"]);
     scratch.fails(2, &["format", "d.img", "--erase", "--volname", "a/b"]);
     scratch.fails(2, &["format", "d.img:/hello.txt", "--erase"]);
@@ -72,18 +149,43 @@ fn nothing_goes_unasked() {
     scratch.ok(&["create", "small.img", "--size", "400k"]);
     scratch.fails(1, &["format", "small.img"]);
     scratch.ok(&["create", "blank.img", "--size", "16m"]);
-    OpenOptions::new().write(true).open(scratch.path("blank.img")).unwrap().write_all_at(b"!", 5 * MIB).unwrap();
+    OpenOptions::new()
+        .write(true)
+        .open(scratch.path("blank.img"))
+        .unwrap()
+        .write_all_at(b"!", 5 * MIB)
+        .unwrap();
     let error = scratch.fails(4, &["format", "blank.img", "--image-format", "udrw"]);
     assert!(error.contains("holds data"), "{error}");
-    scratch.ok(&["format", "blank.img", "--image-format", "udrw", "--erase", "--block-size", "512"]);
+    scratch.ok(&[
+        "format",
+        "blank.img",
+        "--image-format",
+        "udrw",
+        "--erase",
+        "--block-size",
+        "512",
+    ]);
     scratch.ok(&["check", "blank.img"]);
     assert_eq!(fs::read(scratch.path("blank.img")).unwrap()[5 << 20], 0);
 
     scratch.ok(&["convert", "d.img", "d.dmg", "--format", "udzo"]);
     let error = scratch.fails(1, &["format", "d.dmg", "--erase"]);
     assert!(error.contains("--shadow"), "{error}");
-    scratch.ok(&["format", "d.dmg", "--erase", "--shadow", "over.asif", "--volname", "Over"]);
-    assert!(scratch.ok(&["info", "d.dmg", "--shadow", "over.asif"]).contains("Over"));
+    scratch.ok(&[
+        "format",
+        "d.dmg",
+        "--erase",
+        "--shadow",
+        "over.asif",
+        "--volname",
+        "Over",
+    ]);
+    assert!(
+        scratch
+            .ok(&["info", "d.dmg", "--shadow", "over.asif"])
+            .contains("Over")
+    );
     assert_eq!(scratch.ok(&["cat", "d.dmg:/hello.txt"]), "hello, world\n");
 }
 
@@ -93,10 +195,18 @@ fn space_of_what_was_there_returns() {
     scratch.write("big/file", vec![0x5a; 40 << 20]);
     for image in ["d.sparsebundle", "d.sparseimage", "d.asif", "d.img"] {
         scratch.ok(&["create", image, "--size", "64m", "--from", "big"]);
-        let stored = || scratch.json(&["du", image])["size_on_disk"].as_u64().unwrap();
+        let stored = || {
+            scratch.json(&["du", image])["size_on_disk"]
+                .as_u64()
+                .unwrap()
+        };
         let before = stored();
         scratch.ok(&["format", image, "--erase", "--fs", "hfs+j"]);
-        assert!(before > 40 * MIB && stored() < 3 * MIB, "{image}: {before}, then {}", stored());
+        assert!(
+            before > 40 * MIB && stored() < 3 * MIB,
+            "{image}: {before}, then {}",
+            stored()
+        );
         scratch.ok(&["check", image]);
     }
 }
@@ -104,8 +214,12 @@ fn space_of_what_was_there_returns() {
 /// A disk with a small EFI partition and two others.
 fn three_partitions() -> Vec<u8> {
     let disk = Memory::zeros(64 * MIB as usize);
-    let partition =
-        |range, type_guid, name: &str| NewPartition { range, type_guid, guid: Guids::random().partition, name: name.into() };
+    let partition = |range, type_guid, name: &str| NewPartition {
+        range,
+        type_guid,
+        guid: Guids::random().partition,
+        name: name.into(),
+    };
     let partitions = [
         partition(MIB..2 * MIB, EFI_SYSTEM, "EFI"),
         partition(2 * MIB..22 * MIB, APPLE_HFS, "one"),
@@ -122,7 +236,10 @@ fn one_of_several_partitions() {
     scratch.write("d.img", three_partitions());
     scratch.write("letter", "dear diary");
     let error = scratch.fails(2, &["format", "d.img"]);
-    assert!(error.contains("partition 2 (Apple_HFS), partition 3 (Apple_HFS)"), "{error}");
+    assert!(
+        error.contains("partition 2 (Apple_HFS), partition 3 (Apple_HFS)"),
+        "{error}"
+    );
     scratch.ok(&["format", "d.img:#2", "--volname", "One"]);
     scratch.ok(&["format", "d.img:#3", "--volname", "Two", "--fs", "apfs"]);
     scratch.ok(&["put", "--from", "letter", "d.img:One:/letter"]);
@@ -132,7 +249,10 @@ fn one_of_several_partitions() {
     scratch.ok(&["format", "d.img:#3", "--erase", "--volname", "Three"]);
     assert_eq!(scratch.ok(&["cat", "d.img:One:/letter"]), "dear diary");
     let info = scratch.ok(&["info", "d.img"]);
-    assert!(info.contains("Three") && !info.contains("Apple_APFS"), "{info}");
+    assert!(
+        info.contains("Three") && !info.contains("Apple_APFS"),
+        "{info}"
+    );
     scratch.ok(&["format", "d.img:Three", "--erase", "--volname", "Four"]);
     scratch.ok(&["check", "d.img"]);
     // A map that is not in order is not relied on.
@@ -157,7 +277,10 @@ fn types_that_a_map_cannot_change() {
     disk[510..512].copy_from_slice(&[0x55, 0xaa]);
     scratch.write("d.img", &disk);
     let error = scratch.fails(6, &["format", "d.img:#1"]);
-    assert!(error.contains("Windows_FAT_32") && error.contains("MBR"), "{error}");
+    assert!(
+        error.contains("Windows_FAT_32") && error.contains("MBR"),
+        "{error}"
+    );
     disk[450] = 0xaf;
     scratch.write("d.img", &disk);
     scratch.fails(6, &["format", "d.img", "--fs", "apfs"]);
@@ -169,8 +292,29 @@ fn types_that_a_map_cannot_change() {
 fn a_mebibyte_is_enough_for_apfs() {
     let scratch = Scratch::new();
     scratch.write("file", [7; 100_000]);
-    scratch.ok(&["create", "x.img", "--fs", "apfs", "--volname", "Small", "--size", "1m"]);
+    scratch.ok(&[
+        "create",
+        "x.img",
+        "--fs",
+        "apfs",
+        "--volname",
+        "Small",
+        "--size",
+        "1m",
+    ]);
     scratch.ok(&["cp", "file", "x.img:/file"]);
     scratch.ok(&["check", "x.img"]);
-    scratch.fails(1, &["create", "y.img", "--fs", "apfs", "--volname", "Smaller", "--size", "900k"]);
+    scratch.fails(
+        1,
+        &[
+            "create",
+            "y.img",
+            "--fs",
+            "apfs",
+            "--volname",
+            "Smaller",
+            "--size",
+            "900k",
+        ],
+    );
 }

@@ -14,31 +14,45 @@ fn hdiutil(scratch: &Scratch, line: &str, input: &[u8]) -> Output {
         symlink(env!("CARGO_BIN_EXE_bandsaw"), &link).unwrap();
     }
     let mut command = assert_cmd::Command::new(link);
-    command.args(line.split(' ')).current_dir(scratch.path("")).env_remove("SOURCE_DATE_EPOCH").write_stdin(input);
+    command
+        .args(line.split(' '))
+        .current_dir(scratch.path(""))
+        .env_remove("SOURCE_DATE_EPOCH")
+        .write_stdin(input);
     command.output().unwrap()
 }
 
 fn ok(scratch: &Scratch, line: &str) -> String {
     let output = hdiutil(scratch, line, b"");
-    assert!(output.status.success(), "hdiutil {line}: {}", stderr(&output));
+    assert!(
+        output.status.success(),
+        "hdiutil {line}: {}",
+        stderr(&output)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn fails(scratch: &Scratch, line: &str) -> String {
     let output = hdiutil(scratch, line, b"");
     assert_eq!(output.status.code(), Some(1), "hdiutil {line}");
-    assert!(output.stdout.is_empty(), "hdiutil {line}: a failure has nothing to say on standard output");
+    assert!(
+        output.stdout.is_empty(),
+        "hdiutil {line}: a failure has nothing to say on standard output"
+    );
     stderr(&output)
 }
 
 fn plist(scratch: &Scratch, line: &str) -> plist::Value {
     let text = ok(scratch, line);
-    plist::Value::from_reader_xml(text.as_bytes()).unwrap_or_else(|error| panic!("hdiutil {line}: {error}: {text}"))
+    plist::Value::from_reader_xml(text.as_bytes())
+        .unwrap_or_else(|error| panic!("hdiutil {line}: {error}: {text}"))
 }
 
 fn at<'a>(list: &'a plist::Value, keys: &[&str]) -> &'a plist::Value {
     keys.iter().fold(list, |list, key| {
-        list.as_dictionary().and_then(|list| list.get(key)).unwrap_or_else(|| panic!("{key} in {list:?}"))
+        list.as_dictionary()
+            .and_then(|list| list.get(key))
+            .unwrap_or_else(|| panic!("{key} in {list:?}"))
     })
 }
 
@@ -54,26 +68,74 @@ fn sample() -> Scratch {
 fn create_makes_what_the_options_say() {
     let scratch = sample();
     for (line, path, format, name) in [
-        ("create -size 10m -fs HFS+ -volname Disk -ov -nospotlight a", "a.dmg", "UDRW", Some("Disk")),
-        ("create -megabytes 10 -fs JHFS+ -volname J -type SPARSE b", "b.sparseimage", "UDSP", Some("J")),
-        ("create -sectors 20480 c.sparsebundle -imagekey sparse-band-size=2048", "c.sparsebundle", "UDSB", Some("untitled")),
-        ("create -srcfolder src -fs HFS+ -fsargs -c -format UDZO d -quiet", "d.dmg", "UDZO", Some("src")),
-        ("create -srcfolder src -srcdir more -fs HFS+ -format ULFO e -anyowners -noscrub", "e.dmg", "ULFO", Some("src")),
+        (
+            "create -size 10m -fs HFS+ -volname Disk -ov -nospotlight a",
+            "a.dmg",
+            "UDRW",
+            Some("Disk"),
+        ),
+        (
+            "create -megabytes 10 -fs JHFS+ -volname J -type SPARSE b",
+            "b.sparseimage",
+            "UDSP",
+            Some("J"),
+        ),
+        (
+            "create -sectors 20480 c.sparsebundle -imagekey sparse-band-size=2048",
+            "c.sparsebundle",
+            "UDSB",
+            Some("untitled"),
+        ),
+        (
+            "create -srcfolder src -fs HFS+ -fsargs -c -format UDZO d -quiet",
+            "d.dmg",
+            "UDZO",
+            Some("src"),
+        ),
+        (
+            "create -srcfolder src -srcdir more -fs HFS+ -format ULFO e -anyowners -noscrub",
+            "e.dmg",
+            "ULFO",
+            Some("src"),
+        ),
         ("create -size 5m -layout NONE f.dmg", "f.dmg", "UDRW", None),
-        ("create -size 10m -fs HFS+ -layout SPUD -volname H h.dmg", "h.dmg", "UDRW", Some("H")),
-        ("create -size 10m -fs HFS+ -layout MBRSPUD -volname I i.dmg", "i.dmg", "UDRW", Some("I")),
-        ("create -size 134217.728K -fs HFS+ -fsargs c=64 -volname G -plist g.dmg", "g.dmg", "UDRW", Some("G")),
+        (
+            "create -size 10m -fs HFS+ -layout SPUD -volname H h.dmg",
+            "h.dmg",
+            "UDRW",
+            Some("H"),
+        ),
+        (
+            "create -size 10m -fs HFS+ -layout MBRSPUD -volname I i.dmg",
+            "i.dmg",
+            "UDRW",
+            Some("I"),
+        ),
+        (
+            "create -size 134217.728K -fs HFS+ -fsargs c=64 -volname G -plist g.dmg",
+            "g.dmg",
+            "UDRW",
+            Some("G"),
+        ),
     ] {
         let told = ok(&scratch, line);
         let facts = scratch.json(&["info", path]);
         assert_eq!(facts["format"], format, "{line}");
-        assert_eq!(facts["volumes"][0]["name"].as_str(), name, "{line}: {facts}");
+        assert_eq!(
+            facts["volumes"][0]["name"].as_str(),
+            name,
+            "{line}: {facts}"
+        );
         assert_eq!(told.is_empty(), line.contains("-quiet"), "{line}: {told}");
         assert!(told.is_empty() || told.contains(path), "{line}: {told}");
     }
     assert_eq!(scratch.json(&["info", "a.dmg"])["size"], 10 << 20);
     for (path, scheme) in [("a.dmg", "GPT"), ("h.dmg", "APM"), ("i.dmg", "MBR")] {
-        assert_eq!(scratch.json(&["info", path])["partition_map"]["scheme"], scheme, "{path}");
+        assert_eq!(
+            scratch.json(&["info", path])["partition_map"]["scheme"],
+            scheme,
+            "{path}"
+        );
         scratch.ok(&["check", path]);
     }
     assert_eq!(scratch.ok(&["cat", "d.dmg:/letter"]), "dear diary");
@@ -84,72 +146,154 @@ fn create_makes_what_the_options_say() {
 fn an_encrypted_image_through_standard_input() {
     let scratch = sample();
     for format in ["UDZO", "UDRW", "UDSB"] {
-        let line = format!("create -srcfolder src -fs HFS+ -format {format} -encryption AES-256 -stdinpass -ov x");
+        let line = format!(
+            "create -srcfolder src -fs HFS+ -format {format} -encryption AES-256 -stdinpass -ov x"
+        );
         let made = hdiutil(&scratch, &line, b"secret\0");
         assert!(made.status.success(), "{}", stderr(&made));
     }
     let encrypted = plist(&scratch, "isencrypted -plist x.dmg");
     assert_eq!(at(&encrypted, &["encrypted"]).as_boolean(), Some(true));
-    assert_eq!(at(&encrypted, &["passphrase-count"]).as_unsigned_integer(), Some(1));
+    assert_eq!(
+        at(&encrypted, &["passphrase-count"]).as_unsigned_integer(),
+        Some(1)
+    );
     assert!(ok(&scratch, "isencrypted x.dmg").starts_with("encrypted: YES"));
     assert!(ok(&scratch, "imageinfo x.dmg").contains("Encrypted: true"));
     let wrong = hdiutil(&scratch, "imageinfo -stdinpass x.dmg", b"wrong\0");
-    assert!(stderr(&wrong).contains("imageinfo failed - Authentication error"), "{}", stderr(&wrong));
+    assert!(
+        stderr(&wrong).contains("imageinfo failed - Authentication error"),
+        "{}",
+        stderr(&wrong)
+    );
 
-    let changed = hdiutil(&scratch, "chpass -oldstdinpass -newstdinpass x.dmg", b"secret\0other\0");
+    let changed = hdiutil(
+        &scratch,
+        "chpass -oldstdinpass -newstdinpass x.dmg",
+        b"secret\0other\0",
+    );
     assert!(changed.status.success(), "{}", stderr(&changed));
-    let read = hdiutil(&scratch, "convert x.dmg -format UDRW -o plain -stdinpass", b"other\0");
+    let read = hdiutil(
+        &scratch,
+        "convert x.dmg -format UDRW -o plain -stdinpass",
+        b"other\0",
+    );
     assert!(read.status.success(), "{}", stderr(&read));
     assert_eq!(scratch.ok(&["cat", "plain.dmg:/letter"]), "dear diary");
     ok(&scratch, "erasekeys x.dmg");
-    assert!(!hdiutil(&scratch, "imageinfo -stdinpass x.dmg", b"other\0").status.success());
+    assert!(
+        !hdiutil(&scratch, "imageinfo -stdinpass x.dmg", b"other\0")
+            .status
+            .success()
+    );
 }
 
 #[test]
 fn a_life_of_an_image() {
     let scratch = sample();
     ok(&scratch, "create -size 64m -fs HFS+ -volname Life life.dmg");
-    let before = scratch.json(&["info", "life.dmg"])["size"].as_u64().unwrap();
+    let before = scratch.json(&["info", "life.dmg"])["size"]
+        .as_u64()
+        .unwrap();
     ok(&scratch, "resize -quiet -sectors min life.dmg");
-    let after = scratch.json(&["info", "life.dmg"])["size"].as_u64().unwrap();
+    let after = scratch.json(&["info", "life.dmg"])["size"]
+        .as_u64()
+        .unwrap();
     assert!(after < before, "{after}");
     let limits = plist(&scratch, "resize -limits -plist life.dmg");
-    assert_eq!(at(&limits, &["current"]).as_unsigned_integer(), Some(after / 512));
-    let told = ok(&scratch, "convert life.dmg -format UDZO -imagekey zlib-level=9 -ov -o packed -plist");
+    assert_eq!(
+        at(&limits, &["current"]).as_unsigned_integer(),
+        Some(after / 512)
+    );
+    let told = ok(
+        &scratch,
+        "convert life.dmg -format UDZO -imagekey zlib-level=9 -ov -o packed -plist",
+    );
     assert!(told.contains("packed.dmg"), "{told}");
     assert!(ok(&scratch, "verify packed.dmg").contains("is VALID"));
-    assert!(ok(&scratch, "convert life.dmg -format UDRO -puppetstrings -o ro.dmg").contains("PERCENTAGE:100"));
+    assert!(
+        ok(
+            &scratch,
+            "convert life.dmg -format UDRO -puppetstrings -o ro.dmg"
+        )
+        .contains("PERCENTAGE:100")
+    );
 
     let info = plist(&scratch, "imageinfo -plist packed.dmg");
     assert_eq!(at(&info, &["Format"]).as_string(), Some("UDZO"));
-    assert_eq!(at(&info, &["Properties", "Compressed"]).as_boolean(), Some(true));
-    assert_eq!(at(&info, &["Size Information", "Total Bytes"]).as_unsigned_integer(), Some(after));
+    assert_eq!(
+        at(&info, &["Properties", "Compressed"]).as_boolean(),
+        Some(true)
+    );
+    assert_eq!(
+        at(&info, &["Size Information", "Total Bytes"]).as_unsigned_integer(),
+        Some(after)
+    );
     let partitions = at(&info, &["partitions", "partitions"]).as_array().unwrap();
-    assert_eq!(at(&partitions[0], &["partition-filesystems", "HFS+"]).as_string(), Some("Life"));
+    assert_eq!(
+        at(&partitions[0], &["partition-filesystems", "HFS+"]).as_string(),
+        Some("Life")
+    );
     assert_eq!(ok(&scratch, "imageinfo -format packed.dmg"), "UDZO\n");
     assert!(ok(&scratch, "pmap packed.dmg").contains("Apple_HFS"));
     assert!(ok(&scratch, "fsid packed.dmg").contains("Life"));
     let sum = ok(&scratch, "checksum -type SHA256 packed.dmg").to_lowercase();
-    assert!(sum.contains(scratch.ok(&["checksum", "--type", "sha256", "life.dmg"]).split(' ').next().unwrap()), "{sum}");
-    assert!(at(&plist(&scratch, "info -plist"), &["images"]).as_array().is_some());
+    assert!(
+        sum.contains(
+            scratch
+                .ok(&["checksum", "--type", "sha256", "life.dmg"])
+                .split(' ')
+                .next()
+                .unwrap()
+        ),
+        "{sum}"
+    );
+    assert!(
+        at(&plist(&scratch, "info -plist"), &["images"])
+            .as_array()
+            .is_some()
+    );
 
     // As dmgbuild says it, with an operand that is empty.
     scratch.write("LICENSE", "be nice");
-    scratch.ok(&["resources", "add", "packed.dmg", "--license", "LICENSE", "-o", "licensed.dmg"]);
+    scratch.ok(&[
+        "resources",
+        "add",
+        "packed.dmg",
+        "--license",
+        "LICENSE",
+        "-o",
+        "licensed.dmg",
+    ]);
     scratch.write("list.xml", ok(&scratch, "udifderez -xml licensed.dmg"));
     ok(&scratch, "udifrez -xml list.xml  -quiet packed.dmg");
     assert_eq!(
-        at(&plist(&scratch, "imageinfo -plist packed.dmg"), &["Properties", "Software License Agreement"]).as_boolean(),
+        at(
+            &plist(&scratch, "imageinfo -plist packed.dmg"),
+            &["Properties", "Software License Agreement"]
+        )
+        .as_boolean(),
         Some(true)
     );
 
-    scratch.write("noise", (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<_>>());
-    ok(&scratch, "convert life.dmg -format UDSB -imagekey sparse-band-size=2048 -o life");
+    scratch.write(
+        "noise",
+        (0..3_000_000_u32)
+            .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
+            .collect::<Vec<_>>(),
+    );
+    ok(
+        &scratch,
+        "convert life.dmg -format UDSB -imagekey sparse-band-size=2048 -o life",
+    );
     ok(&scratch, "resize -size 64m life.sparsebundle");
     scratch.ok(&["put", "--from", "noise", "life.sparsebundle:/noise"]);
     scratch.ok(&["rm", "life.sparsebundle:/noise"]);
     ok(&scratch, "compact -batteryallowed life.sparsebundle");
-    assert_eq!(scratch.json(&["info", "life.sparsebundle"])["format"], "UDSB");
+    assert_eq!(
+        scratch.json(&["info", "life.sparsebundle"])["format"],
+        "UDSB"
+    );
 }
 
 /// A disk that is there is copied; what is compressed is cut as it is made, and joins again.
@@ -158,32 +302,64 @@ fn images_of_devices_and_images_in_parts() {
     let scratch = sample();
     let mut state = 7_u64;
     let mut noise = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
-    scratch.write("src/noise", (0..3_000_000).map(|_| noise()).collect::<Vec<_>>());
+    scratch.write(
+        "src/noise",
+        (0..3_000_000).map(|_| noise()).collect::<Vec<_>>(),
+    );
     ok(&scratch, "create -srcfolder src -fs HFS+ -format UDRW disk");
     ok(&scratch, "create -srcdevice disk.dmg copy");
     assert_eq!(scratch.json(&["info", "copy.dmg"])["format"], "UDZO");
     assert_eq!(scratch.ok(&["cat", "copy.dmg:/letter"]), "dear diary");
-    for line in
-        ["create -srcfolder src -fs HFS+ -segmentSize 1m parts", "convert disk.dmg -format UDZO -segmentSize 1m -o pieces"]
-    {
+    for line in [
+        "create -srcfolder src -fs HFS+ -segmentSize 1m parts",
+        "convert disk.dmg -format UDZO -segmentSize 1m -o pieces",
+    ] {
         let name = line.split(' ').next_back().unwrap();
-        assert!(ok(&scratch, line).contains(&format!("{name}.dmg")), "{line}");
-        assert!(scratch.path(&format!("{name}.002.dmgpart")).exists(), "{line}: {:?}", scratch.names());
-        scratch.ok(&["join", &format!("{name}.dmg"), "-o", "whole.dmg", "--overwrite"]);
+        assert!(
+            ok(&scratch, line).contains(&format!("{name}.dmg")),
+            "{line}"
+        );
+        assert!(
+            scratch.path(&format!("{name}.002.dmgpart")).exists(),
+            "{line}: {:?}",
+            scratch.names()
+        );
+        scratch.ok(&[
+            "join",
+            &format!("{name}.dmg"),
+            "-o",
+            "whole.dmg",
+            "--overwrite",
+        ]);
         assert_eq!(scratch.ok(&["cat", "whole.dmg:/letter"]), "dear diary");
     }
-    assert!(scratch.names().iter().all(|name| !name.contains("whole-")), "{:?}", scratch.names());
-    assert!(fails(&scratch, "create -srcfolder src -segmentSize 1m -encryption -stdinpass x").contains("not cut"));
+    assert!(
+        scratch.names().iter().all(|name| !name.contains("whole-")),
+        "{:?}",
+        scratch.names()
+    );
+    assert!(
+        fails(
+            &scratch,
+            "create -srcfolder src -segmentSize 1m -encryption -stdinpass x"
+        )
+        .contains("not cut")
+    );
     assert!(fails(&scratch, "create -srcdevice missing x").contains("No such file"));
 }
 
 #[test]
 fn a_hybrid_of_hfs_alone() {
     let scratch = sample();
-    ok(&scratch, "makehybrid -hfs -o hybrid -default-volume-name Hybrid src");
+    ok(
+        &scratch,
+        "makehybrid -hfs -o hybrid -default-volume-name Hybrid src",
+    );
     assert_eq!(scratch.ok(&["cat", "hybrid.dmg:/folder/other"]), "other");
     assert!(fails(&scratch, "makehybrid -o x src").contains("UDF"));
     assert!(fails(&scratch, "makehybrid -udf -o x src").contains("UDF is not written"));
@@ -197,11 +373,17 @@ fn failures_say_hdiutil_s_words_and_change_nothing() {
     for (line, said) in [
         ("create -size 10m a.dmg", "create failed - File exists"),
         ("verify a.dmg", "no checksums"),
-        ("verify missing.dmg", "verify failed - No such file or directory"),
+        (
+            "verify missing.dmg",
+            "verify failed - No such file or directory",
+        ),
         ("create b.dmg", "size"),
         ("create -size 10q b.dmg", "size"),
         ("create -size 10m -fs UDF b.dmg", "UDF"),
-        ("create -size 10m -layout ISOCD b.dmg", "create failed - Invalid argument"),
+        (
+            "create -size 10m -layout ISOCD b.dmg",
+            "create failed - Invalid argument",
+        ),
         ("create -size 10m -passphrase secret b.dmg", "-stdinpass"),
         ("create -size 10m -nonsense b.dmg", "nonsense"),
         ("convert a.dmg -format UFBI -o b", "convert failed"),
@@ -212,12 +394,23 @@ fn failures_say_hdiutil_s_words_and_change_nothing() {
         ("nonsense", "no verb nonsense"),
     ] {
         let told = fails(&scratch, line);
-        assert!(told.starts_with("hdiutil: ") && told.contains(said), "{line}: {told}");
-        assert_eq!(before, (scratch.names(), fs::read(scratch.path("a.dmg")).unwrap()), "{line}");
+        assert!(
+            told.starts_with("hdiutil: ") && told.contains(said),
+            "{line}: {told}"
+        );
+        assert_eq!(
+            before,
+            (scratch.names(), fs::read(scratch.path("a.dmg")).unwrap()),
+            "{line}"
+        );
     }
     assert!(fails(&scratch, "create -quiet -size 10m a.dmg").is_empty());
     assert!(scratch.ok(&["hdiutil", "help"]).contains("makehybrid"));
-    assert!(scratch.fails(1, &["hdiutil", "create", "-size", "10m", "a.dmg"]).contains("File exists"));
+    assert!(
+        scratch
+            .fails(1, &["hdiutil", "create", "-size", "10m", "a.dmg"])
+            .contains("File exists")
+    );
 }
 
 #[test]
@@ -239,21 +432,48 @@ fn diskutil_image_likewise() {
         "d.asif",
     ]);
     let facts = scratch.json(&["info", "d.asif"]);
-    assert_eq!((&facts["size"], &facts["volumes"][0]["name"]), (&100_000_256.into(), &"D".into()), "{facts}");
-    assert!(scratch.ok(&["diskutil", "image", "info", "d.asif"]).contains("ASIF"));
+    assert_eq!(
+        (&facts["size"], &facts["volumes"][0]["name"]),
+        (&100_000_256.into(), &"D".into()),
+        "{facts}"
+    );
+    assert!(
+        scratch
+            .ok(&["diskutil", "image", "info", "d.asif"])
+            .contains("ASIF")
+    );
     scratch.ok(&["diskutil", "image", "resize", "-s", "min", "d.asif"]);
     let limits = scratch.ok(&["diskutil", "image", "resize", "--plist", "d.asif"]);
     assert!(limits.contains("Minimum Size"), "{limits}");
-    scratch.ok(&["diskutil", "image", "create", "from", "d.asif", "d.dmg", "--format", "UDZO"]);
+    scratch.ok(&[
+        "diskutil", "image", "create", "from", "d.asif", "d.dmg", "--format", "UDZO",
+    ]);
     assert_eq!(scratch.json(&["info", "d.dmg"])["format"], "UDZO");
-    assert!(scratch.fails(1, &["diskutil", "verifyVolume", "disk1"]).contains("bandsaw check"));
-    assert!(scratch.fails(1, &["diskutil", "partitionDisk", "disk1"]).contains("partitionDisk"));
-    assert!(scratch.fails(1, &["diskutil", "image", "info", "missing"]).contains("No such file"));
+    assert!(
+        scratch
+            .fails(1, &["diskutil", "verifyVolume", "disk1"])
+            .contains("bandsaw check")
+    );
+    assert!(
+        scratch
+            .fails(1, &["diskutil", "partitionDisk", "disk1"])
+            .contains("partitionDisk")
+    );
+    assert!(
+        scratch
+            .fails(1, &["diskutil", "image", "info", "missing"])
+            .contains("No such file")
+    );
 }
 
 #[test]
 fn attached_until_it_is_detached() {
-    if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+    if fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_err()
+    {
         eprintln!("SKIPPED attached_until_it_is_detached: /dev/fuse cannot be opened here");
         return;
     }
@@ -262,23 +482,36 @@ fn attached_until_it_is_detached() {
     let home = scratch.path("");
     symlink(env!("CARGO_BIN_EXE_bandsaw"), scratch.path("bin/diskutil")).unwrap();
     let call = |line: &str| {
-        let (program, line) = line.strip_prefix("diskutil ").map_or(("hdiutil", line), |line| ("diskutil", line));
+        let (program, line) = line
+            .strip_prefix("diskutil ")
+            .map_or(("hdiutil", line), |line| ("diskutil", line));
         let mut command = assert_cmd::Command::new(scratch.path("bin").join(program));
-        command.args(line.split(' ')).current_dir(&home).env("XDG_RUNTIME_DIR", &home).env("HOME", &home);
+        command
+            .args(line.split(' '))
+            .current_dir(&home)
+            .env("XDG_RUNTIME_DIR", &home)
+            .env("HOME", &home);
         command.output().unwrap()
     };
     let output = call("attach a.dmg -nobrowse -noautoopen -readwrite -mountpoint at -plist");
     assert!(output.status.success(), "{}", stderr(&output));
     let told = plist::Value::from_reader_xml(output.stdout.as_slice()).unwrap();
     let entities = at(&told, &["system-entities"]).as_array().unwrap();
-    let volume = entities.iter().find(|entity| entity.as_dictionary().unwrap().contains_key("mount-point")).unwrap();
+    let volume = entities
+        .iter()
+        .find(|entity| entity.as_dictionary().unwrap().contains_key("mount-point"))
+        .unwrap();
     let folder = fs::canonicalize(scratch.path("at")).unwrap();
     assert_eq!(at(volume, &["mount-point"]).as_string(), folder.to_str());
     fs::write(scratch.path("at/letter"), "dear diary").unwrap();
 
     let open = fs::File::open(scratch.path("at/letter")).unwrap();
     let device = at(volume, &["dev-entry"]).as_string().unwrap();
-    assert!(String::from_utf8(call(&format!("mountvol {device}")).stdout).unwrap().contains(folder.to_str().unwrap()));
+    assert!(
+        String::from_utf8(call(&format!("mountvol {device}")).stdout)
+            .unwrap()
+            .contains(folder.to_str().unwrap())
+    );
     let busy = call(&format!("detach {device}"));
     assert_eq!(busy.status.code(), Some(16), "{}", stderr(&busy));
     drop(open);
@@ -293,46 +526,86 @@ fn attached_until_it_is_detached() {
         String::from_utf8(output.stdout).unwrap()
     };
     let told = said("create -size 10m -fs HFS+ -volname New -attach b");
-    assert!(told.starts_with("/dev/disk1") && told.contains("Volumes/New"), "{told}");
+    assert!(
+        told.starts_with("/dev/disk1") && told.contains("Volumes/New"),
+        "{told}"
+    );
     assert!(said("diskutil list").contains("b.dmg"));
     assert!(said("diskutil unmount force disk1s1").contains("disk1"));
-    let told = said("diskutil image attach --mountPoint at --mountOptions umask=077 --shadow --nobrowse a.dmg");
+    let told = said(
+        "diskutil image attach --mountPoint at --mountOptions umask=077 --shadow --nobrowse a.dmg",
+    );
     assert!(told.contains("/at\n"), "{told}");
     fs::write(scratch.path("at/letter"), "to nobody").unwrap();
     said("diskutil eject /dev/disk1");
     assert_eq!(scratch.ok(&["cat", "a.dmg:/letter"]), "dear diary");
-    assert_eq!(scratch.ok(&["cat", "a.dmg:/letter", "--shadow", "a.dmg_shadow"]), "to nobody");
+    assert_eq!(
+        scratch.ok(&["cat", "a.dmg:/letter", "--shadow", "a.dmg_shadow"]),
+        "to nobody"
+    );
 
     // A volume without a partition map is on the disk itself. A partition can be taken for such a disk.
     said("create -size 5m -fs HFS+ -layout NONE -volname Whole c");
     let told = said("attach c.dmg -mountpoint at -plist");
     let told = plist::Value::from_reader_xml(told.as_bytes()).unwrap();
-    let [whole] = at(&told, &["system-entities"]).as_array().unwrap().as_slice() else { panic!("{told:?}") };
+    let [whole] = at(&told, &["system-entities"])
+        .as_array()
+        .unwrap()
+        .as_slice()
+    else {
+        panic!("{told:?}")
+    };
     assert_eq!(at(whole, &["mount-point"]).as_string(), folder.to_str());
     said("detach /dev/disk1");
     let facts = scratch.json(&["info", "a.dmg"]);
-    let [first, count] = ["offset", "size"].map(|key| facts["partition_map"]["partitions"][0][key].as_u64().unwrap() / 512);
-    for section in [format!("{first},{count}"), format!("{first}-{}", first + count - 1), first.to_string()] {
+    let [first, count] = ["offset", "size"].map(|key| {
+        facts["partition_map"]["partitions"][0][key]
+            .as_u64()
+            .unwrap()
+            / 512
+    });
+    for section in [
+        format!("{first},{count}"),
+        format!("{first}-{}", first + count - 1),
+        first.to_string(),
+    ] {
         let told = said(&format!("attach -section {section} -mountpoint at a.dmg"));
         assert!(told.contains("/at\n"), "{section}: {told}");
         fs::write(scratch.path("at/letter"), &section).unwrap();
         said("detach disk1");
         assert_eq!(scratch.ok(&["cat", "a.dmg:/letter"]), section);
     }
-    assert!(stderr(&call("attach a.dmg -section 20480,1")).contains("the section does not lie within the 20480 sectors"));
-    assert!(stderr(&call("attach a.dmg -section 2-1")).contains("2-1 is none of START, FIRST-LAST and START,COUNT"));
+    assert!(
+        stderr(&call("attach a.dmg -section 20480,1"))
+            .contains("the section does not lie within the 20480 sectors")
+    );
+    assert!(
+        stderr(&call("attach a.dmg -section 2-1"))
+            .contains("2-1 is none of START, FIRST-LAST and START,COUNT")
+    );
 
     // Nothing to be mounted on it.
     scratch.ok(&["create", "blank.img", "--size", "1m", "--fs", "none"]);
     for line in ["attach blank.img", "diskutil image attach blank.img"] {
         let failed = call(line);
         assert_eq!(failed.status.code(), Some(1), "{line}");
-        assert!(stderr(&failed).contains("attach failed - no mountable file systems"), "{line}: {}", stderr(&failed));
+        assert!(
+            stderr(&failed).contains("attach failed - no mountable file systems"),
+            "{line}: {}",
+            stderr(&failed)
+        );
     }
-    for line in ["attach -mount optional blank.img", "diskutil image attach --mountPolicy autoMount blank.img"] {
+    for line in [
+        "attach -mount optional blank.img",
+        "diskutil image attach --mountPolicy autoMount blank.img",
+    ] {
         said(line);
         said("detach disk1");
     }
     let failed = call("attach missing.dmg");
-    assert!(stderr(&failed).contains("attach failed - No such file or directory"), "{}", stderr(&failed));
+    assert!(
+        stderr(&failed).contains("attach failed - No such file or directory"),
+        "{}",
+        stderr(&failed)
+    );
 }

@@ -8,10 +8,21 @@ use crate::common::Scratch;
 /// The verbs that `bandsaw --help` lists.
 fn verbs(scratch: &Scratch) -> Vec<String> {
     let help = scratch.ok(&["--help"]);
-    let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let commands = help
+        .split("Commands:\n")
+        .nth(1)
+        .unwrap()
+        .split("\n\n")
+        .next()
+        .unwrap();
     // A sentence that is too long goes on in another line, further in.
-    let entries = commands.lines().filter_map(|line| line.strip_prefix("  ").filter(|entry| !entry.starts_with(' ')));
-    let verbs: Vec<_> = entries.filter_map(|entry| entry.split_whitespace().next().map(str::to_owned)).collect();
+    let entries = commands.lines().filter_map(|line| {
+        line.strip_prefix("  ")
+            .filter(|entry| !entry.starts_with(' '))
+    });
+    let verbs: Vec<_> = entries
+        .filter_map(|entry| entry.split_whitespace().next().map(str::to_owned))
+        .collect();
     assert!(verbs.iter().any(|verb| verb == "info"), "{help}");
     verbs.into_iter().filter(|verb| verb != "help").collect()
 }
@@ -21,8 +32,16 @@ fn every_verb_has_examples() {
     let scratch = Scratch::new();
     for verb in verbs(&scratch) {
         let help = scratch.ok(&[&verb, "--help"]);
-        let examples = help.split("Examples:\n").nth(1).unwrap_or_else(|| panic!("{verb} has no examples:\n{help}"));
-        assert!(examples.lines().all(|line| line.trim().is_empty() || line.starts_with("  ")), "{help}");
+        let examples = help
+            .split("Examples:\n")
+            .nth(1)
+            .unwrap_or_else(|| panic!("{verb} has no examples:\n{help}"));
+        assert!(
+            examples
+                .lines()
+                .all(|line| line.trim().is_empty() || line.starts_with("  ")),
+            "{help}"
+        );
         assert!(examples.contains(&format!("bandsaw {verb}")), "{help}");
     }
 }
@@ -32,15 +51,40 @@ fn examples_parse() {
     let scratch = Scratch::new();
     for verb in verbs(&scratch) {
         let help = scratch.ok(&[&verb, "--help"]);
-        for line in help.split("Examples:\n").nth(1).unwrap().lines().filter(|line| line.contains("bandsaw ")) {
+        for line in help
+            .split("Examples:\n")
+            .nth(1)
+            .unwrap()
+            .lines()
+            .filter(|line| line.contains("bandsaw "))
+        {
             // What the shell would do, as far as the examples need it: comments, redirections and pipes end the command.
-            let command = line.split("   ").find(|part| part.contains("bandsaw ")).unwrap();
+            let command = line
+                .split("   ")
+                .find(|part| part.contains("bandsaw "))
+                .unwrap();
             let command = &command[command.find("bandsaw ").unwrap()..];
-            let words = command.split_whitespace().take_while(|word| !matches!(*word, ">" | "|" | "<")).skip(1);
+            let words = command
+                .split_whitespace()
+                .take_while(|word| !matches!(*word, ">" | "|" | "<"))
+                .skip(1);
             // Measuring would take a minute and more: its folder is not there.
-            let words: Vec<_> = words.map(|word| if verb == "bench" && word == "." { "nowhere" } else { word }).collect();
+            let words: Vec<_> = words
+                .map(|word| {
+                    if verb == "bench" && word == "." {
+                        "nowhere"
+                    } else {
+                        word
+                    }
+                })
+                .collect();
             let output = scratch.run(&words);
-            assert_ne!(output.status.code(), Some(2), "{line}: {}", crate::common::stderr(&output));
+            assert_ne!(
+                output.status.code(),
+                Some(2),
+                "{line}: {}",
+                crate::common::stderr(&output)
+            );
         }
     }
 }
@@ -51,15 +95,24 @@ fn the_manual_is_up_to_date() {
     scratch.ok(&["man", "man"]);
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
     let names = |folder: &Path| {
-        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         names.sort();
         names
     };
-    let again = "run `cargo run -p bandsaw-cli -- man docs/man` and remove pages of verbs that are gone";
+    let again =
+        "run `cargo run -p bandsaw-cli -- man docs/man` and remove pages of verbs that are gone";
     assert_eq!(names(&committed), names(&scratch.path("man")), "{again}");
     for name in names(&committed) {
-        let same = fs::read(committed.join(&name)).unwrap() == fs::read(scratch.path("man").join(&name)).unwrap();
-        assert!(same, "docs/man/{} is not what --help says: {again}", name.display());
+        let same = fs::read(committed.join(&name)).unwrap()
+            == fs::read(scratch.path("man").join(&name)).unwrap();
+        assert!(
+            same,
+            "docs/man/{} is not what --help says: {again}",
+            name.display()
+        );
     }
 }
 

@@ -18,7 +18,11 @@ struct Host(Scratch);
 impl Host {
     /// `None`, and a word about it, on a machine without FUSE.
     fn new(test: &str) -> Option<Self> {
-        let can_mount = File::options().read(true).write(true).open("/dev/fuse").is_ok();
+        let can_mount = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")
+            .is_ok();
         if !can_mount {
             eprintln!("SKIPPED {test}: /dev/fuse cannot be opened here");
             return None;
@@ -31,30 +35,51 @@ impl Host {
     }
 
     fn run(&self, args: &[&str]) -> std::process::Output {
-        self.0.command(args).env("XDG_RUNTIME_DIR", self.path("")).env("HOME", self.path("")).output().unwrap()
+        self.0
+            .command(args)
+            .env("XDG_RUNTIME_DIR", self.path(""))
+            .env("HOME", self.path(""))
+            .output()
+            .unwrap()
     }
 
     fn ok(&self, args: &[&str]) -> Value {
         let output = self.run(&[args, &["--json"]].concat());
-        assert!(output.status.success(), "bandsaw {args:?} failed: {}", stderr(&output));
+        assert!(
+            output.status.success(),
+            "bandsaw {args:?} failed: {}",
+            stderr(&output)
+        );
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 
     fn fails(&self, code: i32, args: &[&str]) -> String {
         let output = self.run(args);
-        assert_eq!(output.status.code(), Some(code), "bandsaw {args:?}: {}", stderr(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "bandsaw {args:?}: {}",
+            stderr(&output)
+        );
         stderr(&output)
     }
 
     /// Serves an image until it has begun, and ends that.
     fn serve(&self, image: &str) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
-        command.args(["serve", image, "--socket", "socket", "--json"]).current_dir(self.path(""));
-        command.env("XDG_RUNTIME_DIR", self.path("")).env("HOME", self.path("")).stdout(Stdio::piped());
+        command
+            .args(["serve", image, "--socket", "socket", "--json"])
+            .current_dir(self.path(""));
+        command
+            .env("XDG_RUNTIME_DIR", self.path(""))
+            .env("HOME", self.path(""))
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         // Its first line comes once it listens, which is after it has trimmed.
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         assert!(!line.is_empty(), "serve {image} told nothing");
         kill("-TERM", &child.id().into());
         assert!(child.wait().unwrap().success());
@@ -68,7 +93,11 @@ impl Host {
     fn wait_for_none(&self) {
         let began = Instant::now();
         while !self.listed().is_empty() {
-            assert!(began.elapsed() < Duration::from_secs(20), "{:?}", self.listed());
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "{:?}",
+                self.listed()
+            );
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -80,7 +109,16 @@ impl Host {
     }
 
     fn bundle(&self, name: &str) {
-        self.0.ok(&["create", name, "--size", "64m", "--fs", "hfs+", "--volname", "Vol"]);
+        self.0.ok(&[
+            "create",
+            name,
+            "--size",
+            "64m",
+            "--fs",
+            "hfs+",
+            "--volname",
+            "Vol",
+        ]);
     }
 }
 
@@ -93,19 +131,34 @@ impl Drop for Host {
 }
 
 fn kill(signal: &str, process: &Value) {
-    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args([signal, &process.to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 /// Bytes of storage behind a file or a folder and what is in it.
 fn du(path: &Path) -> u64 {
     let meta = fs::symlink_metadata(path).unwrap();
-    let below = if meta.is_dir() { fs::read_dir(path).unwrap().map(|entry| du(&entry.unwrap().path())).sum() } else { 0 };
+    let below = if meta.is_dir() {
+        fs::read_dir(path)
+            .unwrap()
+            .map(|entry| du(&entry.unwrap().path()))
+            .sum()
+    } else {
+        0
+    };
     meta.blocks() * 512 + below
 }
 
 #[test]
 fn a_volume_is_written_by_anybody_and_left_clean() {
-    let Some(host) = Host::new("a_volume_is_written_by_anybody_and_left_clean") else { return };
+    let Some(host) = Host::new("a_volume_is_written_by_anybody_and_left_clean") else {
+        return;
+    };
     host.bundle("x.sparsebundle");
     let mounted = host.ok(&["mount", "x.sparsebundle", "mnt"]);
     assert_eq!(mounted["device"], "disk1");
@@ -118,25 +171,39 @@ fn a_volume_is_written_by_anybody_and_left_clean() {
     assert_eq!(fs::metadata(mnt.join("second")).unwrap().nlink(), 2);
     fs::rename(mnt.join("second"), mnt.join("folder/third")).unwrap();
     assert!(fs::remove_dir(mnt.join("folder")).is_err());
-    assert!(host.fails(4, &["mount", "x.sparsebundle", "other"]).contains("in use"));
-    assert!(host.fails(4, &["mount", "x.sparsebundle", "mnt"]).contains("in use"));
+    assert!(
+        host.fails(4, &["mount", "x.sparsebundle", "other"])
+            .contains("in use")
+    );
+    assert!(
+        host.fails(4, &["mount", "x.sparsebundle", "mnt"])
+            .contains("in use")
+    );
     // A file that is open holds it, and is named.
     let open = File::create(mnt.join("open")).unwrap();
     let refused = host.fails(4, &["detach", "mnt"]);
-    assert!(refused.contains(&format!("process {}", std::process::id())) && refused.contains("--force"), "{refused}");
+    assert!(
+        refused.contains(&format!("process {}", std::process::id())) && refused.contains("--force"),
+        "{refused}"
+    );
     drop(open);
     let detached = host.ok(&["detach", "x.sparsebundle"]);
     assert_eq!(detached["device"], "disk1");
     // The folder was made for the mount.
     assert!(!mnt.exists() && host.listed().is_empty());
     host.0.ok(&["check", "x.sparsebundle"]);
-    assert_eq!(host.0.ok(&["ls", "x.sparsebundle:/folder"]), "file\nthird\n");
+    assert_eq!(
+        host.0.ok(&["ls", "x.sparsebundle:/folder"]),
+        "file\nthird\n"
+    );
     assert!(host.fails(3, &["detach", "disk1"]).contains("bandsaw list"));
 }
 
 #[test]
 fn signals_and_umount_leave_it_clean_and_a_kill_recoverable() {
-    let Some(host) = Host::new("signals_and_umount_leave_it_clean_and_a_kill_recoverable") else { return };
+    let Some(host) = Host::new("signals_and_umount_leave_it_clean_and_a_kill_recoverable") else {
+        return;
+    };
     host.bundle("x.sparsebundle");
     for (round, end) in ["-TERM", "-INT", "umount", "-KILL"].into_iter().enumerate() {
         let mounted = host.ok(&["mount", "x.sparsebundle", "mnt"]);
@@ -147,7 +214,14 @@ fn signals_and_umount_leave_it_clean_and_a_kill_recoverable() {
         match end {
             "umount" => {
                 drop(file);
-                assert!(Command::new("fusermount3").arg("-u").arg(host.path("mnt")).status().unwrap().success());
+                assert!(
+                    Command::new("fusermount3")
+                        .arg("-u")
+                        .arg(host.path("mnt"))
+                        .status()
+                        .unwrap()
+                        .success()
+                );
             }
             signal => kill(signal, &mounted["process"]),
         }
@@ -156,7 +230,12 @@ fn signals_and_umount_leave_it_clean_and_a_kill_recoverable() {
         if end != "-KILL" {
             host.0.ok(&["check", "x.sparsebundle"]);
         }
-        let left = host.0.command(&["cat", &format!("x.sparsebundle:/file{round}")]).output().unwrap().stdout;
+        let left = host
+            .0
+            .command(&["cat", &format!("x.sparsebundle:/file{round}")])
+            .output()
+            .unwrap()
+            .stdout;
         assert_eq!(left, vec![round as u8; 100_000], "{end}");
     }
     host.ok(&["mount", "x.sparsebundle", "mnt"]);
@@ -167,19 +246,37 @@ fn signals_and_umount_leave_it_clean_and_a_kill_recoverable() {
 
 #[test]
 fn an_image_is_attached_by_its_volumes() {
-    let Some(host) = Host::new("an_image_is_attached_by_its_volumes") else { return };
+    let Some(host) = Host::new("an_image_is_attached_by_its_volumes") else {
+        return;
+    };
     host.0.sample();
-    host.0.ok(&["create", "x.img", "--fs", "hfs+", "--from", "src", "--volname", "Vol"]);
-    host.0.ok(&["convert", "x.img", "x.dmg", "--format", "udzo"]);
+    host.0.ok(&[
+        "create",
+        "x.img",
+        "--fs",
+        "hfs+",
+        "--from",
+        "src",
+        "--volname",
+        "Vol",
+    ]);
+    host.0
+        .ok(&["convert", "x.img", "x.dmg", "--format", "udzo"]);
     let attached = host.ok(&["attach", "x.dmg", "--mountroot", "Volumes"]);
     let again = host.ok(&["attach", "x.dmg", "--mountroot", "Volumes"]);
-    assert_eq!((&attached["device"], &again["device"]), (&"disk1".into(), &"disk2".into()));
+    assert_eq!(
+        (&attached["device"], &again["device"]),
+        (&"disk1".into(), &"disk2".into())
+    );
     assert_eq!(attached["volumes"][0]["device"], "disk1s1");
     assert_eq!(attached["read_only"], true);
     assert!(host.path("Volumes/Vol").is_dir() && host.path("Volumes/Vol 1").is_dir());
     assert!(fs::write(host.path("Volumes/Vol/new"), "x").is_err());
     let listed = host.listed();
-    assert_eq!((&listed[0]["used"], &listed[0]["places"][0]), (&"attached".into(), &attached["volumes"][0]["mount_point"]));
+    assert_eq!(
+        (&listed[0]["used"], &listed[0]["places"][0]),
+        (&"attached".into(), &attached["volumes"][0]["mount_point"])
+    );
     assert!(host.fails(4, &["detach", "x.dmg"]).contains("disk1, disk2"));
     host.ok(&["detach", "/dev/disk1s1"]);
     host.ok(&["detach", "Volumes/Vol 1"]);
@@ -187,7 +284,10 @@ fn an_image_is_attached_by_its_volumes() {
     // The disk as a file.
     let attached = host.ok(&["attach", "x.img", "--nomount", "--folders"]);
     let disk = PathBuf::from(attached["volumes"][0]["mount_point"].as_str().unwrap()).join("x.img");
-    assert_eq!(fs::metadata(&disk).unwrap().len(), fs::metadata(host.path("x.img")).unwrap().len());
+    assert_eq!(
+        fs::metadata(&disk).unwrap().len(),
+        fs::metadata(host.path("x.img")).unwrap().len()
+    );
     let file = File::options().read(true).write(true).open(&disk).unwrap();
     let mut sector = [0; 512];
     file.read_exact_at(&mut sector, 1024).unwrap();
@@ -199,14 +299,21 @@ fn an_image_is_attached_by_its_volumes() {
     // Read-only, where the kernel may read the host's file by itself.
     host.ok(&["mount", "x.img", "mnt", "--as-disk", "--read-only"]);
     assert!(fs::read(host.path("mnt/x.img")).unwrap() == fs::read(host.path("x.img")).unwrap());
-    assert!(File::options().write(true).open(host.path("mnt/x.img")).is_err());
+    assert!(
+        File::options()
+            .write(true)
+            .open(host.path("mnt/x.img"))
+            .is_err()
+    );
     host.ok(&["detach", "mnt"]);
 }
 
 /// What a deleted file took leaves the image: after fsync of a folder, and after unmounting.
 #[test]
 fn deleted_files_leave_every_plain_container() {
-    let Some(host) = Host::new("deleted_files_leave_every_plain_container") else { return };
+    let Some(host) = Host::new("deleted_files_leave_every_plain_container") else {
+        return;
+    };
     for name in ["x.img", "x.sparsebundle", "x.sparseimage", "x.asif"] {
         host.bundle(name);
         host.ok(&["mount", name, "mnt"]);
@@ -223,12 +330,20 @@ fn deleted_files_leave_every_plain_container() {
         fs::remove_file(mnt.join("large")).unwrap();
         let began = Instant::now();
         while du(&image) > full - (20 << 20) {
-            assert!(began.elapsed() < Duration::from_secs(15), "{name}: {before} {full} {}", du(&image));
+            assert!(
+                began.elapsed() < Duration::from_secs(15),
+                "{name}: {before} {full} {}",
+                du(&image)
+            );
             File::open(&mnt).unwrap().sync_all().unwrap();
             thread::sleep(Duration::from_millis(50));
         }
         host.ok(&["detach", name]);
-        assert!(du(&image) < before + (4 << 20), "{name}: {before} {full} {}", du(&image));
+        assert!(
+            du(&image) < before + (4 << 20),
+            "{name}: {before} {full} {}",
+            du(&image)
+        );
         host.0.ok(&["check", name]);
     }
 }
@@ -237,7 +352,9 @@ fn deleted_files_leave_every_plain_container() {
 /// holds blocks back for older checkpoints, so that only the next use can return them.
 #[test]
 fn storage_of_deleted_files_returns_by_the_next_use() {
-    let Some(host) = Host::new("storage_of_deleted_files_returns_by_the_next_use") else { return };
+    let Some(host) = Host::new("storage_of_deleted_files_returns_by_the_next_use") else {
+        return;
+    };
     for (image, fs) in [
         ("a.img", "apfs"),
         ("a.sparsebundle", "apfs"),
@@ -249,14 +366,33 @@ fn storage_of_deleted_files_returns_by_the_next_use() {
         ("h.asif", "hfs+"),
     ] {
         let path = host.path(image);
-        host.0.ok(&["create", image, "--size", "64m", "--fs", fs, "--volname", "Vol"]);
+        host.0.ok(&[
+            "create",
+            image,
+            "--size",
+            "64m",
+            "--fs",
+            fs,
+            "--volname",
+            "Vol",
+        ]);
         let empty = du(&path);
         for next in ["mount", "attach", "serve"] {
             host.ok(&["mount", image, "mnt"]);
             fs::write(host.path("mnt/stays"), vec![1; 1 << 20]).unwrap();
-            fs::write(host.path("mnt/large"), (0..12_000_000_u32).map(|at| (at * 7 / 5) as u8).collect::<Vec<_>>()).unwrap();
+            fs::write(
+                host.path("mnt/large"),
+                (0..12_000_000_u32)
+                    .map(|at| (at * 7 / 5) as u8)
+                    .collect::<Vec<_>>(),
+            )
+            .unwrap();
             host.ok(&["detach", image]);
-            assert!(du(&path) > empty + 11_000_000, "{image} {next}: {empty} {}", du(&path));
+            assert!(
+                du(&path) > empty + 11_000_000,
+                "{image} {next}: {empty} {}",
+                du(&path)
+            );
             host.ok(&["mount", image, "mnt"]);
             fs::remove_file(host.path("mnt/large")).unwrap();
             host.ok(&["detach", image]);
@@ -269,10 +405,19 @@ fn storage_of_deleted_files_returns_by_the_next_use() {
                 host.ok(&["detach", image]);
             }
             // The file that stays, and what the volume itself has got meanwhile.
-            assert!(du(&path) < empty + (3 << 20), "{image} {next}: {empty} {}", du(&path));
+            assert!(
+                du(&path) < empty + (3 << 20),
+                "{image} {next}: {empty} {}",
+                du(&path)
+            );
             host.0.ok(&["check", image]);
         }
-        let stays = host.0.command(&["cat", &format!("{image}:/stays")]).output().unwrap().stdout;
+        let stays = host
+            .0
+            .command(&["cat", &format!("{image}:/stays")])
+            .output()
+            .unwrap()
+            .stdout;
         assert!(stays == vec![1; 1 << 20], "{image}");
     }
 }
@@ -280,11 +425,22 @@ fn storage_of_deleted_files_returns_by_the_next_use() {
 /// HFS+ has no holes: what is punched in a file of it becomes zeros, and stays allocated.
 #[test]
 fn an_image_on_a_host_without_holes_gives_whole_bands_back() {
-    let Some(host) = Host::new("an_image_on_a_host_without_holes_gives_whole_bands_back") else { return };
+    let Some(host) = Host::new("an_image_on_a_host_without_holes_gives_whole_bands_back") else {
+        return;
+    };
     host.bundle("host.sparsebundle");
     host.ok(&["mount", "host.sparsebundle", "mnt"]);
     let image = "mnt/in.sparsebundle";
-    host.0.ok(&["create", image, "--size", "32m", "--fs", "hfs+", "--band-size", "1m"]);
+    host.0.ok(&[
+        "create",
+        image,
+        "--size",
+        "32m",
+        "--fs",
+        "hfs+",
+        "--band-size",
+        "1m",
+    ]);
     let bands = host.path(image).join("bands");
     fs::write(bands.join("10"), vec![2; 1 << 20]).unwrap();
     // The last band has the copy of the volume header at its end.
@@ -296,48 +452,110 @@ fn an_image_on_a_host_without_holes_gives_whole_bands_back() {
     let number = |value: &Value| value.as_u64().unwrap();
     let usage = || host.ok(&["du", image])["items"][0]["image"]["bands"].clone();
     let before = usage();
-    assert_eq!((&before["holes"], number(&before["returns_parts"])), (&Value::Bool(false), 0), "{before}");
-    assert!(number(&before["returns_whole"]) >= 1 << 20 && number(&before["kept"]) >= 512 << 10, "{before}");
+    assert_eq!(
+        (&before["holes"], number(&before["returns_parts"])),
+        (&Value::Bool(false), 0),
+        "{before}"
+    );
+    assert!(
+        number(&before["returns_whole"]) >= 1 << 20 && number(&before["kept"]) >= 512 << 10,
+        "{before}"
+    );
     let done = host.ok(&["compact", "--zeros", "--battery-allowed", image]);
-    assert!(done["holes"] == Value::Bool(false) && number(&done["returned"]) >= 1 << 20, "{done}");
+    assert!(
+        done["holes"] == Value::Bool(false) && number(&done["returned"]) >= 1 << 20,
+        "{done}"
+    );
     assert!(!bands.join("10").exists() && bands.join("1f").exists());
     let after = usage();
-    assert!(number(&after["returns_whole"]) == 0 && number(&after["kept"]) >= 512 << 10, "{after}");
-    assert!(host.0.ok(&["du", image]).contains("not known to free less than whole files"));
-    let mut names: Vec<_> = fs::read_dir(host.path(image)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(
+        number(&after["returns_whole"]) == 0 && number(&after["kept"]) >= 512 << 10,
+        "{after}"
+    );
+    assert!(
+        host.0
+            .ok(&["du", image])
+            .contains("not known to free less than whole files")
+    );
+    let mut names: Vec<_> = fs::read_dir(host.path(image))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     names.sort();
-    assert_eq!(names, ["Info.bckup", "Info.plist", "bands", "lock", "token"], "nothing that holes were tried on is left");
+    assert_eq!(
+        names,
+        ["Info.bckup", "Info.plist", "bands", "lock", "token"],
+        "nothing that holes were tried on is left"
+    );
     host.0.ok(&["check", image]);
     host.ok(&["detach", "mnt"]);
 }
 
 #[test]
 fn compressed_files_are_written_and_options_obeyed() {
-    let Some(host) = Host::new("compressed_files_are_written_and_options_obeyed") else { return };
+    let Some(host) = Host::new("compressed_files_are_written_and_options_obeyed") else {
+        return;
+    };
     let text = "the same line again and again\n".repeat(4000);
     host.0.write("src/text", &text);
     host.0.write("src/read", &text);
-    host.0.ok(&["create", "x.sparsebundle", "--fs", "hfs+", "--from", "src", "--size", "32m"]);
+    host.0.ok(&[
+        "create",
+        "x.sparsebundle",
+        "--fs",
+        "hfs+",
+        "--from",
+        "src",
+        "--size",
+        "32m",
+    ]);
     host.0.ok(&["compress", "x.sparsebundle:/"]);
-    host.ok(&["mount", "x.sparsebundle", "mnt", "-o", "uid=12,gid=34,umask=027"]);
+    host.ok(&[
+        "mount",
+        "x.sparsebundle",
+        "mnt",
+        "-o",
+        "uid=12,gid=34,umask=027",
+    ]);
     let path = host.path("mnt/text");
     let meta = fs::metadata(&path).unwrap();
-    assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (12, 34, 0o640));
+    assert_eq!(
+        (meta.uid(), meta.gid(), meta.mode() & 0o7777),
+        (12, 34, 0o640)
+    );
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
     let mut file = File::options().append(true).open(&path).unwrap();
     file.write_all(b"one more").unwrap();
     drop(file);
-    assert_eq!(fs::read_to_string(&path).unwrap(), text.clone() + "one more");
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        text.clone() + "one more"
+    );
     assert_eq!(fs::read_to_string(host.path("mnt/read")).unwrap(), text);
     host.ok(&["detach", "mnt"]);
-    assert_eq!(host.0.ok(&["cat", "x.sparsebundle:/text"]), text + "one more");
+    assert_eq!(
+        host.0.ok(&["cat", "x.sparsebundle:/text"]),
+        text + "one more"
+    );
     host.0.ok(&["check", "x.sparsebundle"]);
-    assert!(host.fails(2, &["mount", "x.sparsebundle", "mnt", "-o", "compress=lzo"]).contains("compress"));
+    assert!(
+        host.fails(2, &["mount", "x.sparsebundle", "mnt", "-o", "compress=lzo"])
+            .contains("compress")
+    );
     let helper = host.path("mount.bandsaw");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_bandsaw"), &helper).unwrap();
     let mut command = Command::new(&helper);
-    command.arg(host.path("x.sparsebundle")).arg(host.path("mnt")).args(["-o", "ro,noauto,nofail"]);
-    assert!(command.env("XDG_RUNTIME_DIR", host.path("")).status().unwrap().success());
+    command
+        .arg(host.path("x.sparsebundle"))
+        .arg(host.path("mnt"))
+        .args(["-o", "ro,noauto,nofail"]);
+    assert!(
+        command
+            .env("XDG_RUNTIME_DIR", host.path(""))
+            .status()
+            .unwrap()
+            .success()
+    );
     assert!(fs::write(host.path("mnt/new"), "x").is_err());
     host.ok(&["detach", "mnt"]);
 }
@@ -345,7 +563,9 @@ fn compressed_files_are_written_and_options_obeyed() {
 /// A full volume says so, and keeps what it has.
 #[test]
 fn a_full_volume_says_so() {
-    let Some(host) = Host::new("a_full_volume_says_so") else { return };
+    let Some(host) = Host::new("a_full_volume_says_so") else {
+        return;
+    };
     host.bundle("x.sparsebundle");
     host.ok(&["mount", "x.sparsebundle", "mnt"]);
     let mnt = host.path("mnt");
@@ -362,31 +582,57 @@ fn a_full_volume_says_so() {
     fs::write(mnt.join("after"), "after").unwrap();
     host.ok(&["detach", "mnt"]);
     host.0.ok(&["check", "x.sparsebundle"]);
-    assert_eq!(host.0.ok(&["cat", "x.sparsebundle:/kept", "x.sparsebundle:/after"]), "keptafter");
+    assert_eq!(
+        host.0
+            .ok(&["cat", "x.sparsebundle:/kept", "x.sparsebundle:/after"]),
+        "keptafter"
+    );
 }
 
 /// A host without room: programs hear of it, the owner reads it, and what was synced stays.
 #[test]
 fn a_full_host_says_so() {
-    let Some(host) = Host::new("a_full_host_says_so") else { return };
+    let Some(host) = Host::new("a_full_host_says_so") else {
+        return;
+    };
     host.bundle("host.sparsebundle");
     host.ok(&["mount", "host.sparsebundle", "mnt"]);
-    host.0.ok(&["create", "mnt/in.sparsebundle", "--size", "200m", "--fs", "hfs+", "--band-size", "1m"]);
+    host.0.ok(&[
+        "create",
+        "mnt/in.sparsebundle",
+        "--size",
+        "200m",
+        "--fs",
+        "hfs+",
+        "--band-size",
+        "1m",
+    ]);
     let inner = host.ok(&["mount", "mnt/in.sparsebundle", "inner"]);
     let mut kept = File::create(host.path("inner/kept")).unwrap();
     kept.write_all(&vec![5; 1 << 20]).unwrap();
     kept.sync_all().unwrap();
     drop(kept);
     let mut large = File::create(host.path("inner/large")).unwrap();
-    let full = (0..100).try_for_each(|_| large.write_all(&vec![6; 1 << 20])).and_then(|()| large.sync_all());
+    let full = (0..100)
+        .try_for_each(|_| large.write_all(&vec![6; 1 << 20]))
+        .and_then(|()| large.sync_all());
     assert_eq!(full.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
     drop(large);
     assert!(fs::read(host.path("inner/kept")).unwrap() == vec![5; 1 << 20]);
-    assert!(host.log(&inner).contains("No space left"), "{}", host.log(&inner));
+    assert!(
+        host.log(&inner).contains("No space left"),
+        "{}",
+        host.log(&inner)
+    );
     // It may fail, for what was never synced; it ends.
     host.run(&["detach", "--force", "inner"]);
     assert_eq!(host.listed().len(), 1);
-    let left = host.0.command(&["cat", "mnt/in.sparsebundle:/kept"]).output().unwrap().stdout;
+    let left = host
+        .0
+        .command(&["cat", "mnt/in.sparsebundle:/kept"])
+        .output()
+        .unwrap()
+        .stdout;
     assert!(left == vec![5; 1 << 20]);
     host.ok(&["detach", "mnt"]);
     host.0.ok(&["check", "host.sparsebundle"]);
@@ -395,7 +641,9 @@ fn a_full_host_says_so() {
 /// Who takes an image away from under a volume is not told lies: what cannot be kept is not said to be.
 #[test]
 fn an_image_that_vanishes_is_told_of() {
-    let Some(host) = Host::new("an_image_that_vanishes_is_told_of") else { return };
+    let Some(host) = Host::new("an_image_that_vanishes_is_told_of") else {
+        return;
+    };
     for name in ["x.img", "x.sparseimage", "x.asif", "x.sparsebundle"] {
         host.bundle(name);
         let mounted = host.ok(&["mount", name, "mnt"]);
@@ -406,10 +654,16 @@ fn an_image_that_vanishes_is_told_of() {
             "x.sparsebundle" => fs::remove_dir_all(host.path(name)).unwrap(),
             name => fs::remove_file(host.path(name)).unwrap(),
         }
-        let lost = file.write_all(&vec![2; 20 << 20]).and_then(|()| file.sync_all());
+        let lost = file
+            .write_all(&vec![2; 20 << 20])
+            .and_then(|()| file.sync_all());
         assert!(lost.is_err(), "{name}");
         drop(file);
-        assert!(host.log(&mounted).contains(name), "{name}: {}", host.log(&mounted));
+        assert!(
+            host.log(&mounted).contains(name),
+            "{name}: {}",
+            host.log(&mounted)
+        );
         host.run(&["detach", "--force", "mnt"]);
         assert!(host.listed().is_empty(), "{name}");
     }
@@ -418,12 +672,28 @@ fn an_image_that_vanishes_is_told_of() {
 /// Made composed or decomposed, a name is found by both; APFS lists what was made, HFS+ what programs on Linux write, or macOS.
 #[test]
 fn names_are_found_however_they_are_composed() {
-    let Some(host) = Host::new("names_are_found_however_they_are_composed") else { return };
-    let both = [("Gr\u{F6}\u{DF}e", "Gro\u{308}\u{DF}e"), ("\u{AE00} \u{E9}", "\u{1100}\u{1173}\u{11AF} e\u{301}")];
+    let Some(host) = Host::new("names_are_found_however_they_are_composed") else {
+        return;
+    };
+    let both = [
+        ("Gr\u{F6}\u{DF}e", "Gro\u{308}\u{DF}e"),
+        ("\u{AE00} \u{E9}", "\u{1100}\u{1173}\u{11AF} e\u{301}"),
+    ];
     let [composed, decomposed] = [both.map(|(name, _)| name), both.map(|(_, name)| name)];
-    for (kind, options, listed) in [("hfs+", "rw", composed), ("hfsx", "nfd", decomposed), ("apfs", "rw", [both[0].0, both[1].1])]
-    {
-        host.0.ok(&["create", "x.sparsebundle", "--size", "64m", "--fs", kind, "--overwrite"]);
+    for (kind, options, listed) in [
+        ("hfs+", "rw", composed),
+        ("hfsx", "nfd", decomposed),
+        ("apfs", "rw", [both[0].0, both[1].1]),
+    ] {
+        host.0.ok(&[
+            "create",
+            "x.sparsebundle",
+            "--size",
+            "64m",
+            "--fs",
+            kind,
+            "--overwrite",
+        ]);
         host.ok(&["mount", "x.sparsebundle", "mnt", "-o", options]);
         let mnt = host.path("mnt");
         fs::write(mnt.join(both[0].0), "first").unwrap();
@@ -431,10 +701,18 @@ fn names_are_found_however_they_are_composed() {
         for (names, text) in both.iter().zip(["first", "second"]) {
             for name in [names.0, names.1] {
                 assert_eq!(fs::read_to_string(mnt.join(name)).unwrap(), text, "{kind}");
-                assert_eq!(File::create_new(mnt.join(name)).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists, "{kind}");
+                assert_eq!(
+                    File::create_new(mnt.join(name)).unwrap_err().kind(),
+                    std::io::ErrorKind::AlreadyExists,
+                    "{kind}"
+                );
             }
         }
-        let names = || fs::read_dir(&mnt).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names = || {
+            fs::read_dir(&mnt)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        };
         let mut found: Vec<_> = names().filter(|name| !name.starts_with('.')).collect();
         found.sort();
         let mut expected = listed.map(String::from);
@@ -451,11 +729,27 @@ fn names_are_found_however_they_are_composed() {
 /// A volume of two names that are one on the volume where they are to be.
 #[test]
 fn extracting_replaces_no_file_that_came_before_it() {
-    let Some(host) = Host::new("extracting_replaces_no_file_that_came_before_it") else { return };
-    for (name, text) in [("Foo", "upper"), ("foo", "lower"), ("Dir/in", "upper"), ("dir/in", "lower")] {
+    let Some(host) = Host::new("extracting_replaces_no_file_that_came_before_it") else {
+        return;
+    };
+    for (name, text) in [
+        ("Foo", "upper"),
+        ("foo", "lower"),
+        ("Dir/in", "upper"),
+        ("dir/in", "lower"),
+    ] {
         host.0.write(&format!("src/{name}"), text);
     }
-    host.0.ok(&["create", "two.img", "--fs", "hfsx", "--from", "src", "--volname", "Two"]);
+    host.0.ok(&[
+        "create",
+        "two.img",
+        "--fs",
+        "hfsx",
+        "--from",
+        "src",
+        "--volname",
+        "Two",
+    ]);
     host.bundle("one.sparsebundle");
     fs::create_dir(host.path("mnt")).unwrap();
     host.ok(&["mount", "one.sparsebundle", "mnt"]);
@@ -463,9 +757,20 @@ fn extracting_replaces_no_file_that_came_before_it() {
         let output = host.run(&["extract", "--overwrite", "two.img", "mnt"]);
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{time}: {said}");
-        assert!(said.contains("/foo: ") && said.contains("/dir: ") && said.contains("same name"), "{time}: {said}");
-        assert_eq!(fs::read_to_string(host.path("mnt/Foo")).unwrap(), "upper", "{time}");
-        assert_eq!(fs::read_to_string(host.path("mnt/Dir/in")).unwrap(), "upper", "{time}");
+        assert!(
+            said.contains("/foo: ") && said.contains("/dir: ") && said.contains("same name"),
+            "{time}: {said}"
+        );
+        assert_eq!(
+            fs::read_to_string(host.path("mnt/Foo")).unwrap(),
+            "upper",
+            "{time}"
+        );
+        assert_eq!(
+            fs::read_to_string(host.path("mnt/Dir/in")).unwrap(),
+            "upper",
+            "{time}"
+        );
     }
     host.ok(&["detach", "mnt"]);
 }

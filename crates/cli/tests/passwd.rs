@@ -19,7 +19,9 @@ fn encrypted() -> Scratch {
     scratch.sample();
     scratch.ok(&["create", "plain.img", "--from", "src"]);
     let plain = fs::read(scratch.path("plain.img")).unwrap();
-    let file = LocalFile::open(scratch.path("secret.img"), Open::CreateNew).unwrap().unwrap();
+    let file = LocalFile::open(scratch.path("secret.img"), Open::CreateNew)
+        .unwrap()
+        .unwrap();
     let passphrase = Some(Secret::new(b"old".to_vec()));
     let protection = Protection {
         key_bits: 256,
@@ -40,7 +42,9 @@ fn encrypted() -> Scratch {
 }
 
 fn key(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/keys").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/keys")
+        .join(name)
 }
 
 fn opens(scratch: &Scratch, args: &[&str]) -> bool {
@@ -58,32 +62,95 @@ fn opens(scratch: &Scratch, args: &[&str]) -> bool {
 fn passphrases_are_changed_added_and_removed() {
     let scratch = encrypted();
     let open = |name: &str| opens(&scratch, &["--passfile", name]);
-    scratch.ok(&["passwd", "secret.img", "--passfile", "old", "--new-passfile", "new", "--iterations", "150000"]);
+    scratch.ok(&[
+        "passwd",
+        "secret.img",
+        "--passfile",
+        "old",
+        "--new-passfile",
+        "new",
+        "--iterations",
+        "150000",
+    ]);
     assert!(open("new") && !open("old"));
     // Both over one standard input, in their order.
-    let mut add = scratch.command(&["passwd", "add", "secret.img", "--stdinpass", "--new-stdinpass", "--iterations", "150000"]);
-    assert!(add.write_stdin("new\0third").output().unwrap().status.success());
+    let mut add = scratch.command(&[
+        "passwd",
+        "add",
+        "secret.img",
+        "--stdinpass",
+        "--new-stdinpass",
+        "--iterations",
+        "150000",
+    ]);
+    assert!(
+        add.write_stdin("new\0third")
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
     let listed = scratch.ok(&["passwd", "list", "secret.img"]);
-    assert_eq!(listed, "  1  a passphrase, 150,000 iterations\n  2  a passphrase, 150,000 iterations\n");
+    assert_eq!(
+        listed,
+        "  1  a passphrase, 150,000 iterations\n  2  a passphrase, 150,000 iterations\n"
+    );
     assert!(open("new") && open("third"));
-    let error = scratch.fails(2, &["passwd", "remove", "secret.img", "2", "--passfile", "third"]);
+    let error = scratch.fails(
+        2,
+        &["passwd", "remove", "secret.img", "2", "--passfile", "third"],
+    );
     assert!(error.contains("give another"), "{error}");
-    assert!(scratch.fails(3, &["passwd", "remove", "secret.img", "3", "--passfile", "third"]).contains("passwd list"));
+    assert!(
+        scratch
+            .fails(
+                3,
+                &["passwd", "remove", "secret.img", "3", "--passfile", "third"]
+            )
+            .contains("passwd list")
+    );
     let left = scratch.json(&["passwd", "remove", "secret.img", "1", "--passfile", "third"]);
     assert_eq!(left["ways_in"].as_array().unwrap().len(), 1);
     assert!(open("third") && !open("new"));
-    assert!(scratch.fails(2, &["passwd", "remove", "secret.img", "1", "--passfile", "third"]).contains("last way"));
+    assert!(
+        scratch
+            .fails(
+                2,
+                &["passwd", "remove", "secret.img", "1", "--passfile", "third"]
+            )
+            .contains("last way")
+    );
 }
 
 #[test]
 fn a_private_key_opens_what_its_certificate_was_added_to() {
     let scratch = encrypted();
-    let [certificate, owner, stranger] = ["owner-certificate.der", "owner.pem", "stranger.pem"].map(key);
-    let [certificate, owner, stranger] = [&certificate, &owner, &stranger].map(|path| path.to_str().unwrap());
-    scratch.ok(&["passwd", "add", "secret.img", "--passfile", "old", "--certificate", certificate]);
-    assert!(opens(&scratch, &["--private-key", owner]) && !opens(&scratch, &["--private-key", stranger]));
+    let [certificate, owner, stranger] =
+        ["owner-certificate.der", "owner.pem", "stranger.pem"].map(key);
+    let [certificate, owner, stranger] =
+        [&certificate, &owner, &stranger].map(|path| path.to_str().unwrap());
+    scratch.ok(&[
+        "passwd",
+        "add",
+        "secret.img",
+        "--passfile",
+        "old",
+        "--certificate",
+        certificate,
+    ]);
+    assert!(
+        opens(&scratch, &["--private-key", owner])
+            && !opens(&scratch, &["--private-key", stranger])
+    );
     // The passphrase was forgotten.
-    scratch.ok(&["passwd", "secret.img", "--private-key", owner, "--new-passfile", "new"]);
+    scratch.ok(&[
+        "passwd",
+        "secret.img",
+        "--private-key",
+        owner,
+        "--new-passfile",
+        "new",
+    ]);
     assert!(opens(&scratch, &["--passfile", "new"]) && !opens(&scratch, &["--passfile", "old"]));
     let facts = scratch.json(&["info", "secret.img", "--private-key", owner]);
     let ways = &facts["encryption"]["ways_in"];
@@ -92,11 +159,36 @@ fn a_private_key_opens_what_its_certificate_was_added_to() {
         (&"public-key".into(), &2048.into(), &"passphrase".into())
     );
     for wrong in ["old", certificate] {
-        assert!(scratch.fails(2, &["ls", "secret.img", "--private-key", wrong]).contains("PEM"));
+        assert!(
+            scratch
+                .fails(2, &["ls", "secret.img", "--private-key", wrong])
+                .contains("PEM")
+        );
     }
-    scratch.fails(2, &["ls", "secret.img", "--private-key", owner, "--passfile", "new"]);
+    scratch.fails(
+        2,
+        &[
+            "ls",
+            "secret.img",
+            "--private-key",
+            owner,
+            "--passfile",
+            "new",
+        ],
+    );
     let curve = key("curve-certificate.pem");
-    let error = scratch.fails(6, &["passwd", "add", "secret.img", "--passfile", "new", "--certificate", curve.to_str().unwrap()]);
+    let error = scratch.fails(
+        6,
+        &[
+            "passwd",
+            "add",
+            "secret.img",
+            "--passfile",
+            "new",
+            "--certificate",
+            curve.to_str().unwrap(),
+        ],
+    );
     assert!(error.contains("RSA"), "{error}");
 }
 
@@ -105,37 +197,79 @@ fn what_is_refused_changes_nothing() {
     let scratch = encrypted();
     let before = fs::read(scratch.path("secret.img")).unwrap();
     scratch.write("empty", "\n");
-    let with = |code: i32, args: &[&str]| scratch.fails(code, &[&["passwd", "secret.img"], args].concat());
+    let with =
+        |code: i32, args: &[&str]| scratch.fails(code, &[&["passwd", "secret.img"], args].concat());
     with(7, &["--passfile", "new", "--new-passfile", "third"]);
     with(7, &["--new-passfile", "third"]);
     assert!(with(7, &["--passfile", "old"]).contains("--new-passfile"));
     assert!(with(2, &["--passfile", "old", "--new-passfile", "empty"]).contains("empty"));
-    with(2, &["--passfile", "old", "--new-passfile", "new", "--iterations", "149999"]);
-    with(2, &["--passfile", "old", "--new-passfile", "new", "--entry", "2"]);
-    assert!(scratch.fails(2, &["passwd", "plain.img", "--passfile", "old"]).contains("not encrypted"));
+    with(
+        2,
+        &[
+            "--passfile",
+            "old",
+            "--new-passfile",
+            "new",
+            "--iterations",
+            "149999",
+        ],
+    );
+    with(
+        2,
+        &["--passfile", "old", "--new-passfile", "new", "--entry", "2"],
+    );
+    assert!(
+        scratch
+            .fails(2, &["passwd", "plain.img", "--passfile", "old"])
+            .contains("not encrypted")
+    );
     scratch.fails(3, &["passwd", "missing.img"]);
     scratch.fails(2, &["erase-keys", "plain.img", "--yes", "--yes"]);
-    for args in [&["erase-keys", "secret.img"][..], &["erase-keys", "secret.img", "--yes"]] {
+    for args in [
+        &["erase-keys", "secret.img"][..],
+        &["erase-keys", "secret.img", "--yes"],
+    ] {
         assert!(scratch.fails(2, args).contains("--yes --yes"));
     }
-    let output =
-        scratch.command(&["passwd", "secret.img", "--stdinpass", "--new-stdinpass"]).write_stdin("old").output().unwrap();
-    assert!(output.status.code() == Some(2) && stderr(&output).contains("standard input ends"), "{}", stderr(&output));
+    let output = scratch
+        .command(&["passwd", "secret.img", "--stdinpass", "--new-stdinpass"])
+        .write_stdin("old")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.code() == Some(2) && stderr(&output).contains("standard input ends"),
+        "{}",
+        stderr(&output)
+    );
     assert!(fs::read(scratch.path("secret.img")).unwrap() == before);
 }
 
 #[test]
 fn erased_keys_open_nothing() {
     let scratch = encrypted();
-    assert_eq!(scratch.json(&["erase-keys", "secret.img", "--yes", "--yes"])["erased"], 1);
-    assert!(scratch.fails(5, &["ls", "secret.img", "--passfile", "old"]).contains("erased"));
-    assert!(scratch.ok(&["isencrypted", "secret.img"]).contains("passphrase-count: 0\n"));
+    assert_eq!(
+        scratch.json(&["erase-keys", "secret.img", "--yes", "--yes"])["erased"],
+        1
+    );
+    assert!(
+        scratch
+            .fails(5, &["ls", "secret.img", "--passfile", "old"])
+            .contains("erased")
+    );
+    assert!(
+        scratch
+            .ok(&["isencrypted", "secret.img"])
+            .contains("passphrase-count: 0\n")
+    );
 }
 
 #[test]
 fn isencrypted_speaks_as_hdiutil_does() {
     let scratch = encrypted();
-    let uuid = scratch.json(&["isencrypted", "secret.img"])["uuid"].as_str().unwrap().to_owned();
+    let uuid = scratch.json(&["isencrypted", "secret.img"])["uuid"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let expected = format!(
         "encrypted: YES\nblocksize: 512\nuuid: {uuid}\nprivate-key-count: 0\npassphrase-count: 1\nmax-key-count: 192\nversion: 2\n"
     );
@@ -143,7 +277,10 @@ fn isencrypted_speaks_as_hdiutil_does() {
     for plain in ["plain.img", "old"] {
         assert_eq!(scratch.ok(&["isencrypted", plain]), "encrypted: NO\n");
     }
-    assert_eq!(scratch.json(&["isencrypted", "plain.img"])["encrypted"], false);
+    assert_eq!(
+        scratch.json(&["isencrypted", "plain.img"])["encrypted"],
+        false
+    );
     scratch.fails(3, &["isencrypted", "missing"]);
 }
 
@@ -154,11 +291,27 @@ fn a_bundle_keeps_its_token() {
     scratch.ok(&["create", "b.sparsebundle", "--size", "1m"]);
     let token = scratch.path("b.sparsebundle/token");
     let header = fs::read(scratch.path("secret.img")).unwrap();
-    fs::File::options().write(true).open(&token).unwrap().write_all(&header[..0x1DE00]).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&token)
+        .unwrap()
+        .write_all(&header[..0x1DE00])
+        .unwrap();
     let inode = fs::metadata(&token).unwrap().ino();
-    scratch.ok(&["passwd", "b.sparsebundle", "--passfile", "old", "--new-passfile", "new"]);
+    scratch.ok(&[
+        "passwd",
+        "b.sparsebundle",
+        "--passfile",
+        "old",
+        "--new-passfile",
+        "new",
+    ]);
     assert_eq!(fs::metadata(&token).unwrap().ino(), inode);
-    assert!(scratch.fails(7, &["passwd", "b.sparsebundle", "--passfile", "old"]).contains("wrong"));
+    assert!(
+        scratch
+            .fails(7, &["passwd", "b.sparsebundle", "--passfile", "old"])
+            .contains("wrong")
+    );
 }
 
 /// Nothing of a process that holds keys is left in a core dump.
@@ -169,7 +322,12 @@ fn there_are_no_core_dumps_of_keys() {
     // As much as is allowed, whatever the limit is where the tests run.
     let mut child = std::process::Command::new("sh")
         .args(["-c", "ulimit -S -c $(ulimit -H -c); exec \"$0\" \"$@\""])
-        .args([env!("CARGO_BIN_EXE_bandsaw"), "info", "secret.img", "--stdinpass"])
+        .args([
+            env!("CARGO_BIN_EXE_bandsaw"),
+            "info",
+            "secret.img",
+            "--stdinpass",
+        ])
         .current_dir(scratch.path("."))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -181,7 +339,10 @@ fn there_are_no_core_dumps_of_keys() {
     let off = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
         let limits = fs::read_to_string(&limits).unwrap();
-        let line = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        let line = limits
+            .lines()
+            .find(|line| line.starts_with("Max core file size"))
+            .unwrap();
         line.split_whitespace().nth(4) == Some("0")
     });
     child.stdin.take().unwrap().write_all(b"old").unwrap();

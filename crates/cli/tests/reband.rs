@@ -17,16 +17,30 @@ fn bundle(scratch: &Scratch) -> String {
         let mut piece = vec![0; MIB];
         if n % 7 != 3 {
             for word in piece.chunks_exact_mut(8) {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 word.copy_from_slice(&state.to_le_bytes());
             }
         }
         disk.write_all(&piece).unwrap();
     }
     drop(disk);
-    scratch.ok(&["convert", "--image-format", "udrw", "disk.img", "x.sparsebundle", "--band-size", "3m", "--quiet"]);
+    scratch.ok(&[
+        "convert",
+        "--image-format",
+        "udrw",
+        "disk.img",
+        "x.sparsebundle",
+        "--band-size",
+        "3m",
+        "--quiet",
+    ]);
     fs::remove_file(scratch.path("disk.img")).unwrap();
-    scratch.write("x.sparsebundle/com.apple.TimeMachine.MachineID.plist", "identity");
+    scratch.write(
+        "x.sparsebundle/com.apple.TimeMachine.MachineID.plist",
+        "identity",
+    );
     sum(scratch)
 }
 
@@ -36,18 +50,37 @@ fn sum(scratch: &Scratch) -> String {
 }
 
 fn begin(scratch: &Scratch) -> Child {
-    let args = ["reband", "x.sparsebundle", "--band-size", "8m", "--limit-rate", "150m"];
+    let args = [
+        "reband",
+        "x.sparsebundle",
+        "--band-size",
+        "8m",
+        "--limit-rate",
+        "150m",
+    ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
-    command.args(args).current_dir(scratch.path("")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    command
+        .args(args)
+        .current_dir(scratch.path(""))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// Waits until bands were moved for good.
 fn wait(scratch: &Scratch) {
     let list = scratch.path("x.sparsebundle/rebanding.plist");
-    let moved = || fs::read_to_string(&list).is_ok_and(|list| !list.contains("<key>moved</key>\n\t<integer>0<"));
+    let moved = || {
+        fs::read_to_string(&list)
+            .is_ok_and(|list| !list.contains("<key>moved</key>\n\t<integer>0<"))
+    };
     let began = Instant::now();
     while !moved() {
-        assert!(began.elapsed() < Duration::from_secs(120), "nothing is moved");
+        assert!(
+            began.elapsed() < Duration::from_secs(120),
+            "nothing is moved"
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -62,41 +95,86 @@ fn stopped_and_killed_it_loses_nothing() {
     assert!(!child.wait().unwrap().success(), "SIGKILL came too late");
     assert_eq!(sum(&scratch), expected);
     let told = scratch.ok(&["info", "x.sparsebundle"]);
-    assert!(told.contains("320") && told.contains("some of the size that they are to have"), "{told}");
+    assert!(
+        told.contains("320") && told.contains("some of the size that they are to have"),
+        "{told}"
+    );
     let list = fs::read_to_string(scratch.path("x.sparsebundle/Info.plist")).unwrap();
-    assert!(!list.contains("band-size") && !list.contains("com.apple.diskimage"), "{list}");
-    assert!(scratch.ok(&["du", "x.sparsebundle"]).contains("`bandsaw reband` finishes"));
+    assert!(
+        !list.contains("band-size") && !list.contains("com.apple.diskimage"),
+        "{list}"
+    );
+    assert!(
+        scratch
+            .ok(&["du", "x.sparsebundle"])
+            .contains("`bandsaw reband` finishes")
+    );
     let refused = scratch.fails(4, &["trim", "x.sparsebundle"]);
     assert!(refused.contains("bandsaw reband"), "{refused}");
     let checked = scratch.run(&["check", "x.sparsebundle"]);
-    assert_eq!(checked.status.code(), Some(8), "no damage: {}", crate::common::stderr(&checked));
-    assert!(scratch.fails(4, &["reband", "x.sparsebundle", "--band-size", "64m"]).contains("finish that before"));
+    assert_eq!(
+        checked.status.code(),
+        Some(8),
+        "no damage: {}",
+        crate::common::stderr(&checked)
+    );
+    assert!(
+        scratch
+            .fails(4, &["reband", "x.sparsebundle", "--band-size", "64m"])
+            .contains("finish that before")
+    );
 
     let mut child = begin(&scratch);
     std::thread::sleep(Duration::from_millis(300));
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(sum(&scratch), expected);
 
     let done = scratch.json(&["reband", "x.sparsebundle"]);
-    assert_eq!((done["band_size"].as_u64(), done["resumed"].as_bool()), (Some(8 << 20), Some(true)));
+    assert_eq!(
+        (done["band_size"].as_u64(), done["resumed"].as_bool()),
+        (Some(8 << 20), Some(true))
+    );
     assert_eq!(sum(&scratch), expected);
-    assert_eq!(fs::read(scratch.path("x.sparsebundle/com.apple.TimeMachine.MachineID.plist")).unwrap(), b"identity");
-    let mut names: Vec<_> =
-        fs::read_dir(scratch.path("x.sparsebundle/bands")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(
+        fs::read(scratch.path("x.sparsebundle/com.apple.TimeMachine.MachineID.plist")).unwrap(),
+        b"identity"
+    );
+    let mut names: Vec<_> = fs::read_dir(scratch.path("x.sparsebundle/bands"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     names.sort();
     assert_eq!(names.len(), 40);
     scratch.ok(&["check", "x.sparsebundle"]);
     let again = scratch.fails(2, &["reband", "x.sparsebundle"]);
-    assert!(again.contains("a size is needed") && again.contains("--band-size"), "{again}");
+    assert!(
+        again.contains("a size is needed") && again.contains("--band-size"),
+        "{again}"
+    );
 }
 
 #[test]
 fn what_is_no_bundle_says_so() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "a.img", "--size", "1m", "--quiet"]);
-    assert!(scratch.fails(6, &["reband", "a.img", "--band-size", "8m"]).contains("no sparse bundle"));
-    assert!(scratch.fails(3, &["reband", "missing.sparsebundle", "--band-size", "8m"]).contains("missing.sparsebundle"));
+    assert!(
+        scratch
+            .fails(6, &["reband", "a.img", "--band-size", "8m"])
+            .contains("no sparse bundle")
+    );
+    assert!(
+        scratch
+            .fails(3, &["reband", "missing.sparsebundle", "--band-size", "8m"])
+            .contains("missing.sparsebundle")
+    );
     scratch.ok(&["create", "b.sparsebundle", "--size", "1m", "--quiet"]);
-    assert!(scratch.fails(2, &["reband", "b.sparsebundle", "--band-size", "700k"]).contains("the nearest is 1048576"));
+    assert!(
+        scratch
+            .fails(2, &["reband", "b.sparsebundle", "--band-size", "700k"])
+            .contains("the nearest is 1048576")
+    );
 }

@@ -8,18 +8,40 @@ use crate::common::{Scratch, stderr};
 fn a_file_that_is_no_image_is_never_taken_for_one() {
     let scratch = Scratch::new();
     scratch.write("nonsense.bin", b"no image at all ".repeat(64));
-    for args in
-        [&["nonsense.bin"][..], &["info", "nonsense.bin"], &["ls", "nonsense.bin"], &["convert", "nonsense.bin", "out.img"]]
-    {
+    for args in [
+        &["nonsense.bin"][..],
+        &["info", "nonsense.bin"],
+        &["ls", "nonsense.bin"],
+        &["convert", "nonsense.bin", "out.img"],
+    ] {
         let error = scratch.fails(6, args);
-        assert!(error.contains("nonsense.bin") && error.contains("--image-format udrw"), "{error}");
+        assert!(
+            error.contains("nonsense.bin") && error.contains("--image-format udrw"),
+            "{error}"
+        );
     }
     // --format names what is written, never what is read.
-    scratch.fails(6, &["convert", "nonsense.bin", "out.img", "--format", "udrw"]);
+    scratch.fails(
+        6,
+        &["convert", "nonsense.bin", "out.img", "--format", "udrw"],
+    );
     assert_eq!(scratch.names(), ["nonsense.bin"]);
-    assert!(scratch.ok(&["info", "--image-format", "udrw", "nonsense.bin"]).contains("UDRW"));
-    scratch.ok(&["convert", "--image-format", "UDRW", "nonsense.bin", "out.img"]);
-    assert_eq!(fs::read(scratch.path("out.img")).unwrap(), fs::read(scratch.path("nonsense.bin")).unwrap());
+    assert!(
+        scratch
+            .ok(&["info", "--image-format", "udrw", "nonsense.bin"])
+            .contains("UDRW")
+    );
+    scratch.ok(&[
+        "convert",
+        "--image-format",
+        "UDRW",
+        "nonsense.bin",
+        "out.img",
+    ]);
+    assert_eq!(
+        fs::read(scratch.path("out.img")).unwrap(),
+        fs::read(scratch.path("nonsense.bin")).unwrap()
+    );
 }
 
 #[test]
@@ -33,7 +55,10 @@ fn images_that_cannot_be_read_yet_are_refused_by_name() {
     ] {
         scratch.write(name, padded(magic));
         let error = scratch.fails(6, &["info", name]);
-        assert!(error.contains(what) && error.contains(name) && !error.contains("udrw"), "{error}");
+        assert!(
+            error.contains(what) && error.contains(name) && !error.contains("udrw"),
+            "{error}"
+        );
     }
 }
 
@@ -46,7 +71,10 @@ fn a_stray_file_among_the_bands_is_told() {
     let output = scratch.run(&["info", "x.sparsebundle"]);
     assert_eq!(output.status.code(), Some(5));
     let error = stderr(&output);
-    assert!(error.contains("x.sparsebundle") && error.contains("bands/notes.txt"), "{error}");
+    assert!(
+        error.contains("x.sparsebundle") && error.contains("bands/notes.txt"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -54,11 +82,30 @@ fn nothing_is_overwritten_unasked() {
     let scratch = Scratch::new();
     scratch.sample();
     scratch.write("precious.img", "precious");
-    assert!(scratch.fails(4, &["create", "precious.img", "--size", "1m"]).contains("--overwrite"));
-    assert!(scratch.fails(4, &["create", "precious.img", "--from", "src"]).contains("--overwrite"));
+    assert!(
+        scratch
+            .fails(4, &["create", "precious.img", "--size", "1m"])
+            .contains("--overwrite")
+    );
+    assert!(
+        scratch
+            .fails(4, &["create", "precious.img", "--from", "src"])
+            .contains("--overwrite")
+    );
     assert_eq!(fs::read(scratch.path("precious.img")).unwrap(), b"precious");
     // Not even when asked: a folder that is no image.
-    scratch.fails(4, &["create", "src", "--format", "udsb", "--size", "1m", "--overwrite"]);
+    scratch.fails(
+        4,
+        &[
+            "create",
+            "src",
+            "--format",
+            "udsb",
+            "--size",
+            "1m",
+            "--overwrite",
+        ],
+    );
     assert!(scratch.path("src/hello.txt").exists());
     scratch.ok(&["create", "precious.img", "--size", "1m", "--overwrite"]);
     assert_eq!(scratch.names(), ["precious.img", "src"]);
@@ -74,7 +121,14 @@ fn arguments_that_make_no_sense() {
         &["create", "x", "--size", "1m"],
         &["create", "x.img", "--size", "1m", "--format", "vmdk"],
         &["create", "x.img", "--size", "1m", "--band-size", "1m"],
-        &["create", "x.sparsebundle", "--size", "1m", "--band-size", "3"],
+        &[
+            "create",
+            "x.sparsebundle",
+            "--size",
+            "1m",
+            "--band-size",
+            "3",
+        ],
         &["create", "x.img", "--size", "0"],
         &["create", "x.img", "--size", "1m", "--layout", "gptspud"],
         &["create", "x.img", "--from", "src", "--fs", "none"],
@@ -113,11 +167,26 @@ fn what_is_not_there() {
         &["create", "missing/y.img", "--size", "1m"],
     ] {
         scratch.fails(3, args);
-        assert_eq!(scratch.names(), ["src", "x.img"], "{args:?} leaves nothing behind");
+        assert_eq!(
+            scratch.names(),
+            ["src", "x.img"],
+            "{args:?} leaves nothing behind"
+        );
     }
-    assert!(scratch.fails(3, &["ls", "x.img:Missing"]).contains(r#"there is APFS on partition 1 with "src""#));
-    assert!(scratch.fails(3, &["ls", "x.img:/missing"]).contains("x.img: path: /missing: does not exist"));
-    assert!(scratch.fails(3, &["ls", "./x.img:/a"]).contains("./"), "an address that begins with ./ is a host file");
+    assert!(
+        scratch
+            .fails(3, &["ls", "x.img:Missing"])
+            .contains(r#"there is APFS on partition 1 with "src""#)
+    );
+    assert!(
+        scratch
+            .fails(3, &["ls", "x.img:/missing"])
+            .contains("x.img: path: /missing: does not exist")
+    );
+    assert!(
+        scratch.fails(3, &["ls", "./x.img:/a"]).contains("./"),
+        "an address that begins with ./ is a host file"
+    );
 }
 
 #[test]
@@ -126,7 +195,10 @@ fn a_snapshot_that_is_not_there() {
     scratch.ok(&["create", "x.sparsebundle", "--size", "8m"]);
     for verb in ["restore", "delete"] {
         let error = scratch.fails(3, &["snapshot", verb, "x.sparsebundle", "missing"]);
-        assert!(error.contains("bandsaw snapshot list x.sparsebundle"), "{error}");
+        assert!(
+            error.contains("bandsaw snapshot list x.sparsebundle"),
+            "{error}"
+        );
         let error = scratch.fails(3, &["snapshot", verb, "missing.sparsebundle", "any"]);
         assert!(!error.contains("snapshot list"), "{error}");
     }
@@ -137,25 +209,48 @@ fn a_volume_too_small_for_its_files() {
     let scratch = Scratch::new();
     scratch.sample();
     let error = scratch.fails(1, &["create", "x.img", "--from", "src", "--size", "2m"]);
-    assert!(error.contains("x.img") && error.contains("--size"), "{error}");
+    assert!(
+        error.contains("x.img") && error.contains("--size"),
+        "{error}"
+    );
     assert_eq!(scratch.names(), ["src"]);
 }
 
 #[test]
 fn many_bands_are_warned_of() {
     let scratch = Scratch::new();
-    let output = scratch.run(&["create", "x.sparsebundle", "--size", "200g", "--band-size", "1m"]);
+    let output = scratch.run(&[
+        "create",
+        "x.sparsebundle",
+        "--size",
+        "200g",
+        "--band-size",
+        "1m",
+    ]);
     assert!(output.status.success());
-    assert!(stderr(&output).contains("204800 bands"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("204800 bands"),
+        "{}",
+        stderr(&output)
+    );
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 MiB (1048576 bytes) each"));
-    let output = scratch.run(&["create", "y.sparsebundle", "--size", "200g", "-q", "--band-size", "1m"]);
+    let output = scratch.run(&[
+        "create",
+        "y.sparsebundle",
+        "--size",
+        "200g",
+        "-q",
+        "--band-size",
+        "1m",
+    ]);
     assert!(output.status.success() && output.stderr.is_empty() && output.stdout.is_empty());
 }
 
 #[test]
 fn failures_are_json_too() {
     let scratch = Scratch::new();
-    let error: serde_json::Value = serde_json::from_str(&scratch.fails(3, &["ls", "--json", "missing.img"])).unwrap();
+    let error: serde_json::Value =
+        serde_json::from_str(&scratch.fails(3, &["ls", "--json", "missing.img"])).unwrap();
     assert_eq!(error["error"]["kind"], "not-found");
     assert_eq!(error["error"]["exit"], 3);
     assert_eq!(error["error"]["file"], "missing.img");
@@ -168,17 +263,53 @@ fn errors_have_reasons_for_programs() {
     scratch.write("nonsense.bin", b"no image at all ".repeat(64));
     scratch.write("folder/file", "");
     scratch.write("key", "key");
-    scratch.ok(&["create", "secret.img", "--size", "4m", "--encrypt", "aes-256", "--passfile", "key"]);
+    scratch.ok(&[
+        "create",
+        "secret.img",
+        "--size",
+        "4m",
+        "--encrypt",
+        "aes-256",
+        "--passfile",
+        "key",
+    ]);
     for (args, kind, reason) in [
-        (&["info", "nonsense.bin"][..], "unsupported", "unknown-format"),
+        (
+            &["info", "nonsense.bin"][..],
+            "unsupported",
+            "unknown-format",
+        ),
         (&["info", "folder"], "unsupported", "not-a-bundle"),
         (&["ls", "secret.img"], "wrong-key", "passphrase-needed"),
-        (&["create", "b.sparsebundle", "--size", "40m", "--band-size", "1000001"], "invalid", "band-size"),
+        (
+            &[
+                "create",
+                "b.sparsebundle",
+                "--size",
+                "40m",
+                "--band-size",
+                "1000001",
+            ],
+            "invalid",
+            "band-size",
+        ),
     ] {
         let output = scratch.run(&[args, &["--json"]].concat());
-        let text = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
-        let error: serde_json::Value = serde_json::from_slice(text).unwrap_or_else(|_| panic!("{args:?}: {output:?}"));
-        assert_eq!((error["error"]["kind"].as_str(), error["error"]["reason"].as_str()), (Some(kind), Some(reason)), "{args:?}");
+        let text = if output.stdout.is_empty() {
+            &output.stderr
+        } else {
+            &output.stdout
+        };
+        let error: serde_json::Value =
+            serde_json::from_slice(text).unwrap_or_else(|_| panic!("{args:?}: {output:?}"));
+        assert_eq!(
+            (
+                error["error"]["kind"].as_str(),
+                error["error"]["reason"].as_str()
+            ),
+            (Some(kind), Some(reason)),
+            "{args:?}"
+        );
     }
 }
 
@@ -187,8 +318,16 @@ fn names_cannot_steer_the_terminal() {
     let scratch = Scratch::new();
     scratch.write("src/\u{1b}[31mred", "");
     scratch.ok(&["create", "x.img", "--from", "src"]);
-    assert_eq!(scratch.ok(&["ls", "x.img"]), "\u{1b}[31mred\n", "a pipe gets names as they are");
-    assert!(scratch.ok(&["ls", "--json", "x.img"]).contains(r"\u001b[31mred"));
+    assert_eq!(
+        scratch.ok(&["ls", "x.img"]),
+        "\u{1b}[31mred\n",
+        "a pipe gets names as they are"
+    );
+    assert!(
+        scratch
+            .ok(&["ls", "--json", "x.img"])
+            .contains(r"\u001b[31mred")
+    );
     let error = scratch.fails(3, &["ls", "x.img:/\u{1b}[31mred/x"]);
     assert!(error.contains(r"\x1b[31mred"), "{error}");
 }
@@ -199,7 +338,11 @@ fn colours_are_for_those_who_want_them() {
     scratch.sample();
     scratch.ok(&["create", "x.img", "--from", "src"]);
     assert!(!scratch.ok(&["ls", "x.img"]).contains('\x1b'));
-    assert!(scratch.ok(&["ls", "--color", "always", "x.img"]).contains('\x1b'));
+    assert!(
+        scratch
+            .ok(&["ls", "--color", "always", "x.img"])
+            .contains('\x1b')
+    );
 }
 
 /// What opens an image elsewhere is not shown to those who read messages, logs and the output of programs.
@@ -216,12 +359,23 @@ fn secrets_of_addresses_are_not_shown() {
         for verb in ["info", "ls", "check", "diagnose", "report", "isencrypted"] {
             for more in [&["--json"][..], &[]] {
                 let output = scratch.run(&[&[verb, "--timeout", "1", address], more].concat());
-                let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), crate::common::stderr(&output));
+                let said = format!(
+                    "{}{}",
+                    String::from_utf8_lossy(&output.stdout),
+                    crate::common::stderr(&output)
+                );
                 assert!(!said.contains("PW0rd"), "{verb} {address}: {said}");
             }
         }
     }
-    let output =
-        scratch.command(&["info", "s3://bucket/x"]).env("AWS_ENDPOINT_URL", "http://u:PW0rd@127.0.0.1:9").output().unwrap();
-    assert!(!output.status.success() && !crate::common::stderr(&output).contains("PW0rd"), "{}", crate::common::stderr(&output));
+    let output = scratch
+        .command(&["info", "s3://bucket/x"])
+        .env("AWS_ENDPOINT_URL", "http://u:PW0rd@127.0.0.1:9")
+        .output()
+        .unwrap();
+    assert!(
+        !output.status.success() && !crate::common::stderr(&output).contains("PW0rd"),
+        "{}",
+        crate::common::stderr(&output)
+    );
 }

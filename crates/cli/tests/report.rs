@@ -8,8 +8,18 @@ const VISIT: &str = include_str!("report/visit.js");
 fn image(scratch: &Scratch) {
     scratch.write("src/keep", vec![1; 300_000]);
     scratch.write("src/big", vec![2; 4_000_000]);
-    let size = ["--size", "64m", "--band-size", "1m", "--volname", "<script>alert(1)<b>Docs"];
-    let create: Vec<_> = ["create", "Docs.sparsebundle", "--from", "src", "--quiet"].into_iter().chain(size).collect();
+    let size = [
+        "--size",
+        "64m",
+        "--band-size",
+        "1m",
+        "--volname",
+        "<script>alert(1)<b>Docs",
+    ];
+    let create: Vec<_> = ["create", "Docs.sparsebundle", "--from", "src", "--quiet"]
+        .into_iter()
+        .chain(size)
+        .collect();
     scratch.ok(&create);
     scratch.write("Docs.sparsebundle/bands/ffff", "stray");
 }
@@ -23,16 +33,30 @@ fn a_page_is_one_file_and_safe_from_names() {
     assert!(!page.contains("<b>Docs") && page.contains("&lt;script&gt;alert(1)&lt;b&gt;Docs"));
     assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("src="));
     assert!(page.contains("bands/ffff") && page.contains("default-src 'none'"));
-    assert!(scratch.fails(4, &["report", "Docs.sparsebundle", "-o", "report.html"]).contains("exists already"));
-    assert_eq!(scratch.ok(&["report", "Docs.sparsebundle", "-o", "-"]), page);
+    assert!(
+        scratch
+            .fails(4, &["report", "Docs.sparsebundle", "-o", "report.html"])
+            .contains("exists already")
+    );
+    assert_eq!(
+        scratch.ok(&["report", "Docs.sparsebundle", "-o", "-"]),
+        page
+    );
     // A stray band is damage to `info`, which tells the rest all the same.
-    let sheet = String::from_utf8(scratch.run(&["info", "--map", "Docs.sparsebundle"]).stdout).unwrap();
-    assert!(sheet.contains("in use") && sheet.contains("bands/ffff") && sheet.contains('█'), "{sheet}");
+    let sheet =
+        String::from_utf8(scratch.run(&["info", "--map", "Docs.sparsebundle"]).stdout).unwrap();
+    assert!(
+        sheet.contains("in use") && sheet.contains("bands/ffff") && sheet.contains('█'),
+        "{sheet}"
+    );
     std::fs::remove_file(scratch.path("Docs.sparsebundle/bands/ffff")).unwrap();
     let facts = scratch.json(&["info", "--map", "Docs.sparsebundle"]);
     assert_eq!(facts["map"]["count"], 64);
     let advice = scratch.json(&["advise", "Docs.sparsebundle", "--on", "smb"]);
-    assert_eq!((advice["band_size"].as_u64(), advice["present"].as_u64()), (Some(32 << 20), Some(1 << 20)));
+    assert_eq!(
+        (advice["band_size"].as_u64(), advice["present"].as_u64()),
+        (Some(32 << 20), Some(1 << 20))
+    );
 }
 
 #[test]

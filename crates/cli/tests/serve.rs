@@ -29,24 +29,45 @@ impl Served {
     }
 
     fn begin_as(mut command: Command, scratch: &Scratch, args: &[&str]) -> Self {
-        command.args(["serve", "--json", "--socket", "socket"]).args(args).current_dir(scratch.path(""));
-        command.env("XDG_RUNTIME_DIR", scratch.path("")).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .args(["serve", "--json", "--socket", "socket"])
+            .args(args)
+            .current_dir(scratch.path(""));
+        command
+            .env("XDG_RUNTIME_DIR", scratch.path(""))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
         let mut told = Vec::new();
         let facts = loop {
             let mut byte = [0];
-            assert_eq!(stdout.read(&mut byte).unwrap(), 1, "it ended: {}", String::from_utf8_lossy(&told));
+            assert_eq!(
+                stdout.read(&mut byte).unwrap(),
+                1,
+                "it ended: {}",
+                String::from_utf8_lossy(&told)
+            );
             told.push(byte[0]);
             if let Ok(facts) = serde_json::from_slice(&told) {
                 break facts;
             }
         };
-        Self { child, facts, socket: scratch.path("socket") }
+        Self {
+            child,
+            facts,
+            socket: scratch.path("socket"),
+        }
     }
 
     fn signal(&self, name: &str) {
-        assert!(Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args([name, &self.child.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     fn end(mut self, signal: &str) -> Option<i32> {
@@ -62,7 +83,10 @@ impl Client {
     fn new(served: &Served) -> Self {
         let mut client = Self(UnixStream::connect(&served.socket).unwrap());
         client.bytes(18);
-        client.0.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+        client
+            .0
+            .write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0")
+            .unwrap();
         client.bytes(10);
         client
     }
@@ -79,14 +103,34 @@ impl Client {
 
     /// The error of the answer.
     fn ask(&mut self, command: u16, offset: u64, len: u32, payload: &[u8]) -> u32 {
-        let head = [&0x2560_9513_u32.to_be_bytes()[..], &[0; 2], &command.to_be_bytes(), &[0; 8]].concat();
-        self.0.write_all(&[&head[..], &offset.to_be_bytes(), &len.to_be_bytes(), payload].concat()).unwrap();
+        let head = [
+            &0x2560_9513_u32.to_be_bytes()[..],
+            &[0; 2],
+            &command.to_be_bytes(),
+            &[0; 8],
+        ]
+        .concat();
+        self.0
+            .write_all(
+                &[
+                    &head[..],
+                    &offset.to_be_bytes(),
+                    &len.to_be_bytes(),
+                    payload,
+                ]
+                .concat(),
+            )
+            .unwrap();
         u32::from_be_bytes(self.bytes(16)[4..8].try_into().unwrap())
     }
 }
 
 fn list(scratch: &Scratch) -> Value {
-    let output = scratch.command(&["list", "--json"]).env("XDG_RUNTIME_DIR", scratch.path("")).output().unwrap();
+    let output = scratch
+        .command(&["list", "--json"])
+        .env("XDG_RUNTIME_DIR", scratch.path(""))
+        .output()
+        .unwrap();
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -94,16 +138,37 @@ fn list(scratch: &Scratch) -> Value {
 fn it_is_listed_and_ends_cleanly() {
     let scratch = Scratch::new();
     scratch.sample();
-    scratch.ok(&["create", "x.sparsebundle", "--fs", "hfs+", "--from", "src", "--volname", "Vol"]);
+    scratch.ok(&[
+        "create",
+        "x.sparsebundle",
+        "--fs",
+        "hfs+",
+        "--from",
+        "src",
+        "--volname",
+        "Vol",
+    ]);
     for signal in ["-TERM", "-INT"] {
         let served = Served::begin(&scratch, &["x.sparsebundle"]);
-        let names: Vec<_> = served.facts["exports"].as_array().unwrap().iter().map(|export| export["name"].clone()).collect();
+        let names: Vec<_> = served.facts["exports"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|export| export["name"].clone())
+            .collect();
         assert_eq!(names, ["", "1", "Vol"]);
         let listed = &list(&scratch)["devices"][0];
         assert_eq!(listed["device"], served.facts["device"]);
-        assert_eq!((&listed["used"], &listed["process"]), (&"served".into(), &served.child.id().into()));
+        assert_eq!(
+            (&listed["used"], &listed["process"]),
+            (&"served".into(), &served.child.id().into())
+        );
         assert_eq!(listed["places"][0], served.facts["exports"][0]["uris"][0]);
-        assert!(scratch.fails(4, &["serve", "x.sparsebundle", "--socket", "other"]).contains("in use"));
+        assert!(
+            scratch
+                .fails(4, &["serve", "x.sparsebundle", "--socket", "other"])
+                .contains("in use")
+        );
         let _client = Client::new(&served);
         assert_eq!(served.end(signal), Some(0), "{signal}");
         assert!(!scratch.path("socket").exists());
@@ -115,12 +180,31 @@ fn it_is_listed_and_ends_cleanly() {
 #[test]
 fn volumes_of_a_container_are_names_of_its_partition() {
     let scratch = Scratch::new();
-    scratch.ok(&["create", "x.asif", "--size", "1g", "--fs", "apfs", "--volname", "System", "--volume", "Data"]);
+    scratch.ok(&[
+        "create",
+        "x.asif",
+        "--size",
+        "1g",
+        "--fs",
+        "apfs",
+        "--volname",
+        "System",
+        "--volume",
+        "Data",
+    ]);
     let served = Served::begin(&scratch, &["x.asif"]);
     let exports = served.facts["exports"].as_array().unwrap();
-    let of = |field: &str| exports.iter().map(|export| export[field].clone()).collect::<Vec<_>>();
+    let of = |field: &str| {
+        exports
+            .iter()
+            .map(|export| export[field].clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(of("name"), ["", "1", "System", "Data"]);
-    assert_eq!((&of("size")[1], &of("size")[1]), (&of("size")[2], &of("size")[3]));
+    assert_eq!(
+        (&of("size")[1], &of("size")[1]),
+        (&of("size")[2], &of("size")[3])
+    );
     assert_eq!(served.end("-TERM"), Some(0));
 }
 
@@ -136,8 +220,17 @@ fn what_was_flushed_survives_and_leftovers_go() {
     assert!(scratch.path("socket").exists());
     assert_eq!(list(&scratch)["devices"], Value::Array(vec![]));
     assert!(!scratch.path("socket").exists());
-    scratch.ok(&["convert", "x.sparsebundle", "x.img", "--image-format", "udsb"]);
-    assert_eq!(fs::read(scratch.path("x.img")).unwrap()[4096..4608], [7; 512]);
+    scratch.ok(&[
+        "convert",
+        "x.sparsebundle",
+        "x.img",
+        "--image-format",
+        "udsb",
+    ]);
+    assert_eq!(
+        fs::read(scratch.path("x.img")).unwrap()[4096..4608],
+        [7; 512]
+    );
 }
 
 /// What another system left in free space goes before the first client comes, unless it is to stay.
@@ -145,7 +238,17 @@ fn what_was_flushed_survives_and_leftovers_go() {
 fn an_image_is_trimmed_first() {
     let scratch = Scratch::new();
     scratch.write("src/keep", "keep");
-    scratch.ok(&["create", "x.sparsebundle", "--from", "src", "--size", "32m", "--band-size", "1m", "--quiet"]);
+    scratch.ok(&[
+        "create",
+        "x.sparsebundle",
+        "--from",
+        "src",
+        "--size",
+        "32m",
+        "--band-size",
+        "1m",
+        "--quiet",
+    ]);
     let free = scratch.write("x.sparsebundle/bands/10", vec![7; 1 << 20]);
     let served = Served::begin(&scratch, &["x.sparsebundle", "--no-trim"]);
     assert!(free.exists());
@@ -172,7 +275,9 @@ fn layers_and_images_that_cannot_be_changed() {
     client.call(0, 4096, 512, &[]);
     assert_eq!(client.bytes(512), [7; 512]);
     assert_eq!(served.end("-TERM"), Some(0));
-    assert!(fs::read(scratch.path("x.img")).unwrap() == before && scratch.path("x.shadow").exists());
+    assert!(
+        fs::read(scratch.path("x.img")).unwrap() == before && scratch.path("x.shadow").exists()
+    );
     let served = Served::begin(&scratch, &["x.dmg"]);
     assert_eq!(served.facts["read_only"], true);
     assert_eq!(served.end("-TERM"), Some(0));
@@ -183,12 +288,34 @@ fn the_world_is_not_let_in_by_mistake() {
     let scratch = Scratch::new();
     scratch.sample();
     scratch.ok(&["create", "x.img", "--from", "src"]);
-    assert!(scratch.fails(2, &["serve", "x.img", "--listen", "0.0.0.0:0"]).contains("--tls-certificates"));
-    let error = scratch.fails(3, &["serve", "x.img", "--listen", "0.0.0.0:0", "--tls-certificates", "src"]);
+    assert!(
+        scratch
+            .fails(2, &["serve", "x.img", "--listen", "0.0.0.0:0"])
+            .contains("--tls-certificates")
+    );
+    let error = scratch.fails(
+        3,
+        &[
+            "serve",
+            "x.img",
+            "--listen",
+            "0.0.0.0:0",
+            "--tls-certificates",
+            "src",
+        ],
+    );
     assert!(error.contains("ca-cert.pem"), "{error}");
-    assert!(scratch.fails(2, &["serve", "x.img", "--listen", "no such host:1"]).contains("no such host"));
+    assert!(
+        scratch
+            .fails(2, &["serve", "x.img", "--listen", "no such host:1"])
+            .contains("no such host")
+    );
     scratch.write("socket", "mine");
-    assert!(scratch.fails(4, &["serve", "x.img", "--socket", "socket"]).contains("no socket"));
+    assert!(
+        scratch
+            .fails(4, &["serve", "x.img", "--socket", "socket"])
+            .contains("no socket")
+    );
     assert_eq!(fs::read(scratch.path("socket")).unwrap(), b"mine");
 }
 
@@ -198,14 +325,31 @@ fn the_world_is_not_let_in_by_mistake() {
 fn a_passphrase_of_the_environment_does_not_stay_there() {
     let scratch = Scratch::new();
     scratch.write("key", "correct horse battery");
-    let encrypt = ["--encrypt", "--passfile", "key", "--iterations", "150000", "--thin"];
+    let encrypt = [
+        "--encrypt",
+        "--passfile",
+        "key",
+        "--iterations",
+        "150000",
+        "--thin",
+    ];
     scratch.ok(&[&["create", "s.img", "--size", "4m"], &encrypt[..]].concat());
     let secret = ("BANDSAW_TEST_KEY", "correct horse battery");
     let served = Served::begin_with(&scratch, &["--passenv", secret.0, "s.img"], secret);
     let environment = fs::read(format!("/proc/{}/environ", served.child.id())).unwrap();
-    let holds = |bytes: &[u8], what: &str| bytes.windows(what.len()).any(|window| window == what.as_bytes());
-    assert!(!environment.is_empty() && !holds(&environment, secret.1) && !holds(&environment, secret.0));
-    assert_eq!(served.facts["exports"][0]["size"], 4 << 20, "it was read all the same");
+    let holds = |bytes: &[u8], what: &str| {
+        bytes
+            .windows(what.len())
+            .any(|window| window == what.as_bytes())
+    };
+    assert!(
+        !environment.is_empty() && !holds(&environment, secret.1) && !holds(&environment, secret.0)
+    );
+    assert_eq!(
+        served.facts["exports"][0]["size"],
+        4 << 20,
+        "it was read all the same"
+    );
     assert_eq!(served.end("-TERM"), Some(0));
     let mut wrong = scratch.command(&["ls", "--passenv", secret.0, "s.img"]);
     wrong.env(secret.0, "wrong").assert().code(7);
@@ -219,8 +363,17 @@ fn a_limit_on_the_size_of_files_ends_no_server() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "x.sparseimage", "--size", "64m", "--fs", "none"]);
     let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -f 8192; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_bandsaw")]);
-    let served = Served::begin_as(limited, &scratch, &["x.sparseimage", "--image-format", "udsp"]);
+    limited.args([
+        "-c",
+        "ulimit -f 8192; exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_bandsaw"),
+    ]);
+    let served = Served::begin_as(
+        limited,
+        &scratch,
+        &["x.sparseimage", "--image-format", "udsp"],
+    );
     let mut client = Client::new(&served);
     client.call(1, 0, 512, &[7; 512]);
     let piece = vec![7; 1 << 20];

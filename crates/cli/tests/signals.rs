@@ -12,12 +12,24 @@ use crate::common::Scratch;
 fn interrupted(scratch: &Scratch, signal: &str, args: &[&str]) -> Option<i32> {
     let before = scratch.names();
     let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
-    let mut child = command.args(args).current_dir(scratch.path("")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command
+        .args(args)
+        .current_dir(scratch.path(""))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let began = Instant::now();
-    while scratch.names() == before && child.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(60) {
+    while scratch.names() == before
+        && child.try_wait().unwrap().is_none()
+        && began.elapsed() < Duration::from_secs(60)
+    {
         std::thread::sleep(Duration::from_millis(1));
     }
-    Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+    Command::new("kill")
+        .args([&format!("-{signal}"), &child.id().to_string()])
+        .status()
+        .unwrap();
     child.wait().unwrap().code()
 }
 
@@ -42,8 +54,19 @@ fn an_interrupt_leaves_nothing_behind() {
     fs::create_dir(scratch.path("src")).unwrap();
     write_noise(&scratch.path("src/noise"), 400 << 20);
     let create = &["create", "x.sparsebundle", "--from", "src"][..];
-    let convert = &["convert", "--image-format", "udrw", "src/noise", "x.sparsebundle"][..];
-    for (signal, args, expected) in [("INT", create, 130), ("TERM", create, 143), ("HUP", create, 129), ("INT", convert, 130)] {
+    let convert = &[
+        "convert",
+        "--image-format",
+        "udrw",
+        "src/noise",
+        "x.sparsebundle",
+    ][..];
+    for (signal, args, expected) in [
+        ("INT", create, 130),
+        ("TERM", create, 143),
+        ("HUP", create, 129),
+        ("INT", convert, 130),
+    ] {
         let code = interrupted(&scratch, signal, args);
         if code == Some(0) {
             // Where files share blocks, a copy of any length takes no time.
@@ -63,12 +86,27 @@ fn a_killed_conversion_is_gone_on_with() {
     let scratch = Scratch::new();
     write_noise(&scratch.path("noise"), 700 << 20);
     for target in ["x.sparsebundle", "y.img"] {
-        let args = ["convert", "--resume", "--image-format", "udrw", "noise", target];
+        let args = [
+            "convert",
+            "--resume",
+            "--image-format",
+            "udrw",
+            "noise",
+            target,
+        ];
         let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
-        let mut child =
-            command.args(args).current_dir(scratch.path("")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command
+            .args(args)
+            .current_dir(scratch.path(""))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let note = scratch.path(&format!(".{target}.partial-note"));
-        let done = || fs::read_to_string(&note).is_ok_and(|text| text.lines().nth(2).is_some_and(|done| done != "0"));
+        let done = || {
+            fs::read_to_string(&note)
+                .is_ok_and(|text| text.lines().nth(2).is_some_and(|done| done != "0"))
+        };
         while !done() && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -81,8 +119,18 @@ fn a_killed_conversion_is_gone_on_with() {
         let facts = scratch.json(&args);
         let read = facts["bytes_read"].as_u64().unwrap();
         assert!(read < 500 << 20, "{read} bytes read again");
-        let sum = |image: &str| scratch.json(&["checksum", "--image-format", "udrw", image])["images"][0]["checksum"].clone();
-        let made = scratch.json(&["checksum", "--type", "sha256", target, "--image-format", facts["format"].as_str().unwrap()]);
+        let sum = |image: &str| {
+            scratch.json(&["checksum", "--image-format", "udrw", image])["images"][0]["checksum"]
+                .clone()
+        };
+        let made = scratch.json(&[
+            "checksum",
+            "--type",
+            "sha256",
+            target,
+            "--image-format",
+            facts["format"].as_str().unwrap(),
+        ]);
         assert_eq!(made["images"][0]["checksum"], sum("noise"));
     }
 }
@@ -95,15 +143,31 @@ fn a_reader_that_leaves_is_no_error() {
     }
     scratch.ok(&["create", "x.img", "--from", "src"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
-    let command = command.args(["ls", "-R", "x.img"]).current_dir(scratch.path(""));
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let command = command
+        .args(["ls", "-R", "x.img"])
+        .current_dir(scratch.path(""));
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     // The buffer is small enough that most is unread when it is dropped.
-    BufReader::with_capacity(16, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::with_capacity(16, child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
     assert_eq!(line, "/:\n");
     let mut errors = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-    assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(141), ""));
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut errors)
+        .unwrap();
+    assert_eq!(
+        (child.wait().unwrap().code(), errors.as_str()),
+        (Some(141), "")
+    );
 }
 
 /// Killed while it writes a file of a volume: the old one is there, nothing beside it, and the next change clears what is left.
@@ -113,12 +177,21 @@ fn a_killed_put_leaves_no_part_of_a_file() {
     scratch.write("src/file", "old\n");
     for fs in ["hfs+", "hfs+j", "apfs"] {
         let image = &format!("{fs}.img");
-        scratch.ok(&["create", image, "--fs", fs, "--size", "64m", "--from", "src"]);
+        scratch.ok(&[
+            "create", image, "--fs", fs, "--size", "64m", "--from", "src",
+        ]);
         for file in ["file", "new"] {
             let target = format!("{image}:/{file}");
             let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
-            let command = command.args(["put", "--overwrite", &target]).current_dir(scratch.path(""));
-            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let command = command
+                .args(["put", "--overwrite", &target])
+                .current_dir(scratch.path(""));
+            let mut child = command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
             let mut pipe = child.stdin.take().unwrap();
             // More than it holds at once: when all of this has been taken, some of it is in the image.
             pipe.write_all(&vec![7; 20 << 20]).unwrap();
@@ -127,7 +200,11 @@ fn a_killed_put_leaves_no_part_of_a_file() {
         }
         let listed = || {
             let listed = scratch.ok(&["ls", &format!("{image}:/")]);
-            listed.lines().filter(|name| !name.starts_with(".journal")).map(str::to_owned).collect::<Vec<_>>()
+            listed
+                .lines()
+                .filter(|name| !name.starts_with(".journal"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
         assert_eq!(listed(), ["file"]);
         assert_eq!(scratch.ok(&["cat", &format!("{image}:/file")]), "old\n");
@@ -150,7 +227,11 @@ fn what_a_killed_run_leaves_goes_with_the_next() {
     write_noise(&scratch.path("src/noise"), 300 << 20);
     for image in ["x.sparsebundle", "x.asif"] {
         let code = interrupted(&scratch, "KILL", &["create", image, "--from", "src"]);
-        let left: Vec<_> = scratch.names().into_iter().filter(|name| name.starts_with(&format!(".{image}.new-"))).collect();
+        let left: Vec<_> = scratch
+            .names()
+            .into_iter()
+            .filter(|name| name.starts_with(&format!(".{image}.new-")))
+            .collect();
         if code == Some(0) || left.is_empty() {
             eprintln!("skipped: SIGKILL came too early or too late for {image}");
             continue;
@@ -159,9 +240,16 @@ fn what_a_killed_run_leaves_goes_with_the_next() {
         scratch.write(&format!(".{image}.new-mine"), "mine");
         let output = scratch.run(&["create", image, "--size", "2m", "--overwrite"]);
         assert!(output.status.success());
-        assert!(crate::common::stderr(&output).contains(&left[0]), "{}", crate::common::stderr(&output));
+        assert!(
+            crate::common::stderr(&output).contains(&left[0]),
+            "{}",
+            crate::common::stderr(&output)
+        );
         assert!(left.iter().all(|name| !scratch.path(name).exists()));
-        assert_eq!(fs::read(scratch.path(&format!(".{image}.new-mine"))).unwrap(), b"mine");
+        assert_eq!(
+            fs::read(scratch.path(&format!(".{image}.new-mine"))).unwrap(),
+            b"mine"
+        );
     }
 }
 
@@ -173,7 +261,16 @@ fn a_limit_on_the_size_of_files_kills_nobody() {
     scratch.ok(&["create", "x.sparseimage", "--fs", "hfs+j", "--size", "64m"]);
     let put = |path: &str| {
         let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -f 10240; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_bandsaw"), "put", "--from", "bytes", path]);
+        command.args([
+            "-c",
+            "ulimit -f 10240; exec \"$@\"",
+            "sh",
+            env!("CARGO_BIN_EXE_bandsaw"),
+            "put",
+            "--from",
+            "bytes",
+            path,
+        ]);
         command.current_dir(scratch.path("")).output().unwrap()
     };
     let output = put("x.sparseimage:/bytes");

@@ -28,17 +28,39 @@ fn what_rm_frees_returns() {
     let on_disk = |facts: &serde_json::Value| facts["size_on_disk"].as_u64().unwrap();
     let plan = scratch.json(&["compact", "--dry-run", "--bands", "Docs.sparsebundle"]);
     assert_eq!(plan["returns"], before[0]["image"]["returns"]);
-    assert!(plan["bands"]["each"].as_array().unwrap().iter().all(|band| band["allocated"].as_u64() >= band["returns"].as_u64()));
-    assert_eq!(on_disk(&before[0]), on_disk(&plan), "a dry run changes nothing");
+    assert!(
+        plan["bands"]["each"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|band| band["allocated"].as_u64() >= band["returns"].as_u64())
+    );
+    assert_eq!(
+        on_disk(&before[0]),
+        on_disk(&plan),
+        "a dry run changes nothing"
+    );
 
     let trimmed = scratch.json(&["trim", "--full-check", "Docs.sparsebundle"]);
     assert_eq!(trimmed["returned"], plan["returns"]);
     assert!(on_disk(&trimmed) < 1 << 20, "{trimmed}");
-    let compacted = scratch.json(&["compact", "--battery-allowed", "--limit-rate", "1g", "Docs.sparsebundle"]);
-    assert_eq!((compacted["returned"].as_u64(), on_disk(&compacted)), (Some(0), on_disk(&trimmed)));
+    let compacted = scratch.json(&[
+        "compact",
+        "--battery-allowed",
+        "--limit-rate",
+        "1g",
+        "Docs.sparsebundle",
+    ]);
+    assert_eq!(
+        (compacted["returned"].as_u64(), on_disk(&compacted)),
+        (Some(0), on_disk(&trimmed))
+    );
     assert_eq!(scratch.ok(&["cat", "Docs.sparsebundle:/keep"]), "keep");
     let sheet = scratch.ok(&["du", "Docs.sparsebundle"]);
-    assert!(sheet.contains("would return nothing") && sheet.contains("0 wholly free"), "{sheet}");
+    assert!(
+        sheet.contains("would return nothing") && sheet.contains("0 wholly free"),
+        "{sheet}"
+    );
 }
 
 /// What an APFS volume gives up waits for older checkpoints, unless space is asked for.
@@ -47,18 +69,39 @@ fn what_rm_frees_on_apfs_returns() {
     for compacts in [false, true] {
         let scratch = Scratch::new();
         scratch.write("noise", noise(6_000_000));
-        scratch.ok(&["create", "v.sparsebundle", "--fs", "apfs", "--size", "64m", "--volname", "V"]);
+        scratch.ok(&[
+            "create",
+            "v.sparsebundle",
+            "--fs",
+            "apfs",
+            "--size",
+            "64m",
+            "--volname",
+            "V",
+        ]);
         scratch.ok(&["put", "--from", "noise", "v.sparsebundle:/noise"]);
         scratch.ok(&["put", "--from", "noise", "v.sparsebundle:/kept"]);
         scratch.ok(&["rm", "v.sparsebundle:/noise"]);
         let done = scratch.json(&[if compacts { "compact" } else { "trim" }, "v.sparsebundle"]);
         let taken = scratch.json(&["du", "v.sparsebundle"]).to_string();
         // Five checkpoints come instead, of some 20 KB each.
-        assert!(done["returned"].as_u64().is_none_or(|returned| returned > 5_850_000), "{done} {taken}");
-        assert!(allocated(&scratch.path("v.sparsebundle/bands")) < 6_500_000, "{done} {taken}");
+        assert!(
+            done["returned"]
+                .as_u64()
+                .is_none_or(|returned| returned > 5_850_000),
+            "{done} {taken}"
+        );
+        assert!(
+            allocated(&scratch.path("v.sparsebundle/bands")) < 6_500_000,
+            "{done} {taken}"
+        );
         assert!(scratch.ok(&["checksum", "v.sparsebundle"]).len() > 60);
         scratch.ok(&["check", "v.sparsebundle"]);
-        let kept = scratch.command(&["cat", "v.sparsebundle:/kept"]).output().unwrap().stdout;
+        let kept = scratch
+            .command(&["cat", "v.sparsebundle:/kept"])
+            .output()
+            .unwrap()
+            .stdout;
         assert!(kept == noise(6_000_000));
     }
 }
@@ -69,12 +112,26 @@ fn pending_space_is_told_alike() {
     let scratch = Scratch::new();
     scratch.write("noise", noise(6_000_000));
     for encrypted in [false, true] {
-        let name = if encrypted { "e.sparsebundle" } else { "v.sparsebundle" };
-        let args = ["create", name, "--fs", "apfs", "--size", "64m", "--volname", "V"];
+        let name = if encrypted {
+            "e.sparsebundle"
+        } else {
+            "v.sparsebundle"
+        };
+        let args = [
+            "create",
+            name,
+            "--fs",
+            "apfs",
+            "--size",
+            "64m",
+            "--volname",
+            "V",
+        ];
         let pass = ["--encrypt-volume", "--volume-passfile", "pass"];
         scratch.write("pass", "open sesame");
         scratch.ok(&[&args[..], if encrypted { &pass } else { &[] }].concat());
-        let with = |args: &[&'static str]| [args, if encrypted { &pass[1..] } else { &[] }].concat();
+        let with =
+            |args: &[&'static str]| [args, if encrypted { &pass[1..] } else { &[] }].concat();
         let (file, other) = (format!("{name}:/noise"), format!("{name}:/kept"));
         for to in [&file, &other] {
             scratch.ok(&[&with(&["put", "--from", "noise"])[..], &[to]].concat());
@@ -83,23 +140,57 @@ fn pending_space_is_told_alike() {
         let du = scratch.json(&["du", name])["items"][0]["image"].clone();
         let info = scratch.json(&["info", name])["volumes"][0].clone();
         let plan = scratch.json(&["compact", "--dry-run", name]);
-        let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("{du} {info} {plan}"));
+        let number = |value: &serde_json::Value| {
+            value
+                .as_u64()
+                .unwrap_or_else(|| panic!("{du} {info} {plan}"))
+        };
         let volume = &du["volumes"][0];
-        assert!((6_000_000..6_800_000).contains(&number(&volume["pending"])), "{du}");
+        assert!(
+            (6_000_000..6_800_000).contains(&number(&volume["pending"])),
+            "{du}"
+        );
         for field in ["used", "pending", "free"] {
-            assert_eq!(number(&volume[field]), number(&info["container"][field]), "{field}: {du} {info}");
+            assert_eq!(
+                number(&volume[field]),
+                number(&info["container"][field]),
+                "{field}: {du} {info}"
+            );
         }
-        assert_eq!((number(&info["pending"]), number(&info["free"])), (number(&volume["pending"]), number(&volume["free"])));
-        assert_eq!((number(&plan["pending"]), number(&plan["returns"])), (number(&volume["pending"]), number(&du["returns"])));
-        assert!((6_000_000..8_500_000).contains(&number(&volume["used"])), "{du}");
-        let sum: u64 = ["used", "pending", "free"].iter().map(|field| number(&volume[field])).sum();
-        assert_eq!(sum / 4096 * 4096, number(&info["size"]) / 4096 * 4096, "{du} {info}");
+        assert_eq!(
+            (number(&info["pending"]), number(&info["free"])),
+            (number(&volume["pending"]), number(&volume["free"]))
+        );
+        assert_eq!(
+            (number(&plan["pending"]), number(&plan["returns"])),
+            (number(&volume["pending"]), number(&du["returns"]))
+        );
+        assert!(
+            (6_000_000..8_500_000).contains(&number(&volume["used"])),
+            "{du}"
+        );
+        let sum: u64 = ["used", "pending", "free"]
+            .iter()
+            .map(|field| number(&volume[field]))
+            .sum();
+        assert_eq!(
+            sum / 4096 * 4096,
+            number(&info["size"]) / 4096 * 4096,
+            "{du} {info}"
+        );
         assert!(scratch.ok(&["du", name]).contains("pending"));
         assert!(scratch.ok(&["info", name]).contains("pending"));
-        assert!(scratch.ok(&["compact", "--dry-run", name]).contains("pending"));
+        assert!(
+            scratch
+                .ok(&["compact", "--dry-run", name])
+                .contains("pending")
+        );
         scratch.ok(&["compact", "--battery-allowed", name]);
         let du = scratch.json(&["du", name])["items"][0]["image"].clone();
-        assert!(number(&du["volumes"][0]["pending"]) < 1 << 20 && number(&du["returns"]) < 1 << 20, "{du}");
+        assert!(
+            number(&du["volumes"][0]["pending"]) < 1 << 20 && number(&du["returns"]) < 1 << 20,
+            "{du}"
+        );
     }
 }
 
@@ -107,28 +198,60 @@ fn pending_space_is_told_alike() {
 fn allocated(folder: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(folder).unwrap();
-    entries.map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512).sum()
+    entries
+        .map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512)
+        .sum()
 }
 
 #[test]
 fn an_image_that_cannot_be_changed_says_so() {
     let scratch = Scratch::new();
     scratch.sample();
-    scratch.ok(&["create", "a.dmg", "--format", "udzo", "--from", "src", "--quiet"]);
+    scratch.ok(&[
+        "create", "a.dmg", "--format", "udzo", "--from", "src", "--quiet",
+    ]);
     assert!(scratch.ok(&["du", "a.dmg"]).contains("store no free space"));
-    assert!(scratch.fails(1, &["trim", "a.dmg"]).contains("cannot be changed"));
-    assert!(scratch.fails(6, &["compact", "--dry-run", "a.dmg"]).contains("nothing to give back"));
-    assert!(scratch.fails(3, &["du", "missing.dmg"]).contains("missing.dmg"));
+    assert!(
+        scratch
+            .fails(1, &["trim", "a.dmg"])
+            .contains("cannot be changed")
+    );
+    assert!(
+        scratch
+            .fails(6, &["compact", "--dry-run", "a.dmg"])
+            .contains("nothing to give back")
+    );
+    assert!(
+        scratch
+            .fails(3, &["du", "missing.dmg"])
+            .contains("missing.dmg")
+    );
 }
 
 #[test]
 fn a_locked_image_is_measured_from_outside() {
     let scratch = Scratch::new();
     scratch.write("key", "passphrase");
-    scratch.ok(&["create", "s.dmg", "--size", "1m", "--encrypt", "--passfile", "key", "--quiet"]);
-    let locked = scratch.command(&["du", "--json", "--passenv", "NO_SUCH", "s.dmg"]).output().unwrap();
+    scratch.ok(&[
+        "create",
+        "s.dmg",
+        "--size",
+        "1m",
+        "--encrypt",
+        "--passfile",
+        "key",
+        "--quiet",
+    ]);
+    let locked = scratch
+        .command(&["du", "--json", "--passenv", "NO_SUCH", "s.dmg"])
+        .output()
+        .unwrap();
     let facts: serde_json::Value = serde_json::from_slice(&locked.stdout).unwrap_or_default();
-    assert!(facts["items"][0]["problem"].is_string(), "{facts} {}", crate::common::stderr(&locked));
+    assert!(
+        facts["items"][0]["problem"].is_string(),
+        "{facts} {}",
+        crate::common::stderr(&locked)
+    );
     assert!(facts["items"][0]["size_on_disk"].as_u64().unwrap() > 1 << 20);
 }
 

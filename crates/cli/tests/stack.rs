@@ -35,10 +35,17 @@ fn what_is_written_goes_to_the_shadow() {
     spoil(&scratch.path("base.img"));
     let before = state(&scratch.path("base.img"));
     // A missing shadow is made where something is to be written, and only there.
-    assert!(scratch.fails(3, &["ls", "--shadow", "s.asif", "base.img"]).contains("s.asif"));
+    assert!(
+        scratch
+            .fails(3, &["ls", "--shadow", "s.asif", "base.img"])
+            .contains("s.asif")
+    );
     assert!(!scratch.path("s.asif").exists());
     scratch.ok(&["repair", "--shadow", "s.asif", "base.img"]);
-    assert!(state(&scratch.path("base.img")) == before, "the base was changed");
+    assert!(
+        state(&scratch.path("base.img")) == before,
+        "the base was changed"
+    );
     let info = scratch.json(&["info", "--shadow", "s.asif", "base.img"]);
     assert_eq!(info["warnings"].as_array().unwrap().len(), 0, "{info:#}");
     assert_eq!(info["layers"][0]["kind"], "overlay");
@@ -47,12 +54,22 @@ fn what_is_written_goes_to_the_shadow() {
     assert_eq!(plain["warnings"].as_array().unwrap().len(), 1, "{plain:#}");
     assert_eq!(plain["layers"].as_array().unwrap().len(), 0);
     // Every verb that opens an image.
-    assert_eq!(scratch.ok(&["cat", "--shadow", "s.asif", "base.img:/hello.txt"]), "hello, world\n");
-    assert!(scratch.ok(&["tree", "--shadow=s.asif", "base.img"]).contains("Letters"));
+    assert_eq!(
+        scratch.ok(&["cat", "--shadow", "s.asif", "base.img:/hello.txt"]),
+        "hello, world\n"
+    );
+    assert!(
+        scratch
+            .ok(&["tree", "--shadow=s.asif", "base.img"])
+            .contains("Letters")
+    );
     scratch.ok(&["convert", "--shadow", "s.asif", "base.img", "copy.img"]);
     assert!(fs::read(scratch.path("copy.img")).unwrap() == good);
     scratch.ok(&["extract", "--shadow", "s.asif", "base.img", "out"]);
-    assert!(state(&scratch.path("base.img")) == before, "the base was changed");
+    assert!(
+        state(&scratch.path("base.img")) == before,
+        "the base was changed"
+    );
 }
 
 #[test]
@@ -64,14 +81,24 @@ fn any_image_takes_a_shadow() {
         scratch.ok(&["convert", "base.img", name]);
         let images = || {
             let all = crate::common::inventory(&scratch.path("."));
-            all.into_iter().filter(|line| !line.contains(".shadow")).collect::<Vec<_>>()
+            all.into_iter()
+                .filter(|line| !line.contains(".shadow"))
+                .collect::<Vec<_>>()
         };
         let before = images();
         let shadow = format!("{name}.shadow");
         scratch.ok(&["repair", "--shadow", &shadow, name]);
         assert_eq!(images(), before, "{name}");
-        assert_eq!(scratch.ok(&["cat", "--shadow", &shadow, &format!("{name}:/hello.txt")]), "hello, world\n");
-        assert!(scratch.json(&["info", "--shadow", &shadow, name])["warnings"].as_array().unwrap().is_empty());
+        assert_eq!(
+            scratch.ok(&["cat", "--shadow", &shadow, &format!("{name}:/hello.txt")]),
+            "hello, world\n"
+        );
+        assert!(
+            scratch.json(&["info", "--shadow", &shadow, name])["warnings"]
+                .as_array()
+                .unwrap()
+                .is_empty()
+        );
     }
 }
 
@@ -82,26 +109,92 @@ fn a_stack_is_made_shown_flattened_and_committed() {
     spoil(&scratch.path("spoilt.img"));
     scratch.ok(&["convert", "spoilt.img", "base.asif"]);
     let made = scratch.json(&["stack", "create", "base.asif", "monday.asif"]);
-    let uuid = |name: &str| scratch.json(&["info", name])["asif"]["uuid"].as_str().unwrap().to_owned();
+    let uuid = |name: &str| {
+        scratch.json(&["info", name])["asif"]["uuid"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     let base_uuid = uuid("base.asif");
-    assert_eq!((&made["kind"], &made["parent"]), (&"overlay".into(), &base_uuid.clone().into()));
+    assert_eq!(
+        (&made["kind"], &made["parent"]),
+        (&"overlay".into(), &base_uuid.clone().into())
+    );
     scratch.ok(&["stack", "create", "--read-cache", "base.asif", "cache.asif"]);
-    let bigger = scratch.json(&["stack", "create", "--size", "50m", "base.asif", "monday.asif", "bigger.asif"]);
-    assert_eq!((&bigger["parent"], &bigger["size"]), (&made["uuid"], &(50 << 20).into()));
-    scratch.ok(&["stack", "create", "base.asif", "monday.asif", "tuesday.asif"]);
-    let shown = scratch.json(&["stack", "info", "base.asif", "cache.asif", "monday.asif", "tuesday.asif"]);
-    let kinds: Vec<_> = shown["layers"].as_array().unwrap().iter().map(|layer| layer["kind"].as_str().unwrap()).collect();
-    assert_eq!((kinds, &shown["size"]), (vec!["cache", "overlay", "overlay"], &(40 << 20).into()));
+    let bigger = scratch.json(&[
+        "stack",
+        "create",
+        "--size",
+        "50m",
+        "base.asif",
+        "monday.asif",
+        "bigger.asif",
+    ]);
+    assert_eq!(
+        (&bigger["parent"], &bigger["size"]),
+        (&made["uuid"], &(50 << 20).into())
+    );
+    scratch.ok(&[
+        "stack",
+        "create",
+        "base.asif",
+        "monday.asif",
+        "tuesday.asif",
+    ]);
+    let shown = scratch.json(&[
+        "stack",
+        "info",
+        "base.asif",
+        "cache.asif",
+        "monday.asif",
+        "tuesday.asif",
+    ]);
+    let kinds: Vec<_> = shown["layers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|layer| layer["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        (kinds, &shown["size"]),
+        (vec!["cache", "overlay", "overlay"], &(40 << 20).into())
+    );
     let text = scratch.ok(&["stack", "info", "base.asif", "cache.asif", "monday.asif"]);
-    assert!(text.contains("cache.asif") && text.contains(&format!("over {base_uuid}")), "{text}");
+    assert!(
+        text.contains("cache.asif") && text.contains(&format!("over {base_uuid}")),
+        "{text}"
+    );
 
     // Writes the first copy of the map, so that there is something to commit.
-    scratch.ok(&["repair", "--shadow", "monday.asif", "--shadow", "tuesday.asif", "base.asif"]);
+    scratch.ok(&[
+        "repair",
+        "--shadow",
+        "monday.asif",
+        "--shadow",
+        "tuesday.asif",
+        "base.asif",
+    ]);
     let before = state(&scratch.path("base.asif"));
-    scratch.ok(&["stack", "flatten", "base.asif", "monday.asif", "tuesday.asif", "flat.img"]);
+    scratch.ok(&[
+        "stack",
+        "flatten",
+        "base.asif",
+        "monday.asif",
+        "tuesday.asif",
+        "flat.img",
+    ]);
     let flat = fs::read(scratch.path("flat.img")).unwrap();
-    scratch.ok(&["stack", "commit", "base.asif", "monday.asif", "tuesday.asif"]);
-    assert!(state(&scratch.path("base.asif")) == before, "the base was changed");
+    scratch.ok(&[
+        "stack",
+        "commit",
+        "base.asif",
+        "monday.asif",
+        "tuesday.asif",
+    ]);
+    assert!(
+        state(&scratch.path("base.asif")) == before,
+        "the base was changed"
+    );
     let again = |name: &str, layers: &[&str]| {
         scratch.ok(&[&["stack", "flatten", "base.asif"], layers, &[name]].concat());
         assert!(fs::read(scratch.path(name)).unwrap() == flat, "{layers:?}");
@@ -110,7 +203,11 @@ fn a_stack_is_made_shown_flattened_and_committed() {
     again("without it.img", &["monday.asif"]);
     let told = scratch.json(&["stack", "commit", "base.asif", "monday.asif"]);
     assert_eq!(
-        (told["schema"].as_u64(), told["into"].as_str(), told["resumed_at"].as_u64()),
+        (
+            told["schema"].as_u64(),
+            told["into"].as_str(),
+            told["resumed_at"].as_u64()
+        ),
         (Some(1), Some("base.asif"), Some(0))
     );
     again("committed.img", &[]);
@@ -119,7 +216,12 @@ fn a_stack_is_made_shown_flattened_and_committed() {
     // The layer above knows that its parent was changed, and so does the cache.
     for stale in ["tuesday.asif", "cache.asif"] {
         let error = scratch.fails(4, &["ls", "--shadow", stale, "base.asif"]);
-        assert!(error.contains(stale) && error.contains("base.asif has UUID") && error.contains("changed"), "{error}");
+        assert!(
+            error.contains(stale)
+                && error.contains("base.asif has UUID")
+                && error.contains("changed"),
+            "{error}"
+        );
     }
 }
 
@@ -136,7 +238,12 @@ fn commits_go_into_raw_images_and_bundles() {
         scratch.ok(&["convert", name, "now.img", "--overwrite"]);
         assert!(fs::read(scratch.path("now.img")).unwrap() == good, "{name}");
         // Nothing is odd about the empty layer.
-        assert!(scratch.json(&["info", "--shadow", "s", name])["warnings"].as_array().unwrap().is_empty());
+        assert!(
+            scratch.json(&["info", "--shadow", "s", name])["warnings"]
+                .as_array()
+                .unwrap()
+                .is_empty()
+        );
         fs::remove_file(scratch.path("s")).unwrap();
     }
 }
@@ -152,7 +259,11 @@ fn a_layer_alone_is_no_image() {
             let output = scratch.run(&[verb, "layer.asif"]);
             assert_eq!(output.status.code(), Some(3), "{verb}: {}", stderr(&output));
             let error = stderr(&output);
-            assert!(error.contains(&format!("fits `{name}`")) || error.contains(&format!("fits `./{name}`")), "{error}");
+            assert!(
+                error.contains(&format!("fits `{name}`"))
+                    || error.contains(&format!("fits `./{name}`")),
+                "{error}"
+            );
         }
         fs::remove_file(scratch.path("layer.asif")).unwrap();
     }
@@ -170,28 +281,109 @@ fn what_does_not_fit_is_refused_by_name() {
     scratch.ok(&["stack", "create", "--read-cache", "one.asif", "cache.asif"]);
     let names = scratch.names();
     for (code, args, told) in [
-        (4, &["info", "--shadow", "layer.asif", "other.asif"][..], "layer.asif: stack: was made over an image with UUID"),
-        (4, &["info", "--shadow", "layer.asif", "raw.img"], "raw.img has no UUID"),
-        (4, &["info", "--shadow", "over raw.asif", "one.asif"], "over an image with no UUID"),
-        (4, &["info", "--shadow", "over raw.asif", "longer.img"], "made over raw.img, a disk of 8388608 bytes"),
-        (3, &["stack", "info", "layer.asif", "one.asif"], "is a layer over the image with UUID"),
-        (3, &["stack", "info", "one.asif", "missing.asif"], "missing.asif"),
-        (3, &["stack", "commit", "one.asif", "missing.asif", "layer.asif"], "missing.asif"),
-        (2, &["stack", "info", "one.asif", "layer.asif", "layer.asif"], "is given twice"),
-        (2, &["stack", "info", "one.asif", "one.asif"], "is given twice"),
-        (6, &["stack", "info", "one.asif", "raw.img"], "raw.img: image: is no layer or shadow file"),
-        (2, &["stack", "commit", "one.asif", "cache.asif"], "a cache holds only copies"),
-        (2, &["stack", "commit", "one.asif", "cache.asif", "layer.asif"], "leave it out"),
-        (2, &["stack", "create", "--read-cache", "one.asif", "cache.asif", "new.asif"], "a stack has only one"),
-        (2, &["stack", "create", "--block-size", "1024", "one.asif", "new.asif"], "512 or 4096"),
-        (4, &["stack", "create", "one.asif", "layer.asif"], "--overwrite"),
-        (2, &["stack", "info", "--shadow", "layer.asif", "one.asif"], "without the option"),
+        (
+            4,
+            &["info", "--shadow", "layer.asif", "other.asif"][..],
+            "layer.asif: stack: was made over an image with UUID",
+        ),
+        (
+            4,
+            &["info", "--shadow", "layer.asif", "raw.img"],
+            "raw.img has no UUID",
+        ),
+        (
+            4,
+            &["info", "--shadow", "over raw.asif", "one.asif"],
+            "over an image with no UUID",
+        ),
+        (
+            4,
+            &["info", "--shadow", "over raw.asif", "longer.img"],
+            "made over raw.img, a disk of 8388608 bytes",
+        ),
+        (
+            3,
+            &["stack", "info", "layer.asif", "one.asif"],
+            "is a layer over the image with UUID",
+        ),
+        (
+            3,
+            &["stack", "info", "one.asif", "missing.asif"],
+            "missing.asif",
+        ),
+        (
+            3,
+            &["stack", "commit", "one.asif", "missing.asif", "layer.asif"],
+            "missing.asif",
+        ),
+        (
+            2,
+            &["stack", "info", "one.asif", "layer.asif", "layer.asif"],
+            "is given twice",
+        ),
+        (
+            2,
+            &["stack", "info", "one.asif", "one.asif"],
+            "is given twice",
+        ),
+        (
+            6,
+            &["stack", "info", "one.asif", "raw.img"],
+            "raw.img: image: is no layer or shadow file",
+        ),
+        (
+            2,
+            &["stack", "commit", "one.asif", "cache.asif"],
+            "a cache holds only copies",
+        ),
+        (
+            2,
+            &["stack", "commit", "one.asif", "cache.asif", "layer.asif"],
+            "leave it out",
+        ),
+        (
+            2,
+            &[
+                "stack",
+                "create",
+                "--read-cache",
+                "one.asif",
+                "cache.asif",
+                "new.asif",
+            ],
+            "a stack has only one",
+        ),
+        (
+            2,
+            &[
+                "stack",
+                "create",
+                "--block-size",
+                "1024",
+                "one.asif",
+                "new.asif",
+            ],
+            "512 or 4096",
+        ),
+        (
+            4,
+            &["stack", "create", "one.asif", "layer.asif"],
+            "--overwrite",
+        ),
+        (
+            2,
+            &["stack", "info", "--shadow", "layer.asif", "one.asif"],
+            "without the option",
+        ),
         (2, &["stack", "create", "one.asif"], "stack create"),
     ] {
         // What is known of the images is told all the same.
         let output = scratch.run(args);
         let error = stderr(&output);
-        assert!(output.status.code() == Some(code) && error.contains(told), "{args:?}: {error}");
+        assert!(
+            output.status.code() == Some(code) && error.contains(told),
+            "{args:?}: {error}"
+        );
         assert_eq!(scratch.names(), names, "{args:?}");
     }
 }
@@ -201,10 +393,18 @@ fn a_raw_base_that_was_changed_is_told() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "raw.img", "--size", "8m"]);
     scratch.ok(&["stack", "create", "raw.img", "layer.asif"]);
-    let file = fs::File::options().write(true).open(scratch.path("raw.img")).unwrap();
-    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(scratch.path("raw.img"))
+        .unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
     let output = scratch.run(&["info", "--shadow", "layer.asif", "raw.img"]);
-    assert!(output.status.success() && stderr(&output).contains("may have been changed"), "{}", stderr(&output));
+    assert!(
+        output.status.success() && stderr(&output).contains("may have been changed"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -215,8 +415,29 @@ fn the_cache_is_filled_by_what_is_written_beside_it() {
     scratch.ok(&["stack", "create", "--read-cache", "base.img", "cache.asif"]);
     let empty = fs::metadata(scratch.path("cache.asif")).unwrap().blocks();
     scratch.ok(&["ls", "--shadow", "cache.asif", "base.img"]);
-    assert_eq!(fs::metadata(scratch.path("cache.asif")).unwrap().blocks(), empty, "reading changes nothing");
-    scratch.ok(&["repair", "--shadow", "cache.asif", "--shadow", "s.asif", "base.img"]);
+    assert_eq!(
+        fs::metadata(scratch.path("cache.asif")).unwrap().blocks(),
+        empty,
+        "reading changes nothing"
+    );
+    scratch.ok(&[
+        "repair",
+        "--shadow",
+        "cache.asif",
+        "--shadow",
+        "s.asif",
+        "base.img",
+    ]);
     assert!(fs::metadata(scratch.path("cache.asif")).unwrap().blocks() > empty);
-    assert_eq!(scratch.ok(&["cat", "--shadow", "cache.asif", "--shadow", "s.asif", "base.img:/hello.txt"]), "hello, world\n");
+    assert_eq!(
+        scratch.ok(&[
+            "cat",
+            "--shadow",
+            "cache.asif",
+            "--shadow",
+            "s.asif",
+            "base.img:/hello.txt"
+        ]),
+        "hello, world\n"
+    );
 }

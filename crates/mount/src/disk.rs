@@ -9,9 +9,10 @@ use std::time::SystemTime;
 
 use bandsaw::device::{Access, BlockDevice, ExtentKind, Leave, Lent};
 use fuser::{
-    BackingId, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BackingId, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::gate::Gate;
@@ -48,16 +49,37 @@ pub(crate) struct DiskFs {
 }
 
 impl DiskFs {
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, name: String, owner: (u32, u32), gate: Arc<Gate>, notes: Arc<Notes>) -> Self {
+    pub(crate) fn new(
+        device: Arc<dyn BlockDevice>,
+        name: String,
+        owner: (u32, u32),
+        gate: Arc<Gate>,
+        notes: Arc<Notes>,
+    ) -> Self {
         let passes = AtomicBool::new(false);
-        Self { device, name, owner, since: SystemTime::now(), gate, notes, passes, passed: Mutex::default() }
+        Self {
+            device,
+            name,
+            owner,
+            since: SystemTime::now(),
+            gate,
+            notes,
+            passes,
+            passed: Mutex::default(),
+        }
     }
 
     /// The host's file, if all of it is the disk. One that may be written is not given away: it could get longer.
     fn whole_file(&self) -> Option<Lent> {
         let len = self.device.info().len;
-        let lent = self.device.lend(0..len).ok().flatten().filter(|_| !self.writable())?;
-        let all = (lent.offset, lent.len) == (0, len) && lent.file.metadata().is_ok_and(|meta| meta.len() == len);
+        let lent = self
+            .device
+            .lend(0..len)
+            .ok()
+            .flatten()
+            .filter(|_| !self.writable())?;
+        let all = (lent.offset, lent.len) == (0, len)
+            && lent.file.metadata().is_ok_and(|meta| meta.len() == len);
         all.then_some(lent)
     }
 
@@ -66,13 +88,23 @@ impl DiskFs {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         if passed.is_none() && self.passes.load(Ordering::Relaxed) {
             let id = |lent: &Lent| reply.open_backing(&*lent.file).ok();
-            *passed = self.whole_file().and_then(|lent| Some(Passed { id: id(&lent)?, _lent: lent }));
+            *passed = self.whole_file().and_then(|lent| {
+                Some(Passed {
+                    id: id(&lent)?,
+                    _lent: lent,
+                })
+            });
             // Either all that have it open read the host's file or none.
             self.passes.store(passed.is_some(), Ordering::Relaxed);
         }
         match &*passed {
-            Some(passed) => reply.opened_passthrough(FileHandle(0), FopenFlags::FOPEN_NOFLUSH, &passed.id),
-            None => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH),
+            Some(passed) => {
+                reply.opened_passthrough(FileHandle(0), FopenFlags::FOPEN_NOFLUSH, &passed.id)
+            }
+            None => reply.opened(
+                FileHandle(0),
+                FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH,
+            ),
         }
     }
 
@@ -111,7 +143,10 @@ impl DiskFs {
         result.map_err(|error| self.notes.errno(&error))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&dyn BlockDevice) -> bandsaw::Result<T>) -> Result<T, Errno> {
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&dyn BlockDevice) -> bandsaw::Result<T>,
+    ) -> Result<T, Errno> {
         let _inside = self.gate.enter()?;
         self.done(change(&*self.device))
     }
@@ -126,7 +161,11 @@ impl DiskFs {
             }
             at += extent.len;
         }
-        if whence == SEEK_HOLE && offset < len { Ok(len) } else { Err(Errno::ENXIO) }
+        if whence == SEEK_HOLE && offset < len {
+            Ok(len)
+        } else {
+            Err(Errno::ENXIO)
+        }
     }
 }
 
@@ -137,11 +176,21 @@ impl Filesystem for DiskFs {
             && config.set_max_stack_depth(1).is_ok();
         self.passes.store(offered, Ordering::Relaxed);
         // Writes go through at once: programs that look for holes find what is true.
-        configure(config, &[InitFlags::FUSE_ASYNC_DIO, InitFlags::FUSE_HANDLE_KILLPRIV_V2])
+        configure(
+            config,
+            &[
+                InitFlags::FUSE_ASYNC_DIO,
+                InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            ],
+        )
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = if parent == INodeNo::ROOT && name == self.name.as_str() { self.attr(DISK) } else { Err(Errno::ENOENT) };
+        let found = if parent == INodeNo::ROOT && name == self.name.as_str() {
+            self.attr(DISK)
+        } else {
+            Err(Errno::ENOENT)
+        };
         match found {
             Ok(attr) => reply.entry(&LONG, &attr, Generation(0)),
             Err(errno) => reply.error(errno),
@@ -176,7 +225,9 @@ impl Filesystem for DiskFs {
     ) {
         let resized = size.is_some_and(|size| size != self.device.info().len);
         match self.attr(ino) {
-            Ok(_) if resized || mode.is_some() || uid.is_some() || gid.is_some() => reply.error(Errno::EPERM),
+            Ok(_) if resized || mode.is_some() || uid.is_some() || gid.is_some() => {
+                reply.error(Errno::EPERM)
+            }
             Ok(attr) => reply.attr(&LONG, &attr),
             Err(errno) => reply.error(errno),
         }
@@ -184,7 +235,9 @@ impl Filesystem for DiskFs {
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match ino {
-            DISK if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.writable() => reply.error(Errno::EROFS),
+            DISK if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.writable() => {
+                reply.error(Errno::EROFS)
+            }
             DISK => self.open_disk(reply),
             _ => reply.error(Errno::EISDIR),
         }
@@ -201,7 +254,8 @@ impl Filesystem for DiskFs {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let left = usize::try_from(self.device.info().len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let left =
+            usize::try_from(self.device.info().len.saturating_sub(offset)).unwrap_or(usize::MAX);
         let now = left.min(size as usize);
         if now == 0 {
             return reply.data(&[]);
@@ -238,18 +292,45 @@ impl Filesystem for DiskFs {
         }
     }
 
-    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 
-    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        match if self.writable() { self.done(self.device.flush()) } else { Ok(()) } {
+    fn fsync(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        match if self.writable() {
+            self.done(self.device.flush())
+        } else {
+            Ok(())
+        } {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
     }
 
-    fn fallocate(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
+    fn fallocate(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
         let len = self.device.info().len;
         let end = offset.saturating_add(length);
         let done = match mode & !KEEP_SIZE {
@@ -267,22 +348,48 @@ impl Filesystem for DiskFs {
         }
     }
 
-    fn lseek(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
         let known = matches!(whence, SEEK_DATA | SEEK_HOLE);
-        let offset = u64::try_from(offset).ok().filter(|_| known).ok_or(Errno::EINVAL);
+        let offset = u64::try_from(offset)
+            .ok()
+            .filter(|_| known)
+            .ok_or(Errno::EINVAL);
         match offset.and_then(|offset| self.seek(offset, whence)) {
             Ok(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
             Err(errno) => reply.error(errno),
         }
     }
 
-    fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
         if ino != INodeNo::ROOT {
             return reply.error(Errno::ENOTDIR);
         }
         let folder = FileType::Directory;
-        let entries = [(INodeNo::ROOT, folder, "."), (INodeNo::ROOT, folder, ".."), (DISK, FileType::RegularFile, &self.name)];
-        for (at, (ino, kind, name)) in entries.into_iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+        let entries = [
+            (INodeNo::ROOT, folder, "."),
+            (INodeNo::ROOT, folder, ".."),
+            (DISK, FileType::RegularFile, &self.name),
+        ];
+        for (at, (ino, kind, name)) in entries
+            .into_iter()
+            .enumerate()
+            .skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        {
             if reply.add(ino, at as u64 + 1, kind, name) {
                 break;
             }

@@ -26,7 +26,9 @@ pub(crate) fn of(error: &Error) -> Errno {
 
 /// Of what the host says, programs that use the volume can do something about a full disk; the rest is none of their doing.
 fn of_host(error: &Error) -> Errno {
-    let host = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    let host = error
+        .source()
+        .and_then(|source| source.downcast_ref::<io::Error>());
     match host.map(io::Error::kind) {
         Some(io::ErrorKind::StorageFull) => Errno::ENOSPC,
         Some(io::ErrorKind::QuotaExceeded) => Errno::EDQUOT,
@@ -48,9 +50,18 @@ mod tests {
         let host = |kind: io::ErrorKind| of(&Error::io("test", "write", io::Error::from(kind)));
         assert_eq!(host(io::ErrorKind::StorageFull), Errno::ENOSPC);
         assert_eq!(host(io::ErrorKind::PermissionDenied), Errno::EIO);
-        assert_eq!(of(&Error::new(Kind::Limit, "hfs+ space", "full")), Errno::ENOSPC);
-        assert_eq!(of(&Error::new(Kind::Limit, "hfs+ file name", "long")), Errno::ENAMETOOLONG);
+        assert_eq!(
+            of(&Error::new(Kind::Limit, "hfs+ space", "full")),
+            Errno::ENOSPC
+        );
+        assert_eq!(
+            of(&Error::new(Kind::Limit, "hfs+ file name", "long")),
+            Errno::ENAMETOOLONG
+        );
         assert_eq!(of(&Error::read_only("test")), Errno::EROFS);
-        assert!(is_worth_a_note(&Error::corrupt("test", 0, "x")) && !is_worth_a_note(&Error::not_found("test", "x")));
+        assert!(
+            is_worth_a_note(&Error::corrupt("test", 0, "x"))
+                && !is_worth_a_note(&Error::not_found("test", "x"))
+        );
     }
 }

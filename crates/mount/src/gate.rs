@@ -14,7 +14,11 @@ impl Gate {
     /// Lets a change in; it counts as inside for as long as the guard lives.
     pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, Errno> {
         let inside = self.closed.read().unwrap_or_else(PoisonError::into_inner);
-        if *inside { Err(Errno::ENOTCONN) } else { Ok(inside) }
+        if *inside {
+            Err(Errno::ENOTCONN)
+        } else {
+            Ok(inside)
+        }
     }
 
     /// Closes it once nobody is inside.

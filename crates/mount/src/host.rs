@@ -50,8 +50,12 @@ impl MountPoint {
 /// All mounted file systems, those on top last.
 pub fn mount_points() -> Result<Vec<MountPoint>> {
     const TABLE: &str = "/proc/self/mountinfo";
-    let table = fs::read(TABLE).map_err(|source| Error::io(LAYER, "read", source).in_file(TABLE))?;
-    Ok(table.split(|byte| *byte == b'\n').filter_map(parse).collect())
+    let table =
+        fs::read(TABLE).map_err(|source| Error::io(LAYER, "read", source).in_file(TABLE))?;
+    Ok(table
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse)
+        .collect())
 }
 
 /// A line: `36 35 98:0 /root /mnt rw,noatime shared:1 - ext3 /dev/root rw`.
@@ -64,7 +68,12 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
     let text = |field: &[u8]| unescape(field).to_string_lossy().into_owned();
     let kind = text(rest.next()?);
     let source = text(rest.next()?);
-    Some(MountPoint { path, kind, source, device: (major.parse().ok()?, minor.parse().ok()?) })
+    Some(MountPoint {
+        path,
+        kind,
+        source,
+        device: (major.parse().ok()?, minor.parse().ok()?),
+    })
 }
 
 /// `\040` for a space, and so on.
@@ -73,7 +82,8 @@ fn unescape(field: &[u8]) -> OsString {
     let mut at = 0;
     while at < field.len() {
         let octal = field.get(at + 1..at + 4).filter(|_| field[at] == b'\\');
-        match octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()) {
+        match octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok())
+        {
             Some(byte) => {
                 bytes.push(byte);
                 at += 4;
@@ -101,7 +111,11 @@ pub(crate) fn hand_over(path: &Path) -> Result<()> {
 /// Unmounts what is at `path`; with `lazily` also if somebody uses it, who keeps it until done with it.
 /// [`Kind::Conflict`] if it is in use.
 pub fn unmount(path: &Path, lazily: bool) -> Result<()> {
-    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    let flags = if lazily {
+        UnmountFlags::DETACH
+    } else {
+        UnmountFlags::empty()
+    };
     match rustix::mount::unmount(path, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::BUSY) => Err(busy(path)),
@@ -119,17 +133,32 @@ fn by_helper(path: &Path, lazily: bool) -> Result<()> {
     let mut failed = None;
     for program in ["fusermount3", "fusermount"] {
         let mut command = Command::new(program);
-        command.arg(if lazily { "-uz" } else { "-u" }).arg("--").arg(path).env("LC_ALL", "C").stdin(Stdio::null());
+        command
+            .arg(if lazily { "-uz" } else { "-u" })
+            .arg("--")
+            .arg(path)
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null());
         match command.output() {
             Ok(output) if output.status.success() => return Ok(()),
             Ok(output) if contains(&output.stderr, b"busy") => return Err(busy(path)),
             Ok(output) => {
-                let said = OsStr::from_bytes(&output.stderr).to_string_lossy().trim().to_owned();
-                failed = Some(Error::new(Kind::Io, LAYER, format!("{program}: {said}")).in_file(path));
+                let said = OsStr::from_bytes(&output.stderr)
+                    .to_string_lossy()
+                    .trim()
+                    .to_owned();
+                failed =
+                    Some(Error::new(Kind::Io, LAYER, format!("{program}: {said}")).in_file(path));
             }
             Err(source) => {
-                failed =
-                    failed.or(Some(Error::io(LAYER, format!("start {program} (of the package fuse3)"), source).in_file(path)));
+                failed = failed.or(Some(
+                    Error::io(
+                        LAYER,
+                        format!("start {program} (of the package fuse3)"),
+                        source,
+                    )
+                    .in_file(path),
+                ));
             }
         }
     }
@@ -142,10 +171,19 @@ fn contains(text: &[u8], what: &[u8]) -> bool {
 
 /// Lets the kernel read ahead as far as large requests go. Only root may say so; others keep what the system has.
 pub(crate) fn read_ahead(path: &Path, kilobytes: u32) {
-    let found = mount_points().ok().and_then(|all| all.into_iter().rev().find(|mount| mount.path == path));
-    if let Some(MountPoint { device: (major, minor), .. }) = found {
+    let found = mount_points()
+        .ok()
+        .and_then(|all| all.into_iter().rev().find(|mount| mount.path == path));
+    if let Some(MountPoint {
+        device: (major, minor),
+        ..
+    }) = found
+    {
         // Slower at worst.
-        let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), kilobytes.to_string());
+        let _ = fs::write(
+            format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"),
+            kilobytes.to_string(),
+        );
     }
 }
 
@@ -158,7 +196,10 @@ mod tests {
         let line = br"36 35 0:52 / /mnt/My\040Disk rw,nosuid shared:7 master:1 - fuse.bandsaw /tmp/a\134b.img rw,user_id=0";
         let found = parse(line).unwrap();
         assert_eq!(found.path, Path::new("/mnt/My Disk"));
-        assert_eq!((found.kind.as_str(), found.source.as_str(), found.device), ("fuse.bandsaw", r"/tmp/a\b.img", (0, 52)));
+        assert_eq!(
+            (found.kind.as_str(), found.source.as_str(), found.device),
+            ("fuse.bandsaw", r"/tmp/a\b.img", (0, 52))
+        );
         assert!(found.is_ours());
         assert!(parse(b"").is_none() && parse(b"36 35 0:52 /").is_none());
         let root = mount_points().unwrap();

@@ -23,7 +23,10 @@ pub(crate) struct Notes {
 
 impl Notes {
     pub(crate) fn new(note: Note) -> Self {
-        Self { note, last: Mutex::default() }
+        Self {
+            note,
+            last: Mutex::default(),
+        }
     }
 
     /// The number that a program gets for `error`; the owner is told if it is worth that.
@@ -36,12 +39,18 @@ impl Notes {
 
     /// Tells a line, unless there was one a moment ago: then it is only counted.
     pub(crate) fn tell(&self, line: &str) {
-        let Ok(mut last) = self.last.lock() else { return };
+        let Ok(mut last) = self.last.lock() else {
+            return;
+        };
         match &mut *last {
             Some((at, untold)) if at.elapsed() < PAUSE => *untold += 1,
             other => {
                 let untold = other.map_or(0, |(_, untold)| untold);
-                let more = if untold > 0 { format!(" ({untold} more before this)") } else { String::new() };
+                let more = if untold > 0 {
+                    format!(" ({untold} more before this)")
+                } else {
+                    String::new()
+                };
                 (self.note)(&format!("{line}{more}"));
                 *other = Some((Instant::now(), 0));
             }

@@ -90,7 +90,9 @@ impl MountOptions {
     pub fn apply<'a>(&mut self, list: &'a str) -> Result<Vec<(&'a str, Option<&'a str>)>> {
         let mut rest = Vec::new();
         for option in list.split(',').filter(|option| !option.is_empty()) {
-            let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+            let (name, value) = option
+                .split_once('=')
+                .map_or((option, None), |(name, value)| (name, Some(value)));
             match (name, value) {
                 ("ro", None) => self.read_only = true,
                 ("allow_other", None) => self.allow_other = true,
@@ -107,7 +109,9 @@ impl MountOptions {
                 ("uid", Some(value)) => self.uid = Some(number(option, value, 10)?),
                 ("gid", Some(value)) => self.gid = Some(number(option, value, 10)?),
                 ("umask", Some(value)) => self.umask = (number(option, value, 8)? & 0o777) as u16,
-                ("threads", Some(value)) => self.threads = Some(number(option, value, 10)?.clamp(1, 256) as usize),
+                ("threads", Some(value)) => {
+                    self.threads = Some(number(option, value, 10)?.clamp(1, 256) as usize)
+                }
                 ("fsname", Some(value)) => self.source = value.to_owned(),
                 (name, None) if NOT_OURS.contains(&name) => {}
                 (name, _) if name.starts_with("x-") || name == "comment" => {}
@@ -120,14 +124,17 @@ impl MountOptions {
     /// The same for a caller that knows no other options.
     pub fn apply_all(&mut self, list: &str) -> Result<()> {
         match self.apply(list)?.first() {
-            Some((name, _)) => Err(Error::new(Kind::Invalid, LAYER, "is no option of a mount").named(*name)),
+            Some((name, _)) => {
+                Err(Error::new(Kind::Invalid, LAYER, "is no option of a mount").named(*name))
+            }
             None => Ok(()),
         }
     }
 }
 
 fn number(option: &str, value: &str, radix: u32) -> Result<u32> {
-    u32::from_str_radix(value, radix).map_err(|_| Error::new(Kind::Invalid, LAYER, "a number expected").named(option))
+    u32::from_str_radix(value, radix)
+        .map_err(|_| Error::new(Kind::Invalid, LAYER, "a number expected").named(option))
 }
 
 #[cfg(test)]
@@ -139,9 +146,26 @@ mod tests {
         let mut options = MountOptions::default();
         let rest = options.apply("ro,uid=1000,gid=100,umask=022,noauto,x-systemd.automount,nofail,passfile=/k,as_disk").unwrap();
         assert_eq!(rest, [("passfile", Some("/k")), ("as_disk", None)]);
-        assert!(options.read_only && options.uid == Some(1000) && options.gid == Some(100) && options.umask == 0o22);
-        assert!(options.apply("uid=me").unwrap_err().to_string().contains("uid=me"));
+        assert!(
+            options.read_only
+                && options.uid == Some(1000)
+                && options.gid == Some(100)
+                && options.umask == 0o22
+        );
+        assert!(
+            options
+                .apply("uid=me")
+                .unwrap_err()
+                .to_string()
+                .contains("uid=me")
+        );
         assert!(options.apply_all("rw,,suid,nfd").is_ok() && options.suid && options.decomposed);
-        assert!(options.apply_all("compress").unwrap_err().to_string().contains("compress"));
+        assert!(
+            options
+                .apply_all("compress")
+                .unwrap_err()
+                .to_string()
+                .contains("compress")
+        );
     }
 }

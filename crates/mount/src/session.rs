@@ -60,15 +60,29 @@ impl Mounted {
         note: Note,
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<Self> {
-        let folder = folder.canonicalize().map_err(|source| Error::io(LAYER, "find", source).in_file(folder))?;
+        let folder = folder
+            .canonicalize()
+            .map_err(|source| Error::io(LAYER, "find", source).in_file(folder))?;
         let (gate, notes) = (Arc::<Gate>::default(), Arc::new(Notes::new(note)));
-        let mounter = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let mounter = (
+            rustix::process::getuid().as_raw(),
+            rustix::process::getgid().as_raw(),
+        );
         let config = config(options, matches!(shown, Shown::Volume(_)));
         let (end, ended) = mpsc::channel();
         let session = match &shown {
             Shown::Disk(device, name) => {
-                let owner = (options.uid.unwrap_or(mounter.0), options.gid.unwrap_or(mounter.1));
-                let disk = DiskFs::new(device.clone(), name.clone(), owner, gate.clone(), notes.clone());
+                let owner = (
+                    options.uid.unwrap_or(mounter.0),
+                    options.gid.unwrap_or(mounter.1),
+                );
+                let disk = DiskFs::new(
+                    device.clone(),
+                    name.clone(),
+                    owner,
+                    gate.clone(),
+                    notes.clone(),
+                );
                 start(disk, &folder, &config, on_end, end)
             }
             Shown::Volume(_) | Shown::VolumeMut(_) => {
@@ -84,14 +98,23 @@ impl Mounted {
                 let volume = match &shown {
                     Shown::VolumeMut(fs) => VolumeFs::new(fs.clone(), Some(fs.clone()), setting),
                     Shown::Volume(fs) => VolumeFs::new(fs.clone(), None, setting),
-                    Shown::Disk(..) => return Err(Error::new(Kind::Invalid, LAYER, "a volume expected")),
+                    Shown::Disk(..) => {
+                        return Err(Error::new(Kind::Invalid, LAYER, "a volume expected"));
+                    }
                 };
                 start(volume, &folder, &config, on_end, end)
             }
         }?;
         host::read_ahead(&folder, READ_AHEAD);
         let clock = shown.changes().then(|| sync_by_clock(shown.clone(), notes));
-        Ok(Self { folder, shown, gate, ended: Arc::new(Mutex::new(ended)), session, clock })
+        Ok(Self {
+            folder,
+            shown,
+            gate,
+            ended: Arc::new(Mutex::new(ended)),
+            session,
+            clock,
+        })
     }
 
     /// Where it is mounted.
@@ -106,7 +129,11 @@ impl Mounted {
         let mut gone = self.session.is_finished() || waits().try_recv().is_ok();
         let mut handed = Ok(());
         if !gone {
-            handed = if self.shown.changes() { host::hand_over(&self.folder) } else { Ok(()) };
+            handed = if self.shown.changes() {
+                host::hand_over(&self.folder)
+            } else {
+                Ok(())
+            };
             host::unmount(&self.folder, true)?;
             gone = waits().recv_timeout(PATIENCE).is_ok();
         }
@@ -123,7 +150,11 @@ impl Mounted {
         };
         // Where somebody still has files open, the threads end with the process.
         if gone && self.session.join().is_err() {
-            return Err(Error::new(Kind::Io, LAYER, "the threads of the mount ended in a panic"));
+            return Err(Error::new(
+                Kind::Io,
+                LAYER,
+                "the threads of the mount ended in a panic",
+            ));
         }
         left.and(handed)
     }
@@ -131,7 +162,10 @@ impl Mounted {
 
 impl fmt::Debug for Mounted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mounted").field("folder", &self.folder).field("shown", &self.shown).finish_non_exhaustive()
+        f.debug_struct("Mounted")
+            .field("folder", &self.folder)
+            .field("shown", &self.shown)
+            .finish_non_exhaustive()
     }
 }
 
@@ -157,7 +191,10 @@ impl Shown {
 fn owner(options: &MountOptions, mounter: (u32, u32)) -> (Option<u32>, Option<u32>) {
     match options.owners.unwrap_or(mounter.0 == 0) {
         true => (options.uid, options.gid),
-        false => (options.uid.or(Some(mounter.0)), options.gid.or(Some(mounter.1))),
+        false => (
+            options.uid.or(Some(mounter.0)),
+            options.gid.or(Some(mounter.1)),
+        ),
     }
 }
 
@@ -168,12 +205,20 @@ fn config(options: &MountOptions, read_only: bool) -> Config {
         MountOption::FSName(options.source.replace(',', "\\,")),
         MountOption::CUSTOM(format!("subtype={SUBTYPE}")),
         MountOption::DefaultPermissions,
-        flag(options.read_only || read_only, MountOption::RO, MountOption::RW),
+        flag(
+            options.read_only || read_only,
+            MountOption::RO,
+            MountOption::RW,
+        ),
         flag(options.exec, MountOption::Exec, MountOption::NoExec),
         flag(options.suid, MountOption::Suid, MountOption::NoSuid),
         flag(options.dev, MountOption::Dev, MountOption::NoDev),
     ];
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.acl = if options.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
     let cores = thread::available_parallelism().map_or(2, usize::from);
     config.n_threads = Some(options.threads.unwrap_or((2 * cores).clamp(4, 16)));
     config.clone_fd = true;
@@ -191,13 +236,20 @@ fn start<F: Filesystem>(
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => {
             let message = "this system has no FUSE (/dev/fuse), or fusermount3 (of the package fuse3) is missing";
-            Error::new(Kind::Unsupported, LAYER, message).in_file(folder).caused_by(source)
+            Error::new(Kind::Unsupported, LAYER, message)
+                .in_file(folder)
+                .caused_by(source)
         }
         io::ErrorKind::PermissionDenied if host::refuses_fuse() => {
             Error::io(LAYER, "use FUSE as this user", source).in_file(host::FUSE)
         }
         // What fusermount3 says ends with a line end.
-        kind => Error::io(LAYER, "mount", io::Error::new(kind, source.to_string().trim_end().to_owned())).in_file(folder),
+        kind => Error::io(
+            LAYER,
+            "mount",
+            io::Error::new(kind, source.to_string().trim_end().to_owned()),
+        )
+        .in_file(folder),
     };
     let session = Session::new(fs, folder, config).map_err(failed)?;
     let run = move || {
@@ -207,7 +259,10 @@ fn start<F: Filesystem>(
         on_end();
         ended
     };
-    thread::Builder::new().name("mount".to_owned()).spawn(run).map_err(failed)
+    thread::Builder::new()
+        .name("mount".to_owned())
+        .spawn(run)
+        .map_err(failed)
 }
 
 /// Makes everything durable every few seconds until the sender is dropped.

@@ -26,19 +26,29 @@ pub(crate) struct View {
 impl View {
     /// The number that the kernel has for an object.
     pub(crate) fn ino(&self, node: NodeId) -> INodeNo {
-        if node == self.root { INodeNo::ROOT } else { INodeNo(node.0) }
+        if node == self.root {
+            INodeNo::ROOT
+        } else {
+            INodeNo(node.0)
+        }
     }
 
     /// The object behind a number of the kernel's.
     pub(crate) fn node(&self, ino: INodeNo) -> NodeId {
-        if ino == INodeNo::ROOT { self.root } else { NodeId(ino.0) }
+        if ino == INodeNo::ROOT {
+            self.root
+        } else {
+            NodeId(ino.0)
+        }
     }
 
     /// Everything about an object.
     pub(crate) fn attr(&self, of: &Attributes) -> FileAttr {
         let date = |date: Option<Timestamp>| date.map_or(UNIX_EPOCH, system_time);
         let modified = date(of.modified);
-        let shown = |id: u32, mounter: u32, over: Option<u32>| over.unwrap_or(if id == UNKNOWN { mounter } else { id });
+        let shown = |id: u32, mounter: u32, over: Option<u32>| {
+            over.unwrap_or(if id == UNKNOWN { mounter } else { id })
+        };
         FileAttr {
             ino: self.ino(of.id),
             size: of.size,
@@ -73,19 +83,31 @@ pub(crate) fn file_type(kind: FileKind) -> FileType {
 
 pub(crate) fn system_time(time: Timestamp) -> SystemTime {
     let seconds = Duration::from_secs(time.seconds.unsigned_abs());
-    let whole = if time.seconds < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
-    whole.and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanos.into()))).unwrap_or(UNIX_EPOCH)
+    let whole = if time.seconds < 0 {
+        UNIX_EPOCH.checked_sub(seconds)
+    } else {
+        UNIX_EPOCH.checked_add(seconds)
+    };
+    whole
+        .and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanos.into())))
+        .unwrap_or(UNIX_EPOCH)
 }
 
 pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => Timestamp { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() },
+        Ok(since) => Timestamp {
+            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            nanos: since.subsec_nanos(),
+        },
         Err(before) => {
             let before = before.duration();
             let seconds = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
             match before.subsec_nanos() {
                 0 => Timestamp { seconds, nanos: 0 },
-                nanos => Timestamp { seconds: seconds - 1, nanos: 1_000_000_000 - nanos },
+                nanos => Timestamp {
+                    seconds: seconds - 1,
+                    nanos: 1_000_000_000 - nanos,
+                },
             }
         }
     }
@@ -99,7 +121,10 @@ fn linux_device(device: u32) -> u32 {
 
 /// The same the other way; `None` for a number that macOS has no room for.
 pub(crate) fn mac_device(device: u32) -> Option<u32> {
-    let (major, minor) = ((device >> 8) & 0xfff, device & 0xff | (device >> 12) & 0xf_ff00);
+    let (major, minor) = (
+        (device >> 8) & 0xfff,
+        device & 0xff | (device >> 12) & 0xf_ff00,
+    );
     (major < 0x100).then_some(major << 24 | minor)
 }
 
@@ -111,7 +136,10 @@ mod tests {
     fn dates_and_devices_come_back() {
         for time in [0, 1, -1, 2_000_000_000, -2_000_000_000] {
             for nanos in [0, 1, 999_999_999] {
-                let time = Timestamp { seconds: time, nanos };
+                let time = Timestamp {
+                    seconds: time,
+                    nanos,
+                };
                 assert_eq!(timestamp(system_time(time)), time);
             }
         }

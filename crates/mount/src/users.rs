@@ -17,14 +17,23 @@ pub struct User {
 
 /// The processes that use anything at or below `path`, as far as this user may know.
 pub fn users_of(path: &Path) -> Vec<User> {
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     let mut users: Vec<User> = processes
         .filter_map(|entry| {
             let folder = entry.ok()?.path();
             let process: u32 = folder.file_name()?.to_str()?.parse().ok()?;
             let uses = used_by(&folder, path)?;
-            let command = fs::read_to_string(folder.join("comm")).unwrap_or_default().trim().to_owned();
-            Some(User { process, command, uses })
+            let command = fs::read_to_string(folder.join("comm"))
+                .unwrap_or_default()
+                .trim()
+                .to_owned();
+            Some(User {
+                process,
+                command,
+                uses,
+            })
         })
         .collect();
     users.sort_by_key(|user| user.process);
@@ -34,16 +43,33 @@ pub fn users_of(path: &Path) -> Vec<User> {
 /// The first thing at or below `path` that the process of this folder of `/proc` uses. Links are read, never followed: what they
 /// lead to may not answer any more.
 fn used_by(process: &Path, path: &Path) -> Option<PathBuf> {
-    let below = |link: PathBuf| fs::read_link(link).ok().filter(|target| target.starts_with(path));
-    let files = || fs::read_dir(process.join("fd")).ok()?.filter_map(|entry| below(entry.ok()?.path())).next();
-    let links = ["cwd", "root", "exe"].into_iter().find_map(|link| below(process.join(link)));
-    links.or_else(files).or_else(|| mapped(&process.join("maps"), path))
+    let below = |link: PathBuf| {
+        fs::read_link(link)
+            .ok()
+            .filter(|target| target.starts_with(path))
+    };
+    let files = || {
+        fs::read_dir(process.join("fd"))
+            .ok()?
+            .filter_map(|entry| below(entry.ok()?.path()))
+            .next()
+    };
+    let links = ["cwd", "root", "exe"]
+        .into_iter()
+        .find_map(|link| below(process.join(link)));
+    links
+        .or_else(files)
+        .or_else(|| mapped(&process.join("maps"), path))
 }
 
 /// The first file at or below `path` that is mapped.
 fn mapped(maps: &Path, path: &Path) -> Option<PathBuf> {
-    let lines = BufReader::new(fs::File::open(maps).ok()?).lines().map_while(Result::ok);
-    lines.filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..]))).find(|file| file.starts_with(path))
+    let lines = BufReader::new(fs::File::open(maps).ok()?)
+        .lines()
+        .map_while(Result::ok);
+    lines
+        .filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])))
+        .find(|file| file.starts_with(path))
 }
 
 #[cfg(test)]
@@ -54,7 +80,11 @@ mod tests {
     fn an_open_file_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap();
-        let ours = |users: Vec<User>| users.into_iter().find(|user| user.process == std::process::id());
+        let ours = |users: Vec<User>| {
+            users
+                .into_iter()
+                .find(|user| user.process == std::process::id())
+        };
         assert_eq!(ours(users_of(&path)), None);
         let _open = fs::File::create(path.join("file")).unwrap();
         assert_eq!(ours(users_of(&path)).unwrap().uses, path.join("file"));

@@ -20,7 +20,11 @@ impl Session<'_> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let len = requests.iter().map(|request| request.len as usize).sum();
         scratch.resize(scratch.len().max(len), 0);
-        let read = link.reads.time(len, || link.export.device().read_at(first.offset, &mut scratch[..len]));
+        let read = link.reads.time(len, || {
+            link.export
+                .device()
+                .read_at(first.offset, &mut scratch[..len])
+        });
         let done = match read {
             Ok(()) => self.send_together(&requests, &scratch[..len]),
             Err(error) if requests.len() == 1 => {
@@ -29,7 +33,9 @@ impl Session<'_> {
             }
             // Not all of them need fail.
             Err(_) => {
-                requests.iter().for_each(|request| self.hand_over_read(request));
+                requests
+                    .iter()
+                    .for_each(|request| self.hand_over_read(request));
                 Ok(())
             }
         };
@@ -42,13 +48,21 @@ impl Session<'_> {
         let mut requests = vec![*first];
         let mut range = first.range();
         while let Some(next) = self.input.peek(Request::SIZE).and_then(Request::parse) {
-            let goes_on = next.command == Command::Read && next.flags == first.flags && next.offset == range.end;
+            let goes_on = next.command == Command::Read
+                && next.flags == first.flags
+                && next.offset == range.end;
             let end = next.range().end;
-            if !goes_on || next.len <= SMALL || end - range.start > TOGETHER || self.link.check(&next).is_err() {
+            if !goes_on
+                || next.len <= SMALL
+                || end - range.start > TOGETHER
+                || self.link.check(&next).is_err()
+            {
                 break;
             }
             // Holes are told as such.
-            if self.link.structured && self.link.run_at(next.range()).ok() != Some((ExtentKind::Data, end)) {
+            if self.link.structured
+                && self.link.run_at(next.range()).ok() != Some((ExtentKind::Data, end))
+            {
                 break;
             }
             self.input.skip_peeked(Request::SIZE);

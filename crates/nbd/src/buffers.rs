@@ -47,13 +47,24 @@ impl Buffers {
         let mut state = self.state();
         if full(&mut state) {
             state.is_waited_for = true;
-            state = self.freed.wait_while(state, full).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .freed
+                .wait_while(state, full)
+                .unwrap_or_else(PoisonError::into_inner);
             state.is_waited_for = false;
         }
         state.used += len;
-        let kept = state.free.iter().position(|bytes| bytes.len() >= len).map(|at| state.free.swap_remove(at));
+        let kept = state
+            .free
+            .iter()
+            .position(|bytes| bytes.len() >= len)
+            .map(|at| state.free.swap_remove(at));
         drop(state);
-        Buffer { bytes: kept.unwrap_or_else(|| vec![0; len]), len, home: Arc::clone(self) }
+        Buffer {
+            bytes: kept.unwrap_or_else(|| vec![0; len]),
+            len,
+            home: Arc::clone(self),
+        }
     }
 }
 

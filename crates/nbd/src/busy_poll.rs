@@ -18,7 +18,8 @@ const LOOK: Duration = Duration::from_micros(50);
 const BRIEF: Duration = Duration::from_micros(100);
 
 /// On a single processor whoever looks keeps the client from running.
-static WORTHWHILE: LazyLock<bool> = LazyLock::new(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1));
+static WORTHWHILE: LazyLock<bool> =
+    LazyLock::new(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1));
 
 /// Whether the last wait of a connection was brief.
 #[derive(Debug, Default)]
@@ -37,7 +38,8 @@ impl BusyPoll {
             thread::yield_now();
         }
         let received = socket.receive(into);
-        self.brief.store(*WORTHWHILE && began.elapsed() < BRIEF, Ordering::Relaxed);
+        self.brief
+            .store(*WORTHWHILE && began.elapsed() < BRIEF, Ordering::Relaxed);
         received
     }
 }

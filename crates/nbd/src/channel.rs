@@ -24,7 +24,12 @@ pub(crate) struct Channel {
 }
 
 impl Socket {
-    pub(crate) fn send(&self, parts: &mut [IoSlice<'_>], more: bool, patient: bool) -> io::Result<()> {
+    pub(crate) fn send(
+        &self,
+        parts: &mut [IoSlice<'_>],
+        more: bool,
+        patient: bool,
+    ) -> io::Result<()> {
         platform::send(self.as_fd(), parts, more, patient)
     }
 }
@@ -34,7 +39,12 @@ const HOLD: Duration = Duration::from_secs(1);
 
 impl Channel {
     pub(crate) fn new(socket: Arc<Socket>) -> Self {
-        Self { socket, tls: OnceLock::new(), poll: BusyPoll::default(), patient: AtomicBool::new(false) }
+        Self {
+            socket,
+            tls: OnceLock::new(),
+            poll: BusyPoll::default(),
+            patient: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
@@ -44,8 +54,12 @@ impl Channel {
     /// Encrypts from here on, once the client has shown a certificate. `deadline` is when it must have.
     pub(crate) fn start_tls(&self, tls: &Tls, deadline: Instant) -> io::Result<()> {
         let session = Session::new(tls)?;
-        session.greet(&self.socket, &mut |into| self.receive_raw(into, Some(deadline)))?;
-        self.tls.set(session).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
+        session.greet(&self.socket, &mut |into| {
+            self.receive_raw(into, Some(deadline))
+        })?;
+        self.tls
+            .set(session)
+            .map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
     }
 
     /// What is there, at least a byte; 0 at the end.
@@ -54,9 +68,15 @@ impl Channel {
     }
 
     /// The same, but fails once `deadline` is over. The limit stays on the socket: see [`without_deadline`](Self::without_deadline).
-    pub(crate) fn receive_until(&self, into: &mut [u8], deadline: Option<Instant>) -> io::Result<usize> {
+    pub(crate) fn receive_until(
+        &self,
+        into: &mut [u8],
+        deadline: Option<Instant>,
+    ) -> io::Result<usize> {
         match self.tls.get() {
-            Some(session) => session.receive(&self.socket, into, &mut |raw| self.receive_raw(raw, deadline)),
+            Some(session) => session.receive(&self.socket, into, &mut |raw| {
+                self.receive_raw(raw, deadline)
+            }),
             None => self.receive_raw(into, deadline),
         }
     }
@@ -86,7 +106,9 @@ impl Channel {
     pub(crate) fn send(&self, parts: &mut [IoSlice<'_>], more: bool) -> io::Result<()> {
         match self.tls.get() {
             Some(session) => session.send(&self.socket, parts),
-            None => self.socket.send(parts, more, self.patient.load(Ordering::Relaxed)),
+            None => self
+                .socket
+                .send(parts, more, self.patient.load(Ordering::Relaxed)),
         }
     }
 

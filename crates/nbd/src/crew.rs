@@ -25,7 +25,11 @@ const STACK: usize = 512 << 10;
 #[derive(Debug)]
 pub(crate) enum Job {
     Read(Request, Buffer),
-    Write { pending: Arc<Pending>, offset: u64, bytes: Buffer },
+    Write {
+        pending: Arc<Pending>,
+        offset: u64,
+        bytes: Buffer,
+    },
     Other(Request),
 }
 
@@ -55,10 +59,17 @@ impl Crew {
     }
 
     /// Waits for the crew to come on.
-    fn wait_while<'s>(&self, mut state: MutexGuard<'s, State>, so: impl Fn(&State) -> bool) -> MutexGuard<'s, State> {
+    fn wait_while<'s>(
+        &self,
+        mut state: MutexGuard<'s, State>,
+        so: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'s, State> {
         if so(&state) {
             state.is_waited_for = true;
-            state = self.taken.wait_while(state, |state| so(state)).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .taken
+                .wait_while(state, |state| so(state))
+                .unwrap_or_else(PoisonError::into_inner);
             state.is_waited_for = false;
         }
         state
@@ -78,12 +89,19 @@ impl Crew {
         state.threads += 1;
         drop(state);
         let helper = Arc::clone(link);
-        let begun = thread::Builder::new().name("nbd-crew".into()).stack_size(STACK).spawn(move || helper.crew.help(&helper));
+        let begun = thread::Builder::new()
+            .name("nbd-crew".into())
+            .stack_size(STACK)
+            .spawn(move || helper.crew.help(&helper));
         if begun.is_err() {
             // The host has no thread to give: this one does it.
             let mut state = crew.state();
             state.threads -= 1;
-            let job = if state.threads == 0 { state.jobs.pop_front() } else { None };
+            let job = if state.threads == 0 {
+                state.jobs.pop_front()
+            } else {
+                None
+            };
             drop(state);
             job.into_iter().for_each(|job| job.run(link));
         }
@@ -103,7 +121,10 @@ impl Crew {
                 break;
             }
             state.idle += 1;
-            let (back, waited) = self.work.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            let (back, waited) = self
+                .work
+                .wait_timeout(state, PATIENCE)
+                .unwrap_or_else(PoisonError::into_inner);
             state = back;
             state.idle -= 1;
             if waited.timed_out() && state.jobs.is_empty() {
@@ -134,7 +155,11 @@ impl Job {
     fn run(self, link: &Link) {
         match self {
             Self::Read(request, buffer) => read::patiently(link, &request, buffer),
-            Self::Write { pending, offset, bytes } => write::patiently(link, &pending, offset, &bytes),
+            Self::Write {
+                pending,
+                offset,
+                bytes,
+            } => write::patiently(link, &pending, offset, &bytes),
             Self::Other(request) => perform::patiently(link, &request),
         }
     }

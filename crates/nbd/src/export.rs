@@ -27,7 +27,11 @@ pub struct Export {
 impl Export {
     /// Serves `device` as `name`; an empty name is what clients get that ask for none. The description is for people.
     /// Whether it may be changed is for the device to say.
-    pub fn new(name: impl Into<String>, description: impl Into<String>, device: Arc<dyn BlockDevice>) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        device: Arc<dyn BlockDevice>,
+    ) -> Self {
         Self {
             name: name.into(),
             description: description.into(),
@@ -42,7 +46,10 @@ impl Export {
     /// Lets clients make the device longer, by the protocol's extension for that. Never shorter: others may be using what
     /// would be cut off.
     pub fn may_grow(self) -> Self {
-        Self { grows: true, ..self }
+        Self {
+            grows: true,
+            ..self
+        }
     }
 
     pub(crate) fn grows(&self) -> bool {
@@ -88,7 +95,11 @@ impl Export {
     pub(crate) fn flags(&self, structured: bool) -> u16 {
         use transmission::*;
         let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN | SEND_CACHE;
-        flags |= if self.is_read_only() { READ_ONLY } else { SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO };
+        flags |= if self.is_read_only() {
+            READ_ONLY
+        } else {
+            SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO
+        };
         flags |= if self.grows() { SEND_RESIZE } else { 0 };
         if structured { flags | SEND_DF } else { flags }
     }
@@ -96,7 +107,13 @@ impl Export {
     /// The least, the best and the largest size of a request.
     pub(crate) fn block_sizes(&self) -> [u32; 3] {
         let best = self.device.info().write.clamp(4096, MAX_PAYLOAD);
-        [1, best.checked_next_power_of_two().unwrap_or(4096).min(MAX_PAYLOAD), MAX_PAYLOAD]
+        [
+            1,
+            best.checked_next_power_of_two()
+                .unwrap_or(4096)
+                .min(MAX_PAYLOAD),
+            MAX_PAYLOAD,
+        ]
     }
 }
 
@@ -113,7 +130,9 @@ impl Exports {
         }
         for (at, export) in exports.iter().enumerate() {
             if export.name.len() > MAX_STRING || export.description.len() > MAX_STRING {
-                return Err(invalid("names and descriptions have at most 4096 bytes").named(&export.name));
+                return Err(
+                    invalid("names and descriptions have at most 4096 bytes").named(&export.name)
+                );
             }
             if exports[..at].iter().any(|other| other.name == export.name) {
                 return Err(invalid("two exports have the same name").named(&export.name));

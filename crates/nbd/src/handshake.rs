@@ -7,7 +7,8 @@ use std::time::Instant;
 use crate::channel::Channel;
 use crate::export::{Export, Exports};
 use crate::layout::{
-    BASE_ALLOCATION, BASE_ALLOCATION_ID, Fields, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, answer, greeting, info, option,
+    BASE_ALLOCATION, BASE_ALLOCATION_ID, Fields, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC,
+    answer, greeting, info, option,
 };
 use crate::options::{ContextQuery, InfoQuery};
 use crate::tls::Tls;
@@ -54,7 +55,16 @@ impl<'a> Handshake<'a> {
         deadline: Instant,
         admit: &'a dyn Fn() -> Result<(), &'static str>,
     ) -> Self {
-        Self { channel, exports, tls, deadline, admit, no_zeroes: false, structured: false, context_for: None }
+        Self {
+            channel,
+            exports,
+            tls,
+            deadline,
+            admit,
+            no_zeroes: false,
+            structured: false,
+            context_for: None,
+        }
     }
 
     /// `None`: the client only wanted to look around.
@@ -75,8 +85,13 @@ impl<'a> Handshake<'a> {
                 Next::Option => {}
                 Next::End => return Ok(None),
                 Next::Transmission(export) => {
-                    let contexts = self.structured && self.context_for.as_deref() == Some(export.name());
-                    return Ok(Some(Agreement { export, structured: self.structured, contexts }));
+                    let contexts =
+                        self.structured && self.context_for.as_deref() == Some(export.name());
+                    return Ok(Some(Agreement {
+                        export,
+                        structured: self.structured,
+                        contexts,
+                    }));
                 }
             }
         }
@@ -86,13 +101,19 @@ impl<'a> Handshake<'a> {
         let mut head = [0; 16];
         self.receive(&mut head)?;
         let mut fields = Fields(&head);
-        let (Some(OPTION_MAGIC), Some(option), Some(len)) = (fields.u64(), fields.u32(), fields.u32()) else {
+        let (Some(OPTION_MAGIC), Some(option), Some(len)) =
+            (fields.u64(), fields.u32(), fields.u32())
+        else {
             return Err(protocol("what it sent is no option"));
         };
         let len = usize::try_from(len).ok().filter(|len| *len <= MAX_DATA);
-        let mut data = vec![0; len.ok_or_else(|| protocol("an option has more than 64 KiB of data"))?];
+        let mut data =
+            vec![0; len.ok_or_else(|| protocol("an option has more than 64 KiB of data"))?];
         self.receive(&mut data)?;
-        if self.tls.is_some() && !self.channel.is_encrypted() && !matches!(option, option::STARTTLS | option::ABORT) {
+        if self.tls.is_some()
+            && !self.channel.is_encrypted()
+            && !matches!(option, option::STARTTLS | option::ABORT)
+        {
             if option == option::EXPORT_NAME {
                 return Err(protocol("it asked for an export without TLS"));
             }
@@ -116,14 +137,22 @@ impl<'a> Handshake<'a> {
             option::LIST | option::STARTTLS | option::STRUCTURED_REPLY => {
                 self.answer(option, answer::INVALID, b"this option has no data")
             }
-            _ => self.answer(option, answer::UNSUPPORTED, b"this option is not known here"),
+            _ => self.answer(
+                option,
+                answer::UNSUPPORTED,
+                b"this option is not known here",
+            ),
         }
     }
 
     /// The old way to choose: there is no way to say no but to leave.
     fn export_name(&mut self, data: &[u8]) -> io::Result<Next> {
-        let name = std::str::from_utf8(data).map_err(|_| protocol("the name of the export is not UTF-8"))?;
-        let export = self.exports.get(name).ok_or_else(|| protocol("it asked for an export that there is not"))?;
+        let name = std::str::from_utf8(data)
+            .map_err(|_| protocol("the name of the export is not UTF-8"))?;
+        let export = self
+            .exports
+            .get(name)
+            .ok_or_else(|| protocol("it asked for an export that there is not"))?;
         (self.admit)().map_err(protocol)?;
         let mut reply = export.device().info().len.to_be_bytes().to_vec();
         reply.extend(export.flags(self.structured).to_be_bytes());
@@ -146,7 +175,9 @@ impl<'a> Handshake<'a> {
 
     fn start_tls(&mut self) -> io::Result<Next> {
         match self.tls {
-            Some(_) if self.channel.is_encrypted() => self.answer(option::STARTTLS, answer::INVALID, b"TLS is on already"),
+            Some(_) if self.channel.is_encrypted() => {
+                self.answer(option::STARTTLS, answer::INVALID, b"TLS is on already")
+            }
             Some(tls) => {
                 self.answer(option::STARTTLS, answer::ACK, &[])?;
                 self.channel.start_tls(tls, self.deadline)?;
@@ -154,13 +185,21 @@ impl<'a> Handshake<'a> {
                 (self.structured, self.context_for) = (false, None);
                 Ok(Next::Option)
             }
-            None => self.answer(option::STARTTLS, answer::POLICY, b"this server has no certificate"),
+            None => self.answer(
+                option::STARTTLS,
+                answer::POLICY,
+                b"this server has no certificate",
+            ),
         }
     }
 
     fn info(&mut self, option: u32, data: &[u8]) -> io::Result<Next> {
         let Some(query) = InfoQuery::parse(data) else {
-            return self.answer(option, answer::INVALID, b"the data of the option is not understood");
+            return self.answer(
+                option,
+                answer::INVALID,
+                b"the data of the option is not understood",
+            );
         };
         let Some(export) = self.exports.get(query.name) else {
             return self.answer(option, answer::UNKNOWN, b"there is no such export");
@@ -177,13 +216,24 @@ impl<'a> Handshake<'a> {
         let mut sizes = info::BLOCK_SIZE.to_be_bytes().to_vec();
         sizes.extend(export.block_sizes().into_iter().flat_map(u32::to_be_bytes));
         self.answer(option, answer::INFO, &sizes)?;
-        for (kind, text) in [(info::NAME, export.name()), (info::DESCRIPTION, export.description())] {
+        for (kind, text) in [
+            (info::NAME, export.name()),
+            (info::DESCRIPTION, export.description()),
+        ] {
             if query.kinds.contains(&kind) {
-                self.answer(option, answer::INFO, &[&kind.to_be_bytes(), text.as_bytes()].concat())?;
+                self.answer(
+                    option,
+                    answer::INFO,
+                    &[&kind.to_be_bytes(), text.as_bytes()].concat(),
+                )?;
             }
         }
         self.answer(option, answer::ACK, &[])?;
-        Ok(if option == option::GO { Next::Transmission(Arc::clone(export)) } else { Next::Option })
+        Ok(if option == option::GO {
+            Next::Transmission(Arc::clone(export))
+        } else {
+            Next::Option
+        })
     }
 
     fn contexts(&mut self, option: u32, data: &[u8]) -> io::Result<Next> {
@@ -192,7 +242,11 @@ impl<'a> Handshake<'a> {
             self.context_for = None;
         }
         let Some(query) = ContextQuery::parse(data) else {
-            return self.answer(option, answer::INVALID, b"the data of the option is not understood");
+            return self.answer(
+                option,
+                answer::INVALID,
+                b"the data of the option is not understood",
+            );
         };
         if setting && !self.structured {
             return self.answer(option, answer::INVALID, b"contexts need structured replies");
@@ -204,7 +258,11 @@ impl<'a> Handshake<'a> {
         let meant = |query: &&str| *query == BASE_ALLOCATION || (!setting && *query == "base:");
         if all || query.queries.iter().any(meant) {
             let id = if setting { BASE_ALLOCATION_ID } else { 0 };
-            self.answer(option, answer::META_CONTEXT, &[&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()].concat())?;
+            self.answer(
+                option,
+                answer::META_CONTEXT,
+                &[&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()].concat(),
+            )?;
             if setting {
                 self.context_for = Some(query.name.to_owned());
             }

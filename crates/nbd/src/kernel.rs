@@ -3,7 +3,10 @@
 //! The kernel is told over generic netlink, and given sockets on which it asks at once: what a handshake agrees on is in the
 //! message (`include/uapi/linux/nbd-netlink.h`, `drivers/block/nbd.c`). It keeps a disk until it is told to let go, even one
 //! whose server is gone and whose every request therefore fails.
-#![allow(clippy::host_endian_bytes, reason = "the kernel talks in its own order")]
+#![allow(
+    clippy::host_endian_bytes,
+    reason = "the kernel talks in its own order"
+)]
 
 use std::fs::{self, File};
 use std::io;
@@ -68,18 +71,30 @@ impl KernelDisk {
     /// nothing has happened then.
     pub fn new(server: Server, on_end: impl FnOnce() + Send + 'static) -> Result<Self> {
         let family = Family::of(FAMILY).map_err(unavailable)?;
-        let count = thread::available_parallelism().map_or(1, |count| count.get().min(MOST_CONNECTIONS));
+        let count =
+            thread::available_parallelism().map_or(1, |count| count.get().min(MOST_CONNECTIONS));
         let pairs: io::Result<Vec<_>> = (0..count).map(|_| UnixStream::pair()).collect();
         let pairs = pairs.map_err(|source| Error::io(LAYER, "make a pair of sockets", source))?;
-        let (theirs, ours): (Vec<_>, Vec<_>) = pairs.into_iter().map(|(theirs, ours)| (OwnedFd::from(theirs), ours)).unzip();
+        let (theirs, ours): (Vec<_>, Vec<_>) = pairs
+            .into_iter()
+            .map(|(theirs, ours)| (OwnedFd::from(theirs), ours))
+            .unzip();
         let index = connect(&family, &server, &theirs).map_err(unavailable)?;
         drop(theirs);
         let Some(id) = DiskId::of(index).filter(|_| is_block_device(&path_of(index))) else {
             // In a container, say, which has a /dev of its own.
             let _ = disconnect(index);
-            return Err(Error::unsupported(LAYER, "the kernel's new disk is not to be seen here").in_file(path_of(index)));
+            return Err(
+                Error::unsupported(LAYER, "the kernel's new disk is not to be seen here")
+                    .in_file(path_of(index)),
+            );
         };
-        let mut disk = Self { id, server, open: Arc::new(AtomicUsize::new(count)), connections: Vec::new() };
+        let mut disk = Self {
+            id,
+            server,
+            open: Arc::new(AtomicUsize::new(count)),
+            connections: Vec::new(),
+        };
         if let Err(source) = disk.serve(ours, on_end) {
             let _ = disconnect(index);
             return Err(Error::io(LAYER, "begin a thread", source));
@@ -89,21 +104,31 @@ impl KernelDisk {
         Ok(disk)
     }
 
-    fn serve(&mut self, sockets: Vec<UnixStream>, on_end: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    fn serve(
+        &mut self,
+        sockets: Vec<UnixStream>,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
         let on_end = Arc::new(Mutex::new(Some(on_end)));
         for socket in sockets {
-            let (server, open, on_end) = (self.server.clone(), Arc::clone(&self.open), Arc::clone(&on_end));
+            let (server, open, on_end) = (
+                self.server.clone(),
+                Arc::clone(&self.open),
+                Arc::clone(&on_end),
+            );
             let serve = move || {
                 // What the kernel waits for must not wait for the kernel to write something back, perhaps to this very disk.
                 let _ = rustix::process::configure_io_flusher_behavior(true);
                 server.serve_kernel(socket);
                 if open.fetch_sub(1, Ordering::AcqRel) == 1
-                    && let Some(on_end) = on_end.lock().unwrap_or_else(PoisonError::into_inner).take()
+                    && let Some(on_end) =
+                        on_end.lock().unwrap_or_else(PoisonError::into_inner).take()
                 {
                     on_end();
                 }
             };
-            self.connections.push(thread::Builder::new().name("nbd".into()).spawn(serve)?);
+            self.connections
+                .push(thread::Builder::new().name("nbd".into()).spawn(serve)?);
         }
         Ok(())
     }
@@ -117,7 +142,8 @@ impl KernelDisk {
     pub fn end(self) -> Result<()> {
         let path = path_of(self.id.index);
         // Others may have taken it away, and the kernel have given the number to others since.
-        let is_there = self.open.load(Ordering::Acquire) > 0 || DiskId::of(self.id.index) == Some(self.id);
+        let is_there =
+            self.open.load(Ordering::Acquire) > 0 || DiskId::of(self.id.index) == Some(self.id);
         let taken = if is_there {
             // A program that uses it gets errors from now on, for what it has not synced, too; what the kernel holds does not.
             let synced = File::open(&path).and_then(|disk| disk.sync_all());
@@ -127,7 +153,9 @@ impl KernelDisk {
             Ok(())
         };
         if taken.is_ok() {
-            self.connections.into_iter().for_each(|connection| drop(connection.join()));
+            self.connections
+                .into_iter()
+                .for_each(|connection| drop(connection.join()));
         }
         let stopped = self.server.stop();
         taken.and(stopped)
@@ -149,23 +177,43 @@ impl DiskId {
     /// The disk and its partitions, as far as they are there.
     pub fn nodes(self) -> Vec<PathBuf> {
         let name = format!("nbd{}", self.index);
-        let partitions = fs::read_dir(Path::new("/sys/block").join(&name)).into_iter().flatten().flatten();
-        let mut partitions: Vec<_> = partitions.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let partitions = fs::read_dir(Path::new("/sys/block").join(&name))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let mut partitions: Vec<_> = partitions
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
         partitions.retain(|found| is_partition(found, &name));
         partitions.sort_by_key(|partition| (partition.len(), partition.clone()));
-        std::iter::once(self.path()).chain(partitions.into_iter().map(|name| Path::new("/dev").join(name))).collect()
+        std::iter::once(self.path())
+            .chain(
+                partitions
+                    .into_iter()
+                    .map(|name| Path::new("/dev").join(name)),
+            )
+            .collect()
     }
 
     /// Returns whether `path` names the disk or one of its partitions, there or not.
     pub fn has(self, path: &Path) -> bool {
         let disk = self.path();
-        path == disk || path.to_str().zip(disk.to_str()).is_some_and(|(path, disk)| is_partition(path, disk))
+        path == disk
+            || path
+                .to_str()
+                .zip(disk.to_str())
+                .is_some_and(|(path, disk)| is_partition(path, disk))
     }
 
     /// Opens the disk so that nobody mounts or claims anything of it meanwhile. Fails with
     /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if somebody has.
     pub fn claim(self) -> io::Result<File> {
-        Ok(rustix::fs::open(self.path(), OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty())?.into())
+        Ok(rustix::fs::open(
+            self.path(),
+            OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?
+        .into())
     }
 
     /// Takes the disk from the kernel, of a server that is gone; nothing if it is another's by now.
@@ -192,8 +240,12 @@ fn is_block_device(path: &Path) -> bool {
 
 /// `nbd0p1` of `nbd0`.
 fn is_partition(name: &str, disk: &str) -> bool {
-    let number = name.strip_prefix(disk).and_then(|rest| rest.strip_prefix('p'));
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    let number = name
+        .strip_prefix(disk)
+        .and_then(|rest| rest.strip_prefix('p'));
+    number.is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 /// Tells the kernel of a disk behind these sockets; returns its number.
@@ -201,20 +253,34 @@ fn connect(family: &Family, server: &Server, sockets: &[OwnedFd]) -> io::Result<
     let mut items = Attributes::default();
     for socket in sockets {
         let mut item = Attributes::default();
-        item.put(attribute::SOCKET_FD, &socket.as_raw_fd().cast_unsigned().to_ne_bytes());
+        item.put(
+            attribute::SOCKET_FD,
+            &socket.as_raw_fd().cast_unsigned().to_ne_bytes(),
+        );
         items.nest(attribute::SOCKET_ITEM, &item);
     }
     let (info, flags) = server.for_kernel();
     // The kernel counts in sectors; a disk that ends within one of 4096 bytes still has whole ones of 512.
-    let sector = if info.len.is_multiple_of(u64::from(info.block)) { info.block } else { 512 };
+    let sector = if info.len.is_multiple_of(u64::from(info.block)) {
+        info.block
+    } else {
+        512
+    };
     let mut attributes = Attributes::default();
     attributes.put(attribute::SIZE, &info.len.to_ne_bytes());
     attributes.put(attribute::BLOCK_SIZE, &u64::from(sector).to_ne_bytes());
     attributes.put(attribute::SERVER_FLAGS, &u64::from(flags).to_ne_bytes());
     attributes.nest(attribute::SOCKETS, &items);
     let told = family.ask(command::CONNECT, &attributes)?;
-    let index = told.get(attribute::INDEX).and_then(|value| Some(u32::from_ne_bytes(*value.first_chunk()?)));
-    index.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel does not tell which disk it is"))
+    let index = told
+        .get(attribute::INDEX)
+        .and_then(|value| Some(u32::from_ne_bytes(*value.first_chunk()?)));
+    index.ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the kernel does not tell which disk it is",
+        )
+    })
 }
 
 fn disconnect(index: u32) -> Result<()> {
@@ -224,14 +290,25 @@ fn disconnect(index: u32) -> Result<()> {
     match ended {
         Ok(_) => Ok(()),
         // Gone already.
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => Ok(()),
-        Err(source) => Err(Error::io(LAYER, "take the disk from the kernel", source).in_file(path_of(index))),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+            ) =>
+        {
+            Ok(())
+        }
+        Err(source) => {
+            Err(Error::io(LAYER, "take the disk from the kernel", source).in_file(path_of(index)))
+        }
     }
 }
 
 fn unavailable(error: io::Error) -> Error {
     let why = match error.kind() {
-        io::ErrorKind::NotFound => "the kernel has no network block devices; `modprobe nbd` gives it some".to_owned(),
+        io::ErrorKind::NotFound => {
+            "the kernel has no network block devices; `modprobe nbd` gives it some".to_owned()
+        }
         io::ErrorKind::PermissionDenied => "only root may give the kernel a disk".to_owned(),
         _ => format!("the kernel takes no disk: {error}"),
     };
@@ -248,7 +325,15 @@ mod tests {
         for ours in ["/dev/nbd1", "/dev/nbd1p1", "/dev/nbd1p12"] {
             assert!(disk.has(Path::new(ours)), "{ours}");
         }
-        for other in ["/dev/nbd", "/dev/nbd12", "/dev/nbd1p", "/dev/nbd1p1x", "/dev/nbd0p1", "nbd1", ""] {
+        for other in [
+            "/dev/nbd",
+            "/dev/nbd12",
+            "/dev/nbd1p",
+            "/dev/nbd1p1x",
+            "/dev/nbd0p1",
+            "nbd1",
+            "",
+        ] {
             assert!(!disk.has(Path::new(other)), "{other}");
         }
     }

@@ -20,7 +20,9 @@ pub(crate) struct KnownData {
 
 impl Default for KnownData {
     fn default() -> Self {
-        Self { slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect() }
+        Self {
+            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 }
 
@@ -31,7 +33,8 @@ impl KnownData {
 
     /// Returns whether all of `range`, which is not empty, is known to be data.
     pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
-        (range.start / GRAIN..=(range.end - 1) / GRAIN).all(|grain| self.slot(grain).load(Ordering::Relaxed) == grain + 1)
+        (range.start / GRAIN..=(range.end - 1) / GRAIN)
+            .all(|grain| self.slot(grain).load(Ordering::Relaxed) == grain + 1)
     }
 
     /// `range` was found to be data.

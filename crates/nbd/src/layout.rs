@@ -208,7 +208,9 @@ impl<'a> Fields<'a> {
 
     /// A length and as many bytes of UTF-8, no more than a string may have.
     pub(crate) fn string(&mut self) -> Option<&'a str> {
-        let len = usize::try_from(self.u32()?).ok().filter(|len| *len <= MAX_STRING)?;
+        let len = usize::try_from(self.u32()?)
+            .ok()
+            .filter(|len| *len <= MAX_STRING)?;
         std::str::from_utf8(self.bytes(len)?).ok()
     }
 }
@@ -266,7 +268,10 @@ pub(crate) fn hole_chunk(out: &mut Vec<u8>, cookie: u64, done: bool, offset: u64
 
 /// The last chunk of a request that failed, with a message for people.
 pub(crate) fn error_chunk(out: &mut Vec<u8>, cookie: u64, error: u32, message: &str) {
-    let end = (0..=message.len().min(256)).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=message.len().min(256))
+        .rev()
+        .find(|end| message.is_char_boundary(*end))
+        .unwrap_or(0);
     let message = &message.as_bytes()[..end];
     let len = u16::try_from(message.len()).unwrap_or(0);
     chunk(out, cookie, Chunk::Error, true, u32::from(len) + 6);
@@ -309,7 +314,10 @@ mod tests {
         assert_eq!(out.len(), 16);
         out.clear();
         data_chunk(&mut out, 7, true, 4096, 512);
-        assert_eq!((out.len(), &out[16..20]), (DATA_HEAD, &520_u32.to_be_bytes()[..]));
+        assert_eq!(
+            (out.len(), &out[16..20]),
+            (DATA_HEAD, &520_u32.to_be_bytes()[..])
+        );
         out.clear();
         hole_chunk(&mut out, 7, true, 4096, 512);
         assert_eq!((out.len(), &out[6..8]), (32, &[0, 2][..]));

@@ -56,13 +56,25 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub(crate) fn new(code: u32, why: impl Into<String>) -> Self {
-        Self { code, why: why.into() }
+        Self {
+            code,
+            why: why.into(),
+        }
     }
 }
 
 impl Link {
-    pub(crate) fn new(channel: Arc<Channel>, agreement: Agreement, watch: Arc<dyn Watch>, throttle: Arc<Throttle>) -> Self {
-        let Agreement { export, structured, contexts } = agreement;
+    pub(crate) fn new(
+        channel: Arc<Channel>,
+        agreement: Agreement,
+        watch: Arc<dyn Watch>,
+        throttle: Arc<Throttle>,
+    ) -> Self {
+        let Agreement {
+            export,
+            structured,
+            contexts,
+        } = agreement;
         Self {
             channel,
             export,
@@ -89,7 +101,9 @@ impl Link {
             Command::WriteZeroes => flag::FUA | flag::NO_HOLE | flag::FAST_ZERO,
             Command::BlockStatus => flag::REQ_ONE,
             Command::Flush | Command::Cache | Command::Resize | Command::Disconnect => 0,
-            Command::Unknown(number) => return refuse(errno::INVAL, &format!("command {number} is not known here")),
+            Command::Unknown(number) => {
+                return refuse(errno::INVAL, &format!("command {number} is not known here"));
+            }
         };
         // FUA is allowed everywhere, and means nothing where nothing is written.
         if request.flags & !(known | flag::FUA) != 0 {
@@ -99,9 +113,16 @@ impl Link {
             return Ok(());
         }
         if request.command == Command::Resize {
-            return if self.export.grows() { Ok(()) } else { refuse(errno::PERM, "the export has a fixed length") };
+            return if self.export.grows() {
+                Ok(())
+            } else {
+                refuse(errno::PERM, "the export has a fixed length")
+            };
         }
-        let changes = matches!(request.command, Command::Write | Command::Trim | Command::WriteZeroes);
+        let changes = matches!(
+            request.command,
+            Command::Write | Command::Trim | Command::WriteZeroes
+        );
         if changes && self.export.is_read_only() {
             return refuse(errno::PERM, "the export is read-only");
         }
@@ -111,7 +132,9 @@ impl Link {
         if matches!(request.command, Command::Read | Command::Write) && request.len > MAX_PAYLOAD {
             return refuse(errno::INVAL, "a request of more than 32 MiB");
         }
-        if request.has(flag::DF) && !self.structured || request.command == Command::BlockStatus && !self.contexts {
+        if request.has(flag::DF) && !self.structured
+            || request.command == Command::BlockStatus && !self.contexts
+        {
             return refuse(errno::INVAL, "that was not agreed on");
         }
         let len = self.export.device().info().len;
@@ -128,9 +151,18 @@ impl Link {
     pub(crate) fn failed(&self, doing: &'static str, error: &Error) -> Refusal {
         if let Some(unreported) = self.throttle.admit() {
             let export = self.export.name().to_owned();
-            self.watch.note(&Note::Failed { doing, export, error: error.to_string(), unreported });
+            self.watch.note(&Note::Failed {
+                doing,
+                export,
+                error: error.to_string(),
+                unreported,
+            });
         }
-        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+        let full = [
+            io::ErrorKind::StorageFull,
+            io::ErrorKind::QuotaExceeded,
+            io::ErrorKind::FileTooLarge,
+        ];
         let code = match (error.kind(), error.io_kind()) {
             (_, Some(kind)) if full.contains(&kind) => errno::NOSPC,
             (Kind::ReadOnly, _) => errno::PERM,
@@ -213,7 +245,10 @@ impl Link {
                     parts.push(IoSlice::new(head));
                     parts.extend(body.as_deref().map(IoSlice::new));
                 }
-                if parts.chunks_mut(MOST_PARTS).any(|parts| self.channel.send(parts, false).is_err()) {
+                if parts
+                    .chunks_mut(MOST_PARTS)
+                    .any(|parts| self.channel.send(parts, false).is_err())
+                {
                     // The thread that receives finds out, and ends.
                     self.channel.socket().end(std::net::Shutdown::Both);
                 }

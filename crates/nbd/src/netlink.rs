@@ -1,13 +1,18 @@
 //! Generic netlink, as far as one request and its answer: what `include/uapi/linux/netlink.h` and `genetlink.h` of Linux lay
 //! down, in the host's own order of bytes.
-#![allow(clippy::host_endian_bytes, reason = "the kernel talks in its own order")]
+#![allow(
+    clippy::host_endian_bytes,
+    reason = "the kernel talks in its own order"
+)]
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::io::retry_on_intr;
 use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
+};
 
 /// Bytes of the two headers of a message.
 ///
@@ -56,13 +61,26 @@ impl Family {
     /// The family of this name. [`NotFound`](io::ErrorKind::NotFound) if the kernel has none.
     pub(crate) fn of(name: &str) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(GENERIC))?;
-        let control = Self { socket, id: CONTROL };
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            flags,
+            Some(GENERIC),
+        )?;
+        let control = Self {
+            socket,
+            id: CONTROL,
+        };
         let mut wanted = Attributes::default();
         wanted.put(FAMILY_NAME, &[name.as_bytes(), b"\0"].concat());
         let told = control.ask(GET_FAMILY, &wanted)?;
-        let id = told.get(FAMILY_ID).and_then(|value| Some(u16::from_ne_bytes(*value.first_chunk()?)));
-        Ok(Self { id: id.ok_or(io::ErrorKind::NotFound)?, ..control })
+        let id = told
+            .get(FAMILY_ID)
+            .and_then(|value| Some(u16::from_ne_bytes(*value.first_chunk()?)));
+        Ok(Self {
+            id: id.ok_or(io::ErrorKind::NotFound)?,
+            ..control
+        })
     }
 
     /// Sends a command and waits for how it ends. Returns the attributes of what was told before.
@@ -73,7 +91,8 @@ impl Family {
         let mut told = Attributes::default();
         let mut buffer = vec![0; LONGEST];
         loop {
-            let (count, _) = retry_on_intr(|| recv(&self.socket, &mut buffer[..], RecvFlags::empty()))?;
+            let (count, _) =
+                retry_on_intr(|| recv(&self.socket, &mut buffer[..], RecvFlags::empty()))?;
             if let Some(ended) = parse(&buffer[..count], &mut told) {
                 return ended.map(|()| told);
             }
@@ -96,15 +115,26 @@ fn message(family: u16, command: u8, attributes: &Attributes) -> Vec<u8> {
 
 /// Looks through messages for the end of a request; adds to `told` what others say.
 fn parse(mut messages: &[u8], told: &mut Attributes) -> Option<io::Result<()>> {
-    while let Some(len) = messages.first_chunk().map(|len| u32::from_ne_bytes(*len) as usize) {
+    while let Some(len) = messages
+        .first_chunk()
+        .map(|len| u32::from_ne_bytes(*len) as usize)
+    {
         let (message, rest) = messages.split_at_checked(len).filter(|_| len >= HEAD)?;
-        messages = rest.get(len.next_multiple_of(4) - len..).unwrap_or_default();
+        messages = rest
+            .get(len.next_multiple_of(4) - len..)
+            .unwrap_or_default();
         if message[4..6] != ENDED.to_ne_bytes() {
             told.0.extend(&message[HEAD..]);
             continue;
         }
-        let code = message[OUTER..].first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
-        return Some(if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.wrapping_neg())) });
+        let code = message[OUTER..]
+            .first_chunk()
+            .map_or(0, |code| i32::from_ne_bytes(*code));
+        return Some(if code == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(code.wrapping_neg()))
+        });
     }
     None
 }
@@ -150,7 +180,14 @@ mod tests {
         all.put(7, &9_u32.to_ne_bytes());
         all.nest(3, &inner);
         all.put(5, b"");
-        assert_eq!((all.get(7), all.get(3), all.get(5)), (Some(&9_u32.to_ne_bytes()[..]), Some(&inner.0[..]), Some(&b""[..])));
+        assert_eq!(
+            (all.get(7), all.get(3), all.get(5)),
+            (
+                Some(&9_u32.to_ne_bytes()[..]),
+                Some(&inner.0[..]),
+                Some(&b""[..])
+            )
+        );
         assert!(all.get(1).is_none());
         let message = message(17, 2, &all);
         assert!(message.len() == HEAD + all.0.len() && message.len().is_multiple_of(4));
@@ -161,14 +198,27 @@ mod tests {
 
     #[test]
     fn a_request_ends_with_what_the_kernel_says() {
-        let ended =
-            |code: i32| [&36_u32.to_ne_bytes()[..], &ENDED.to_ne_bytes(), &[0; 10], &code.to_ne_bytes(), &[0; 16]].concat();
+        let ended = |code: i32| {
+            [
+                &36_u32.to_ne_bytes()[..],
+                &ENDED.to_ne_bytes(),
+                &[0; 10],
+                &code.to_ne_bytes(),
+                &[0; 16],
+            ]
+            .concat()
+        };
         let mut attributes = Attributes::default();
         attributes.put(1, &5_u32.to_ne_bytes());
         let mut told = Attributes::default();
         let both = [message(17, 1, &attributes), ended(0)].concat();
-        assert!(matches!(parse(&both, &mut told), Some(Ok(()))) && told.get(1) == Some(&5_u32.to_ne_bytes()[..]));
-        let refused = parse(&ended(-1), &mut told).and_then(Result::err).and_then(|error| error.raw_os_error());
+        assert!(
+            matches!(parse(&both, &mut told), Some(Ok(())))
+                && told.get(1) == Some(&5_u32.to_ne_bytes()[..])
+        );
+        let refused = parse(&ended(-1), &mut told)
+            .and_then(Result::err)
+            .and_then(|error| error.raw_os_error());
         assert_eq!(refused, Some(1));
         for end in 0..both.len() {
             assert!(parse(&both[..end], &mut Attributes::default()).is_none());

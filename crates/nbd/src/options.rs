@@ -54,13 +54,19 @@ mod tests {
     use super::*;
 
     fn string(text: &str) -> Vec<u8> {
-        [&u32::try_from(text.len()).unwrap().to_be_bytes(), text.as_bytes()].concat()
+        [
+            &u32::try_from(text.len()).unwrap().to_be_bytes(),
+            text.as_bytes(),
+        ]
+        .concat()
     }
 
     fn info(name: &str, kinds: &[u16]) -> Vec<u8> {
         let mut data = string(name);
         data.extend(u16::try_from(kinds.len()).unwrap().to_be_bytes());
-        kinds.iter().for_each(|kind| data.extend(kind.to_be_bytes()));
+        kinds
+            .iter()
+            .for_each(|kind| data.extend(kind.to_be_bytes()));
         data
     }
 
@@ -79,8 +85,14 @@ mod tests {
         assert_eq!(InfoQuery::parse(&data), None);
         assert_eq!(InfoQuery::parse(&u32::MAX.to_be_bytes()), None);
         assert_eq!(InfoQuery::parse(&info(&"x".repeat(4097), &[])), None);
-        assert_eq!(InfoQuery::parse(&[info("disk", &[3]), vec![0]].concat()), None);
-        assert_eq!(ContextQuery::parse(&[contexts("disk", &[]), vec![0]].concat()), None);
+        assert_eq!(
+            InfoQuery::parse(&[info("disk", &[3]), vec![0]].concat()),
+            None
+        );
+        assert_eq!(
+            ContextQuery::parse(&[contexts("disk", &[]), vec![0]].concat()),
+            None
+        );
     }
 
     proptest! {

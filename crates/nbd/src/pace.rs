@@ -34,10 +34,14 @@ impl Pace {
 
     fn note(&self, took: Duration, len: usize) {
         let moving = u32::try_from(len).unwrap_or(u32::MAX) / BYTES_PER_MICRO;
-        let waited = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).saturating_sub(moving).min(MOST_MICROS);
+        let waited = u32::try_from(took.as_micros())
+            .unwrap_or(u32::MAX)
+            .saturating_sub(moving)
+            .min(MOST_MICROS);
         // Threads that note at once may lose one of their notes, which does no harm.
         let mean = self.micros.load(Ordering::Relaxed);
-        self.micros.store((mean * 3 + waited) / 4, Ordering::Relaxed);
+        self.micros
+            .store((mean * 3 + waited) / 4, Ordering::Relaxed);
     }
 }
 

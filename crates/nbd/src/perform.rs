@@ -7,7 +7,9 @@ use std::sync::PoisonError;
 use bandsaw::device::{BlockDevice, ExtentKind, Leave};
 use bandsaw::{Error, Kind, Result};
 
-use crate::layout::{Command, Request, STATE_HOLE, STATE_ZERO, errno, flag, simple_reply, status_chunk};
+use crate::layout::{
+    Command, Request, STATE_HOLE, STATE_ZERO, errno, flag, simple_reply, status_chunk,
+};
 use crate::link::{Link, Parcel, Refusal};
 use crate::platform;
 
@@ -26,9 +28,10 @@ pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
     let range = request.range();
     let done = match request.command {
         Command::Flush => device.flush().map_err(|error| link.failed("flush", &error)),
-        Command::Trim => {
-            device.discard(range, Leave::Any).and_then(|()| durable(device, request)).map_err(|error| link.failed("trim", &error))
-        }
+        Command::Trim => device
+            .discard(range, Leave::Any)
+            .and_then(|()| durable(device, request))
+            .map_err(|error| link.failed("trim", &error)),
         Command::WriteZeroes => write_zeroes(link, device, request),
         Command::Resize => grow(link, device, request.offset),
         Command::Cache => cache(device, range).map_err(|error| link.failed("cache", &error)),
@@ -55,31 +58,66 @@ pub(crate) fn patiently(link: &Link, request: &Request) {
 
 /// Makes a change durable if its request says so.
 pub(crate) fn durable(device: &dyn BlockDevice, request: &Request) -> Result<()> {
-    if request.has(flag::FUA) { device.flush() } else { Ok(()) }
+    if request.has(flag::FUA) {
+        device.flush()
+    } else {
+        Ok(())
+    }
 }
 
-fn write_zeroes(link: &Link, device: &dyn BlockDevice, request: &Request) -> std::result::Result<(), Refusal> {
+fn write_zeroes(
+    link: &Link,
+    device: &dyn BlockDevice,
+    request: &Request,
+) -> std::result::Result<(), Refusal> {
     let range = request.range();
     let no_hole = request.has(flag::NO_HOLE);
     let failed = |error| link.failed("write zeroes", &error);
-    if request.has(flag::FAST_ZERO) && (no_hole || !is_fast(device, range.clone()).map_err(failed)?) {
-        return Err(Refusal::new(errno::NOTSUP, "zeroing here is no faster than writing"));
+    if request.has(flag::FAST_ZERO)
+        && (no_hole || !is_fast(device, range.clone()).map_err(failed)?)
+    {
+        return Err(Refusal::new(
+            errno::NOTSUP,
+            "zeroing here is no faster than writing",
+        ));
     }
-    let zeroed = if no_hole { fill(device, range) } else { device.discard(range, Leave::Zeros) };
-    zeroed.and_then(|()| durable(device, request)).map_err(failed)
+    let zeroed = if no_hole {
+        fill(device, range)
+    } else {
+        device.discard(range, Leave::Zeros)
+    };
+    zeroed
+        .and_then(|()| durable(device, request))
+        .map_err(failed)
 }
 
 /// Makes the export as long as is asked for, durably. Whoever connects from now on is told the new length.
 fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<(), Refusal> {
-    let _one_at_a_time = link.export.growing.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = link
+        .export
+        .growing
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let info = device.info();
     if len < info.len {
-        return Err(Refusal::new(errno::PERM, "what others may be using is not cut off"));
+        return Err(Refusal::new(
+            errno::PERM,
+            "what others may be using is not cut off",
+        ));
     }
     if !len.is_multiple_of(u64::from(info.block)) {
-        return Err(Refusal::new(errno::INVAL, format!("a disk has whole sectors of {} bytes", info.block)));
+        return Err(Refusal::new(
+            errno::INVAL,
+            format!("a disk has whole sectors of {} bytes", info.block),
+        ));
     }
-    let grown = if len > info.len { device.set_len(len, Leave::Zeros).and_then(|()| device.flush()) } else { Ok(()) };
+    let grown = if len > info.len {
+        device
+            .set_len(len, Leave::Zeros)
+            .and_then(|()| device.flush())
+    } else {
+        Ok(())
+    };
     grown.map_err(|error| match error.kind() {
         Kind::Unsupported => Refusal::new(errno::PERM, error.message()),
         _ => link.failed("resize", &error),
@@ -141,7 +179,11 @@ fn cache(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
 fn runs(link: &Link, request: &Request) -> Result<Vec<(u32, u32)>> {
     let device = link.export.device();
     let range = request.range();
-    let most = if request.has(flag::REQ_ONE) { 1 } else { MOST_RUNS };
+    let most = if request.has(flag::REQ_ONE) {
+        1
+    } else {
+        MOST_RUNS
+    };
     let mut runs: Vec<(u32, u32)> = Vec::new();
     let mut at = range.start;
     while at < range.end {

@@ -11,10 +11,20 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 /// Sends all of `parts`. `more`: something follows at once, which may share a packet with it. `patient`: however long the
 /// client takes, else as long as the socket's limit.
-pub(crate) fn send(socket: BorrowedFd<'_>, mut parts: &mut [IoSlice<'_>], more: bool, patient: bool) -> io::Result<()> {
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    mut parts: &mut [IoSlice<'_>],
+    more: bool,
+    patient: bool,
+) -> io::Result<()> {
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
-        match rustix::net::sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), flags(more)) {
+        match rustix::net::sendmsg(
+            socket,
+            parts,
+            &mut SendAncillaryBuffer::default(),
+            flags(more),
+        ) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(sent) => IoSlice::advance_slices(&mut parts, sent),
             Err(Errno::INTR) => {}
@@ -36,7 +46,11 @@ pub(crate) fn wait_for_room(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 #[cfg(target_os = "linux")]
 fn flags(more: bool) -> SendFlags {
-    if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL }
+    if more {
+        SendFlags::NOSIGNAL | SendFlags::MORE
+    } else {
+        SendFlags::NOSIGNAL
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -50,7 +64,11 @@ pub(crate) const SENDS_FILES: bool = cfg!(target_os = "linux");
 /// Sends `range` of a file without copying it; `range.start` tells how far it came, also on failure:
 /// [`WouldBlock`](io::ErrorKind::WouldBlock) if the client took nothing for as long as the socket's limit.
 #[cfg(target_os = "linux")]
-pub(crate) fn send_file(socket: BorrowedFd<'_>, file: &File, range: &mut Range<u64>) -> io::Result<()> {
+pub(crate) fn send_file(
+    socket: BorrowedFd<'_>,
+    file: &File,
+    range: &mut Range<u64>,
+) -> io::Result<()> {
     while !range.is_empty() {
         let count = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         match rustix::fs::sendfile(socket, file, Some(&mut range.start), count) {
@@ -63,7 +81,11 @@ pub(crate) fn send_file(socket: BorrowedFd<'_>, file: &File, range: &mut Range<u
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn send_file(_socket: BorrowedFd<'_>, _file: &File, _range: &mut Range<u64>) -> io::Result<()> {
+pub(crate) fn send_file(
+    _socket: BorrowedFd<'_>,
+    _file: &File,
+    _range: &mut Range<u64>,
+) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -75,7 +97,12 @@ pub(crate) fn would_wait(file: &File, range: &Range<u64>) -> bool {
 
     let mut byte = [0];
     let mut into = [io::IoSliceMut::new(&mut byte)];
-    let read = rustix::io::preadv2(file, &mut into, range.end.saturating_sub(1), ReadWriteFlags::NOWAIT);
+    let read = rustix::io::preadv2(
+        file,
+        &mut into,
+        range.end.saturating_sub(1),
+        ReadWriteFlags::NOWAIT,
+    );
     matches!(read, Ok(0) | Err(Errno::AGAIN | Errno::IO))
 }
 

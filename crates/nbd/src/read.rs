@@ -53,7 +53,11 @@ impl Session<'_> {
     }
 
     pub(crate) fn hand_over_read(&mut self, request: &Request) {
-        let len = if may_fragment(self.link, request) { request.len.min(CREW_PIECE) } else { request.len };
+        let len = if may_fragment(self.link, request) {
+            request.len.min(CREW_PIECE)
+        } else {
+            request.len
+        };
         let buffer = self.link.buffers.take(len as usize);
         Crew::post(self.link, Job::Read(*request, buffer));
     }
@@ -65,11 +69,17 @@ impl Session<'_> {
         let at = self.out.len();
         self.out.resize(at + request.len as usize, 0);
         let into = &mut self.out[at..];
-        if let Err(error) = link.reads.time(into.len(), || link.export.device().read_at(request.offset, into)) {
+        if let Err(error) = link.reads.time(into.len(), || {
+            link.export.device().read_at(request.offset, into)
+        }) {
             self.out.truncate(begin);
             link.refuse(&mut self.out, request, &link.failed("read", &error));
         }
-        if self.out.len() >= BATCH { self.flush() } else { Ok(()) }
+        if self.out.len() >= BATCH {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// The answer is one piece: once its head is sent, there is no way to tell of a failure.
@@ -87,13 +97,17 @@ impl Session<'_> {
                 return Ok(());
             }
             whole_head(link, request, &mut self.out);
-            return self.send_lent(range, lent, true)?.map_err(|refusal| io::Error::other(refusal.why));
+            return self
+                .send_lent(range, lent, true)?
+                .map_err(|refusal| io::Error::other(refusal.why));
         }
         if u64::from(request.len) <= TOGETHER {
             return self.read_together(request);
         }
         let mut buffer = link.buffers.take(request.len as usize);
-        if let Err(error) = link.reads.time(buffer.len(), || link.export.device().read_at(range.start, &mut buffer)) {
+        if let Err(error) = link.reads.time(buffer.len(), || {
+            link.export.device().read_at(range.start, &mut buffer)
+        }) {
             link.refuse(&mut self.out, request, &link.failed("read", &error));
             return Ok(());
         }
@@ -105,7 +119,11 @@ impl Session<'_> {
         let link = self.link;
         let device = link.export.device();
         let range = request.range();
-        let piece = if link.channel.sends_files() { TOGETHER } else { PIECE };
+        let piece = if link.channel.sends_files() {
+            TOGETHER
+        } else {
+            PIECE
+        };
         let mut at = range.start;
         while at < range.end {
             let (kind, end) = match link.run_at(at..range.end) {
@@ -113,14 +131,24 @@ impl Session<'_> {
                 Err(error) => return self.refuse_read(request, &link.failed("read", &error)),
             };
             if kind != ExtentKind::Data {
-                hole_chunk(&mut self.out, request.cookie, end == range.end, at, (end - at) as u32);
+                hole_chunk(
+                    &mut self.out,
+                    request.cookie,
+                    end == range.end,
+                    at,
+                    (end - at) as u32,
+                );
                 if end == range.end {
                     return Ok(());
                 }
                 at = end;
                 continue;
             }
-            let lent = if link.channel.sends_files() { device.lend(at..end) } else { Ok(None) };
+            let lent = if link.channel.sends_files() {
+                device.lend(at..end)
+            } else {
+                Ok(None)
+            };
             match lent {
                 Ok(Some(lent)) => {
                     let place = lent.offset..lent.offset + lent.len;
@@ -131,7 +159,13 @@ impl Session<'_> {
                     }
                     let run = at..at + lent.len;
                     let is_all = run == range && lent.len <= SURE && !link.export.has_failed();
-                    data_chunk(&mut self.out, request.cookie, is_all, run.start, (run.end - run.start) as u32);
+                    data_chunk(
+                        &mut self.out,
+                        request.cookie,
+                        is_all,
+                        run.start,
+                        (run.end - run.start) as u32,
+                    );
                     match self.send_lent(run.clone(), lent, is_all)? {
                         Ok(()) if is_all => return Ok(()),
                         Ok(()) => at = run.end,
@@ -139,7 +173,9 @@ impl Session<'_> {
                         Err(refusal) => return self.refuse_read(request, &refusal),
                     }
                 }
-                Ok(None) if (at..end) == range && end - at <= piece => return self.read_together(request),
+                Ok(None) if (at..end) == range && end - at <= piece => {
+                    return self.read_together(request);
+                }
                 Ok(None) => {
                     let len = (end - at).min(piece) as u32;
                     let mut scratch = std::mem::take(&mut self.scratch);
@@ -149,7 +185,13 @@ impl Session<'_> {
                         return self.refuse_read(request, &link.failed("read", &error));
                     }
                     at += u64::from(len);
-                    data_chunk(&mut self.out, request.cookie, at == range.end, at - u64::from(len), len);
+                    data_chunk(
+                        &mut self.out,
+                        request.cookie,
+                        at == range.end,
+                        at - u64::from(len),
+                        len,
+                    );
                     let sent = self.send_with(&scratch[..len as usize]);
                     self.scratch = scratch;
                     sent?;
@@ -172,18 +214,27 @@ impl Session<'_> {
 
     /// Sends what waits and `body` behind it.
     fn send_with(&mut self, body: &[u8]) -> io::Result<()> {
-        let sent = self.link.transmit(&mut [IoSlice::new(&self.out), IoSlice::new(body)]);
+        let sent = self
+            .link
+            .transmit(&mut [IoSlice::new(&self.out), IoSlice::new(body)]);
         self.out.clear();
         sent
     }
 
     /// Sends what waits, which ends with the head of `range`, and `range` behind it. `promised`: the head says that all is well.
     /// A refusal: the bytes that followed are not all right; of a promise the rest is missing, and the connection ended.
-    fn send_lent(&mut self, range: Range<u64>, lent: Lent, promised: bool) -> io::Result<Result<(), Refusal>> {
+    fn send_lent(
+        &mut self,
+        range: Range<u64>,
+        lent: Lent,
+        promised: bool,
+    ) -> io::Result<Result<(), Refusal>> {
         let link = self.link;
         let sent = {
             let _wire = link.wire();
-            link.channel.send(&mut [IoSlice::new(&self.out)], true).and_then(|()| from_file(link, range, lent, promised))
+            link.channel
+                .send(&mut [IoSlice::new(&self.out)], true)
+                .and_then(|()| from_file(link, range, lent, promised))
         };
         self.out.clear();
         link.drain();
@@ -192,7 +243,12 @@ impl Session<'_> {
 }
 
 /// Sends `range`, of which `lent` is the beginning, from files as long as that works, else by copying.
-fn from_file(link: &Link, range: Range<u64>, lent: Lent, promised: bool) -> io::Result<Result<(), Refusal>> {
+fn from_file(
+    link: &Link,
+    range: Range<u64>,
+    lent: Lent,
+    promised: bool,
+) -> io::Result<Result<(), Refusal>> {
     let mut at = range.start;
     let mut lent = Some(lent);
     while let Some(from) = lent.take() {
@@ -203,7 +259,9 @@ fn from_file(link: &Link, range: Range<u64>, lent: Lent, promised: bool) -> io::
         match sent {
             Ok(()) if at == range.end => return Ok(Ok(())),
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => link.channel.wait_for_room()?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                link.channel.wait_for_room()?
+            }
             Err(error) if is_gone(&error) => return Err(error),
             Err(_) => break,
         }
@@ -215,7 +273,10 @@ fn from_file(link: &Link, range: Range<u64>, lent: Lent, promised: bool) -> io::
 /// Returns whether an error is the client's absence.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
-    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut)
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut
+    )
 }
 
 /// Sends `range`, whose length the client has been told: what cannot be read is made up for by zeros, and refused. Where the client
@@ -228,7 +289,11 @@ fn by_copying(link: &Link, range: Range<u64>, promised: bool) -> io::Result<Resu
         let len = (range.end - at).min(piece.len() as u64) as usize;
         let bytes = &mut piece[..len];
         if done.is_ok() {
-            done = link.export.device().read_at(at, bytes).map_err(|error| link.failed("read", &error));
+            done = link
+                .export
+                .device()
+                .read_at(at, bytes)
+                .map_err(|error| link.failed("read", &error));
         }
         if done.is_err() {
             link.export.note_failure();
@@ -252,9 +317,20 @@ pub(crate) fn patiently(link: &Link, request: &Request, mut buffer: Buffer) {
     let chunks = may_fragment(link, request) && request.len > SMALL;
     let mut at = range.start;
     while at < range.end {
-        let run = if chunks { link.run_at(at..range.end) } else { Ok((ExtentKind::Data, range.end)) };
+        let run = if chunks {
+            link.run_at(at..range.end)
+        } else {
+            Ok((ExtentKind::Data, range.end))
+        };
         let (kind, end) = match run {
-            Ok((kind, end)) => (kind, end.min(if kind == ExtentKind::Data { at + buffer.len() as u64 } else { end })),
+            Ok((kind, end)) => (
+                kind,
+                end.min(if kind == ExtentKind::Data {
+                    at + buffer.len() as u64
+                } else {
+                    end
+                }),
+            ),
             Err(error) => return refuse(link, request, head, &link.failed("read", &error)),
         };
         let last = end == range.end;
@@ -273,10 +349,16 @@ pub(crate) fn patiently(link: &Link, request: &Request, mut buffer: Buffer) {
             false => whole_head(link, request, &mut head),
         }
         if last && len as usize == buffer.len() {
-            return link.post(Parcel { head, body: Some(buffer) });
+            return link.post(Parcel {
+                head,
+                body: Some(buffer),
+            });
         }
         // The memory is needed again, or is longer than what was read: it is sent from here.
-        if link.transmit(&mut [IoSlice::new(&head), IoSlice::new(&buffer[..len as usize])]).is_err() {
+        if link
+            .transmit(&mut [IoSlice::new(&head), IoSlice::new(&buffer[..len as usize])])
+            .is_err()
+        {
             return link.channel.socket().end(std::net::Shutdown::Both);
         }
         head.clear();

@@ -46,7 +46,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 64, handshakes: 64, handshake_time: Duration::from_secs(10) }
+        Self {
+            connections: 64,
+            handshakes: 64,
+            handshake_time: Duration::from_secs(10),
+        }
     }
 }
 
@@ -63,7 +67,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { tls: None, limits: Limits::default(), watch: Arc::new(crate::Unwatched) }
+        Self {
+            tls: None,
+            limits: Limits::default(),
+            watch: Arc::new(crate::Unwatched),
+        }
     }
 }
 
@@ -104,14 +112,17 @@ impl Table {
 
     fn oldest_handshake(&self) -> Option<&Entry> {
         let waiting = self.open.iter().filter(|(_, entry)| !entry.admitted);
-        waiting.min_by_key(|(number, _)| **number).map(|(_, entry)| entry)
+        waiting
+            .min_by_key(|(number, _)| **number)
+            .map(|(_, entry)| entry)
     }
 }
 
 impl Server {
     /// A server of `exports`, whose names differ; the first is what clients see first.
     pub fn new(exports: Vec<Export>, options: Options) -> Result<Self> {
-        let waker = UnixStream::pair().map_err(|source| Error::io(LAYER, "make a pair of sockets", source))?;
+        let waker = UnixStream::pair()
+            .map_err(|source| Error::io(LAYER, "make a pair of sockets", source))?;
         Ok(Self(Arc::new(Shared {
             exports: Exports::new(exports)?,
             options,
@@ -126,17 +137,26 @@ impl Server {
     /// Lets clients in, each in a thread of its own, until [`stop`](Self::stop).
     pub fn listen(&self, listener: &Listener) -> Result<()> {
         let failed = |doing: &'static str, source: io::Error| Error::io(LAYER, doing, source);
-        listener.set_nonblocking().map_err(|source| failed("listen", source))?;
+        listener
+            .set_nonblocking()
+            .map_err(|source| failed("listen", source))?;
         while !self.is_stopping() {
             let (waker, door) = (self.0.waker.0.as_fd(), listener.as_fd());
-            let mut polled = [PollFd::new(&door, PollFlags::IN), PollFd::new(&waker, PollFlags::IN)];
+            let mut polled = [
+                PollFd::new(&door, PollFlags::IN),
+                PollFd::new(&waker, PollFlags::IN),
+            ];
             match rustix::event::poll(&mut polled, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(failed("wait for clients", errno.into())),
             }
             match listener.accept() {
                 Ok(socket) => self.welcome(socket),
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted
+                    ) => {}
                 // Out of descriptors: those who are in may leave.
                 Err(_) => thread::sleep(PAUSE),
             }
@@ -157,10 +177,21 @@ impl Server {
         let socket = Arc::new(Socket::from(socket));
         let number = self.enter(&socket);
         let channel = Arc::new(Channel::new(socket));
-        let begun = channel.socket().prepare().and_then(|()| channel.without_deadline());
+        let begun = channel
+            .socket()
+            .prepare()
+            .and_then(|()| channel.without_deadline());
         if self.admit(number).is_ok() && begun.is_ok() {
             let export = Arc::clone(self.0.exports.first());
-            self.transmit(&channel, "the kernel".into(), Agreement { export, structured: false, contexts: false });
+            self.transmit(
+                &channel,
+                "the kernel".into(),
+                Agreement {
+                    export,
+                    structured: false,
+                    contexts: false,
+                },
+            );
         }
         channel.end();
         self.leave(number);
@@ -177,7 +208,10 @@ impl Server {
         let socket = Arc::new(socket);
         let number = self.enter(&socket);
         let server = self.clone();
-        let begun = thread::Builder::new().name("nbd".into()).stack_size(STACK).spawn(move || server.attend(number, socket));
+        let begun = thread::Builder::new()
+            .name("nbd".into())
+            .stack_size(STACK)
+            .spawn(move || server.attend(number, socket));
         if begun.is_err() {
             self.leave(number);
             thread::sleep(PAUSE);
@@ -189,13 +223,26 @@ impl Server {
         let most = self.0.options.limits.handshakes;
         let mut table = self.table();
         while table.open.len() - table.admitted() >= most {
-            let Some(oldest) = table.oldest_handshake() else { break };
+            let Some(oldest) = table.oldest_handshake() else {
+                break;
+            };
             oldest.socket.end(Shutdown::Both);
-            table = self.0.ended.wait_timeout(table, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
+            table = self
+                .0
+                .ended
+                .wait_timeout(table, PAUSE)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         table.next += 1;
         let number = table.next;
-        table.open.insert(number, Entry { socket: Arc::clone(socket), admitted: false });
+        table.open.insert(
+            number,
+            Entry {
+                socket: Arc::clone(socket),
+                admitted: false,
+            },
+        );
         number
     }
 
@@ -229,7 +276,10 @@ impl Server {
             Err(error) => {
                 // Whoever connects and leaves is no news, and a flood of them must not become one of lines.
                 if error.kind() != io::ErrorKind::UnexpectedEof && throttle.admit().is_some() {
-                    watch.note(&Note::Refused { client, reason: error.to_string() });
+                    watch.note(&Note::Refused {
+                        client,
+                        reason: error.to_string(),
+                    });
                 }
             }
         }
@@ -239,10 +289,21 @@ impl Server {
 
     fn transmit(&self, channel: &Arc<Channel>, client: String, agreement: Agreement) {
         let (watch, throttle) = (&self.0.options.watch, &self.0.throttle);
-        watch.note(&Note::Connected { client: client.clone(), export: agreement.export.name().to_owned() });
-        let link = Link::new(Arc::clone(channel), agreement, Arc::clone(watch), Arc::clone(throttle));
+        watch.note(&Note::Connected {
+            client: client.clone(),
+            export: agreement.export.name().to_owned(),
+        });
+        let link = Link::new(
+            Arc::clone(channel),
+            agreement,
+            Arc::clone(watch),
+            Arc::clone(throttle),
+        );
         let ended = transmission::run(&Arc::new(link));
-        watch.note(&Note::Disconnected { client, error: ended.err().map(|error| error.to_string()) });
+        watch.note(&Note::Disconnected {
+            client,
+            error: ended.err().map(|error| error.to_string()),
+        });
     }
 
     fn shake_hands(&self, number: u64, channel: &Channel) -> io::Result<Option<Agreement>> {
@@ -275,7 +336,12 @@ impl Server {
             drop(self.0.ended.wait_timeout_while(table, patience, open));
         }
         // All are flushed, whatever comes of the first.
-        let flushed: Vec<_> = self.0.exports.iter().map(|export| export.device().flush()).collect();
+        let flushed: Vec<_> = self
+            .0
+            .exports
+            .iter()
+            .map(|export| export.device().flush())
+            .collect();
         flushed.into_iter().collect()
     }
 

@@ -70,7 +70,8 @@ impl Socket {
     pub(crate) fn prepare(&self) -> io::Result<()> {
         // The host gives others than root as much of it as it likes.
         #[cfg(target_os = "linux")]
-        let forced = rustix::net::sockopt::set_socket_send_buffer_size_force(self, ON_THE_WAY).is_ok();
+        let forced =
+            rustix::net::sockopt::set_socket_send_buffer_size_force(self, ON_THE_WAY).is_ok();
         #[cfg(not(target_os = "linux"))]
         let forced = false;
         if !forced {
@@ -114,7 +115,9 @@ impl Socket {
     pub(crate) fn peer(&self) -> String {
         match self {
             Self::Unix(_) => "a local client".to_owned(),
-            Self::Tcp(socket) => socket.peer_addr().map_or_else(|_| "a client".to_owned(), |address| address.to_string()),
+            Self::Tcp(socket) => socket
+                .peer_addr()
+                .map_or_else(|_| "a client".to_owned(), |address| address.to_string()),
         }
     }
 }

@@ -33,11 +33,25 @@ pub fn session(input: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let option = |number: u32, data: &[u8]| {
         let len = u32::try_from(data.len()).unwrap_or(0);
-        [&b"IHAVEOPT"[..], &number.to_be_bytes(), &len.to_be_bytes(), data].concat()
+        [
+            &b"IHAVEOPT"[..],
+            &number.to_be_bytes(),
+            &len.to_be_bytes(),
+            data,
+        ]
+        .concat()
     };
     let context = [&[0; 4][..], &[0, 0, 0, 1, 0, 0, 0, 15], b"base:allocation"].concat();
     let go = option(7, &[0, 0, 0, 0, 0, 1, 0, 3]);
-    let chunks = [&[0, 0, 0, 3][..], &option(8, &[]), &option(10, &context), &option(3, &[]), &option(6, &[0; 6]), &go].concat();
+    let chunks = [
+        &[0, 0, 0, 3][..],
+        &option(8, &[]),
+        &option(10, &context),
+        &option(3, &[]),
+        &option(6, &[0; 6]),
+        &go,
+    ]
+    .concat();
     let simple = [&[0, 0, 0, 1][..], &option(1, &[])].concat();
     let mut requests = Vec::new();
     for command in [1_u16, 0, 6, 4, 7, 5, 3, 2] {
@@ -50,5 +64,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         requests.extend(len.to_be_bytes());
         requests.extend([1; 512].iter().filter(|_| command == 1));
     }
-    vec![[chunks, requests.clone()].concat(), [simple, requests].concat()]
+    vec![
+        [chunks, requests.clone()].concat(),
+        [simple, requests].concat(),
+    ]
 }

@@ -24,13 +24,18 @@ impl Tls {
         let mut authorities = RootCertStore::empty();
         let path = folder.join("ca-cert.pem");
         for certificate in certificates(&path)? {
-            authorities.add(certificate).map_err(|error| refused(&path, error))?;
+            authorities
+                .add(certificate)
+                .map_err(|error| refused(&path, error))?;
         }
         let revoked = revoked(&folder.join("ca-crl.pem"))?;
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), Arc::new(default_provider()))
-            .with_crls(revoked)
-            .build()
-            .map_err(|error| refused(&path, error))?;
+        let clients = WebPkiClientVerifier::builder_with_provider(
+            Arc::new(authorities),
+            Arc::new(default_provider()),
+        )
+        .with_crls(revoked)
+        .build()
+        .map_err(|error| refused(&path, error))?;
         let path = folder.join("server-key.pem");
         let key = PrivateKeyDer::from_pem_file(&path).map_err(|error| unreadable(&path, error))?;
         let path = folder.join("server-cert.pem");
@@ -57,7 +62,8 @@ fn revoked(path: &PathBuf) -> Result<Vec<CertificateRevocationListDer<'static>>>
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let all = CertificateRevocationListDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let all = CertificateRevocationListDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>);
     all.map_err(|error| unreadable(path, error))
 }
 
@@ -106,12 +112,20 @@ impl Session {
         Ok(Self {
             connection: Mutex::new(connection),
             leaving: Mutex::default(),
-            arriving: Mutex::new(Arriving { bytes: vec![0; PIECE], start: 0, end: 0 }),
+            arriving: Mutex::new(Arriving {
+                bytes: vec![0; PIECE],
+                start: 0,
+                end: 0,
+            }),
         })
     }
 
     /// Agrees on keys, and sees the client's certificate. `receive` gets bytes from the socket.
-    pub(crate) fn greet(&self, socket: &Socket, receive: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<()> {
+    pub(crate) fn greet(
+        &self,
+        socket: &Socket,
+        receive: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<()> {
         while lock(&self.connection).is_handshaking() {
             self.leave(socket)?;
             if lock(&self.connection).is_handshaking() && !self.arrive(socket, receive)? {
@@ -141,7 +155,11 @@ impl Session {
     }
 
     /// Takes encrypted bytes in; `false` at their end.
-    fn arrive(&self, socket: &Socket, receive: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<bool> {
+    fn arrive(
+        &self,
+        socket: &Socket,
+        receive: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<bool> {
         let mut arriving = lock(&self.arriving);
         let Arriving { bytes, start, end } = &mut *arriving;
         if start == end {
@@ -159,7 +177,9 @@ impl Session {
         if answers && let Ok(mut leaving) = self.leaving.try_lock() {
             self.write_out(socket, &mut leaving)?;
         }
-        processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)).map(|()| true)
+        processed
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+            .map(|()| true)
     }
 
     /// Encrypts and sends all of `parts`.

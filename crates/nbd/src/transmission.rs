@@ -35,7 +35,12 @@ pub(crate) struct Session<'a> {
 
 /// Serves a connection until its client leaves.
 pub(crate) fn run(link: &Arc<Link>) -> io::Result<()> {
-    let mut session = Session { link, input: Input::default(), out: Vec::new(), scratch: Vec::new() };
+    let mut session = Session {
+        link,
+        input: Input::default(),
+        out: Vec::new(),
+        scratch: Vec::new(),
+    };
     let ended = session.run();
     // What was received is done, whether or not anybody waits for the answer.
     link.crew.finish();
@@ -52,7 +57,8 @@ impl Session<'_> {
                 }
             }
             let head = self.input.take(&self.link.channel, Request::SIZE)?;
-            let request = Request::parse(head).ok_or_else(|| protocol("what it sent is no request"))?;
+            let request =
+                Request::parse(head).ok_or_else(|| protocol("what it sent is no request"))?;
             if request.command == Command::Disconnect {
                 return self.flush();
             }
@@ -79,7 +85,8 @@ impl Session<'_> {
                 if long || link.others.is_slow() {
                     Crew::post(link, Job::Other(*request));
                 } else {
-                    link.others.time(0, || perform(link, request, &mut self.out));
+                    link.others
+                        .time(0, || perform(link, request, &mut self.out));
                 }
                 Ok(())
             }
@@ -88,7 +95,11 @@ impl Session<'_> {
 
     /// Sends the replies that wait, if receiving `count` bytes might take longer.
     pub(crate) fn flush_before(&mut self, count: usize) -> io::Result<()> {
-        if self.input.waiting() < count { self.flush() } else { Ok(()) }
+        if self.input.waiting() < count {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// Sends the replies that wait.

@@ -51,13 +51,34 @@ pub enum Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connected { client, export } => write!(f, "{client} connected to export {export:?}"),
-            Self::Disconnected { client, error: None } => write!(f, "{client} left"),
-            Self::Disconnected { client, error: Some(error) } => write!(f, "{client} is gone: {error}"),
+            Self::Connected { client, export } => {
+                write!(f, "{client} connected to export {export:?}")
+            }
+            Self::Disconnected {
+                client,
+                error: None,
+            } => write!(f, "{client} left"),
+            Self::Disconnected {
+                client,
+                error: Some(error),
+            } => write!(f, "{client} is gone: {error}"),
             Self::Refused { client, reason } => write!(f, "{client} was refused: {reason}"),
-            Self::Failed { doing, export, error, unreported: 0 } => write!(f, "export {export:?}: {doing}: {error}"),
-            Self::Failed { doing, export, error, unreported } => {
-                write!(f, "export {export:?}: {doing}: {error} ({unreported} more failed before)")
+            Self::Failed {
+                doing,
+                export,
+                error,
+                unreported: 0,
+            } => write!(f, "export {export:?}: {doing}: {error}"),
+            Self::Failed {
+                doing,
+                export,
+                error,
+                unreported,
+            } => {
+                write!(
+                    f,
+                    "export {export:?}: {doing}: {error} ({unreported} more failed before)"
+                )
             }
         }
     }
@@ -109,7 +130,12 @@ mod tests {
     #[test]
     fn a_flood_is_held_back() {
         let throttle = Throttle::default();
-        assert_eq!((0..1000).filter_map(|_| throttle.admit()).collect::<Vec<_>>(), [0; 10]);
+        assert_eq!(
+            (0..1000)
+                .filter_map(|_| throttle.admit())
+                .collect::<Vec<_>>(),
+            [0; 10]
+        );
         throttle.0.lock().unwrap().0 = Instant::now().checked_sub(SPAN * 2).unwrap();
         assert_eq!(throttle.admit(), Some(990));
         assert_eq!(throttle.admit(), Some(0));

@@ -59,14 +59,25 @@ impl Session<'_> {
         let range = request.range();
         let pieces = (range.end - 1) / CREW_PIECE - range.start / CREW_PIECE + 1;
         let left = AtomicUsize::new(pieces as usize);
-        let pending = Arc::new(Pending { request: *request, left, refusal: Mutex::default() });
+        let pending = Arc::new(Pending {
+            request: *request,
+            left,
+            refusal: Mutex::default(),
+        });
         let mut at = range.start;
         while at < range.end {
             let end = piece_end(at, range.end, CREW_PIECE);
             self.flush_before((end - at) as usize)?;
             let mut bytes = self.link.buffers.take((end - at) as usize);
             self.input.read(&self.link.channel, &mut bytes)?;
-            Crew::post(self.link, Job::Write { pending: Arc::clone(&pending), offset: at, bytes });
+            Crew::post(
+                self.link,
+                Job::Write {
+                    pending: Arc::clone(&pending),
+                    offset: at,
+                    bytes,
+                },
+            );
             at = end;
         }
         Ok(())
@@ -76,8 +87,16 @@ impl Session<'_> {
 /// Writes a piece; the last one makes the reply.
 pub(crate) fn patiently(link: &Link, pending: &Pending, offset: u64, bytes: &[u8]) {
     let device = link.export.device();
-    let refusal = || pending.refusal.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Err(error) = link.writes.time(bytes.len(), || device.write_at(offset, bytes)) {
+    let refusal = || {
+        pending
+            .refusal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    };
+    if let Err(error) = link
+        .writes
+        .time(bytes.len(), || device.write_at(offset, bytes))
+    {
         refusal().get_or_insert_with(|| link.failed("write", &error));
     }
     if pending.left.fetch_sub(1, Ordering::AcqRel) > 1 {

@@ -8,7 +8,10 @@ fn seeds_and_broken_copies() {
     for (number, seed) in (0..).zip(seeds()) {
         session(&seed);
         for copy in 0..300 {
-            session(&mutate::mutated(&seed, &mut Random::new(number << 32 | copy)));
+            session(&mutate::mutated(
+                &seed,
+                &mut Random::new(number << 32 | copy),
+            ));
         }
     }
 }

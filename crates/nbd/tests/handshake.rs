@@ -16,24 +16,65 @@ fn memory(len: usize) -> Arc<dyn BlockDevice> {
 }
 
 fn two() -> Server {
-    let exports = vec![Export::new("", "the disk", memory(1 << 20)), Export::new("Büro", "a volume", memory(4096))];
+    let exports = vec![
+        Export::new("", "the disk", memory(1 << 20)),
+        Export::new("Büro", "a volume", memory(4096)),
+    ];
     Server::new(exports, Options::default()).unwrap()
 }
 
 #[test]
 fn exports_are_told_by_name() {
     let mut client = Client::greeted(&two());
-    let named = |name: &str, what: &str| (2, [&(name.len() as u32).to_be_bytes(), name.as_bytes(), what.as_bytes()].concat());
-    assert_eq!(client.option(3, &[]), [named("", "the disk"), named("Büro", "a volume"), (ACK, vec![])]);
+    let named = |name: &str, what: &str| {
+        (
+            2,
+            [
+                &(name.len() as u32).to_be_bytes(),
+                name.as_bytes(),
+                what.as_bytes(),
+            ]
+            .concat(),
+        )
+    };
+    assert_eq!(
+        client.option(3, &[]),
+        [
+            named("", "the disk"),
+            named("Büro", "a volume"),
+            (ACK, vec![])
+        ]
+    );
     let told = client.option(6, &go("Büro", &[1, 2, 3, 77]));
-    let kinds: Vec<_> = told.iter().map(|(kind, data)| (*kind, data.get(1).copied())).collect();
-    assert_eq!(kinds, [(3, Some(0)), (3, Some(3)), (3, Some(1)), (3, Some(2)), (ACK, None)]);
+    let kinds: Vec<_> = told
+        .iter()
+        .map(|(kind, data)| (*kind, data.get(1).copied()))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (3, Some(0)),
+            (3, Some(3)),
+            (3, Some(1)),
+            (3, Some(2)),
+            (ACK, None)
+        ]
+    );
     assert_eq!(told[0].1[2..10], 4096_u64.to_be_bytes());
-    assert_eq!(told[1].1[2..], [1_u32, 4096, 32 << 20].map(u32::to_be_bytes).concat());
-    assert_eq!((&told[2].1[2..], &told[3].1[2..]), ("Büro".as_bytes(), &b"a volume"[..]));
+    assert_eq!(
+        told[1].1[2..],
+        [1_u32, 4096, 32 << 20].map(u32::to_be_bytes).concat()
+    );
+    assert_eq!(
+        (&told[2].1[2..], &told[3].1[2..]),
+        ("Büro".as_bytes(), &b"a volume"[..])
+    );
     assert_eq!(client.option(7, &go("nothing", &[]))[0].0, UNKNOWN);
     // Having asked about one does not choose it.
-    assert_eq!(client.option(7, &go("", &[]))[0].1[2..10], (1_u64 << 20).to_be_bytes());
+    assert_eq!(
+        client.option(7, &go("", &[]))[0].1[2..10],
+        (1_u64 << 20).to_be_bytes()
+    );
     assert!(client.read(0, (1 << 20) - 512, 512).is_ok());
     client.leave();
 }
@@ -44,7 +85,14 @@ fn the_old_way_to_choose() {
         let mut client = Client::connected(&two());
         client.bytes(18);
         client.send(&[0, 0, 0, flags]);
-        client.send(&[&b"IHAVEOPT\0\0\0\x01"[..], &5_u32.to_be_bytes(), "Büro".as_bytes()].concat());
+        client.send(
+            &[
+                &b"IHAVEOPT\0\0\0\x01"[..],
+                &5_u32.to_be_bytes(),
+                "Büro".as_bytes(),
+            ]
+            .concat(),
+        );
         let told = client.bytes(10 + zeroes);
         assert_eq!(told[..8], 4096_u64.to_be_bytes());
         assert!(told[10..].iter().all(|byte| *byte == 0));
@@ -60,13 +108,28 @@ fn the_old_way_to_choose() {
 fn contexts_want_structured_replies_and_an_export() {
     let mut client = Client::greeted(&two());
     let base = |id: u32| (4, [&id.to_be_bytes(), &b"base:allocation"[..]].concat());
-    assert_eq!(client.option(9, &context("", &[])), [base(0), (ACK, vec![])]);
-    assert_eq!(client.option(9, &context("", &["base:"])), [base(0), (ACK, vec![])]);
+    assert_eq!(
+        client.option(9, &context("", &[])),
+        [base(0), (ACK, vec![])]
+    );
+    assert_eq!(
+        client.option(9, &context("", &["base:"])),
+        [base(0), (ACK, vec![])]
+    );
     assert_eq!(client.option(9, &context("", &["qemu:"])), [(ACK, vec![])]);
-    assert_eq!(client.option(10, &context("", &["base:allocation"]))[0].0, INVALID);
+    assert_eq!(
+        client.option(10, &context("", &["base:allocation"]))[0].0,
+        INVALID
+    );
     assert_eq!(client.option(8, &[]), [(ACK, vec![])]);
-    assert_eq!(client.option(10, &context("other", &["base:allocation"]))[0].0, UNKNOWN);
-    assert_eq!(client.option(10, &context("Büro", &["base:allocation", "x:y"])), [base(1), (ACK, vec![])]);
+    assert_eq!(
+        client.option(10, &context("other", &["base:allocation"]))[0].0,
+        UNKNOWN
+    );
+    assert_eq!(
+        client.option(10, &context("Büro", &["base:allocation", "x:y"])),
+        [base(1), (ACK, vec![])]
+    );
     // Contexts are those of one export.
     client.option(7, &go("", &[]));
     client.structured = true;
@@ -79,7 +142,11 @@ fn what_is_not_understood_is_refused_and_the_handshake_goes_on() {
     let mut client = Client::greeted(&two());
     assert_eq!(client.option(99, b"what?")[0].0, UNSUPPORTED);
     assert_eq!(client.option(11, &[])[0].0, UNSUPPORTED, "extended headers");
-    assert_eq!(client.option(5, &[])[0].0, POLICY, "TLS without certificates");
+    assert_eq!(
+        client.option(5, &[])[0].0,
+        POLICY,
+        "TLS without certificates"
+    );
     assert_eq!(client.option(3, b"x")[0].0, INVALID);
     assert_eq!(client.option(7, b"x")[0].0, INVALID);
     assert_eq!(client.option(2, &[])[0].0, ACK);
@@ -103,5 +170,11 @@ fn exports_that_make_no_sense() {
     assert!(Server::new(vec![], Options::default()).is_err());
     let same = || Export::new("a", "", memory(512));
     assert!(Server::new(vec![same(), same()], Options::default()).is_err());
-    assert!(Server::new(vec![Export::new("x".repeat(5000), "", memory(512))], Options::default()).is_err());
+    assert!(
+        Server::new(
+            vec![Export::new("x".repeat(5000), "", memory(512))],
+            Options::default()
+        )
+        .is_err()
+    );
 }

@@ -15,7 +15,14 @@ fn memory() -> Arc<dyn BlockDevice> {
 }
 
 fn limited(limits: Limits) -> Server {
-    Server::new(vec![Export::new("", "", memory())], Options { limits, ..Options::default() }).unwrap()
+    Server::new(
+        vec![Export::new("", "", memory())],
+        Options {
+            limits,
+            ..Options::default()
+        },
+    )
+    .unwrap()
 }
 
 /// A server that listens, until the returned function is called.
@@ -37,12 +44,24 @@ fn listening(limits: Limits) -> (tempfile::TempDir, std::path::PathBuf, impl FnO
 
 /// Somebody who knows the protocol gets in, and is served.
 fn is_served(path: &std::path::Path) -> bool {
-    let Ok(mut socket) = UnixStream::connect(path) else { return false };
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let Ok(mut socket) = UnixStream::connect(path) else {
+        return false;
+    };
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     let mut served = || -> std::io::Result<bool> {
         socket.read_exact(&mut [0; 18])?;
         let data = go("", &[]);
-        socket.write_all(&[&[0, 0, 0, 3], &b"IHAVEOPT\0\0\0\x07"[..], &(data.len() as u32).to_be_bytes(), &data].concat())?;
+        socket.write_all(
+            &[
+                &[0, 0, 0, 3],
+                &b"IHAVEOPT\0\0\0\x07"[..],
+                &(data.len() as u32).to_be_bytes(),
+                &data,
+            ]
+            .concat(),
+        )?;
         let mut told = [0; 3 * 20 + 12 + 14];
         socket.read_exact(&mut told)?;
         Ok(told[told.len() - 8..] == [0, 0, 0, 1, 0, 0, 0, 0])
@@ -53,7 +72,10 @@ fn is_served(path: &std::path::Path) -> bool {
 /// Ten thousand that connect and say nothing: those who speak are let in all the same.
 #[test]
 fn half_handshakes() {
-    let (_folder, path, stop) = listening(Limits { handshakes: 32, ..Limits::default() });
+    let (_folder, path, stop) = listening(Limits {
+        handshakes: 32,
+        ..Limits::default()
+    });
     let mut silent = std::collections::VecDeque::new();
     for number in 0..10_000 {
         silent.extend(UnixStream::connect(&path));
@@ -72,7 +94,10 @@ fn half_handshakes() {
 
 #[test]
 fn time_for_the_handshake_ends() {
-    let server = limited(Limits { handshake_time: Duration::from_millis(50), ..Limits::default() });
+    let server = limited(Limits {
+        handshake_time: Duration::from_millis(50),
+        ..Limits::default()
+    });
     let mut silent = Client::greeted(&server);
     assert!(silent.is_over());
     // One byte at a time does not help.
@@ -94,13 +119,19 @@ fn time_for_the_handshake_ends() {
 
 #[test]
 fn more_clients_than_may_be() {
-    let server = limited(Limits { connections: 2, ..Limits::default() });
+    let server = limited(Limits {
+        connections: 2,
+        ..Limits::default()
+    });
     let (one, two) = (Client::new(&server, true), Client::new(&server, true));
     assert_eq!(server.clients(), 2);
     let mut three = Client::greeted(&server);
     assert_eq!(three.option(7, &go("", &[]))[0].0, 0x8000_0007);
     one.leave();
-    assert_eq!(three.option(7, &go("", &[])).last().unwrap().0, crate::common::ACK);
+    assert_eq!(
+        three.option(7, &go("", &[])).last().unwrap().0,
+        crate::common::ACK
+    );
     assert!(three.read(0, 0, 512).is_ok());
     three.leave();
     two.leave();
@@ -136,7 +167,11 @@ fn a_client_that_does_not_read() {
 
 /// Sends bytes to a new connection, from its beginning or after the handshake; returns when the server has given it up.
 fn session(server: &Server, bytes: &[u8], chosen: bool) {
-    let mut client = if chosen { Client::new(server, bytes.len().is_multiple_of(2)) } else { Client::connected(server) };
+    let mut client = if chosen {
+        Client::new(server, bytes.len().is_multiple_of(2))
+    } else {
+        Client::connected(server)
+    };
     let mut reader = client.socket.try_clone().unwrap();
     let reader = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
     let _ = client.socket.write_all(bytes);
@@ -146,23 +181,37 @@ fn session(server: &Server, bytes: &[u8], chosen: bool) {
 
 /// A request with a magic, else arbitrary; small enough that most are served.
 fn request() -> impl Strategy<Value = Vec<u8>> {
-    (0..0x40_u16, 0..9_u16, any::<u64>(), 0..1_u64 << 21, 0..1_u32 << 21).prop_map(|(flags, command, cookie, offset, len)| {
-        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-        bytes.extend(flags.to_be_bytes());
-        bytes.extend(command.to_be_bytes());
-        bytes.extend(cookie.to_be_bytes());
-        bytes.extend(offset.to_be_bytes());
-        bytes.extend(len.to_be_bytes());
-        if command == crate::common::WRITE && cookie % 4 > 0 {
-            bytes.resize(28 + len as usize, 7);
-        }
-        bytes
-    })
+    (
+        0..0x40_u16,
+        0..9_u16,
+        any::<u64>(),
+        0..1_u64 << 21,
+        0..1_u32 << 21,
+    )
+        .prop_map(|(flags, command, cookie, offset, len)| {
+            let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+            bytes.extend(flags.to_be_bytes());
+            bytes.extend(command.to_be_bytes());
+            bytes.extend(cookie.to_be_bytes());
+            bytes.extend(offset.to_be_bytes());
+            bytes.extend(len.to_be_bytes());
+            if command == crate::common::WRITE && cookie % 4 > 0 {
+                bytes.resize(28 + len as usize, 7);
+            }
+            bytes
+        })
 }
 
 fn option() -> impl Strategy<Value = Vec<u8>> {
-    (0..13_u32, prop::collection::vec(any::<u8>(), 0..40))
-        .prop_map(|(option, data)| [&b"IHAVEOPT"[..], &option.to_be_bytes(), &(data.len() as u32).to_be_bytes(), &data].concat())
+    (0..13_u32, prop::collection::vec(any::<u8>(), 0..40)).prop_map(|(option, data)| {
+        [
+            &b"IHAVEOPT"[..],
+            &option.to_be_bytes(),
+            &(data.len() as u32).to_be_bytes(),
+            &data,
+        ]
+        .concat()
+    })
 }
 
 proptest! {

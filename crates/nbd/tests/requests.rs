@@ -19,7 +19,9 @@ const LEN: u64 = 4 << 20;
 
 /// A file of the host, so that there is something to lend.
 fn file(folder: &tempfile::TempDir) -> Arc<dyn BlockDevice> {
-    let file = LocalFile::open(folder.path().join("disk"), Open::CreateNew).unwrap().unwrap();
+    let file = LocalFile::open(folder.path().join("disk"), Open::CreateNew)
+        .unwrap()
+        .unwrap();
     file.set_len(LEN, Leave::Zeros).unwrap();
     Arc::new(file)
 }
@@ -39,7 +41,14 @@ struct Slow {
 
 impl Slow {
     fn new(inner: Arc<dyn BlockDevice>) -> Self {
-        Self { inner, slow: AtomicBool::new(false), read_only: false, flushes: AtomicU64::new(0), together: None, lent: None }
+        Self {
+            inner,
+            slow: AtomicBool::new(false),
+            read_only: false,
+            flushes: AtomicU64::new(0),
+            together: None,
+            lent: None,
+        }
     }
 
     fn wait(&self) {
@@ -52,7 +61,14 @@ impl Slow {
 impl BlockDevice for Slow {
     fn info(&self) -> Info {
         let info = self.inner.info();
-        if self.read_only { Info { access: Access::ReadOnly, ..info } } else { info }
+        if self.read_only {
+            Info {
+                access: Access::ReadOnly,
+                ..info
+            }
+        } else {
+            info
+        }
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.wait();
@@ -81,7 +97,11 @@ impl BlockDevice for Slow {
     }
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         match &self.lent {
-            Some(file) => Ok(Some(Lent::new(file.clone(), range.start, range.end - range.start))),
+            Some(file) => Ok(Some(Lent::new(
+                file.clone(),
+                range.start,
+                range.end - range.start,
+            ))),
             None if self.slow.load(Ordering::Relaxed) => Ok(None),
             None => self.inner.lend(range),
         }
@@ -95,7 +115,11 @@ fn it_is_like_a_vector() {
     for structured in [false, true] {
         for (lends, seed) in [(true, 1), (false, 2)] {
             let _ = std::fs::remove_file(folder.path().join("disk"));
-            let inner = if lends { file(&folder) } else { Arc::new(Memory::zeros(LEN as usize)) as _ };
+            let inner = if lends {
+                file(&folder)
+            } else {
+                Arc::new(Memory::zeros(LEN as usize)) as _
+            };
             let slow = Arc::new(Slow::new(inner));
             let server = server(slow.clone());
             let mut client = Client::new(&server, structured);
@@ -110,14 +134,23 @@ fn it_is_like_a_vector() {
                 let range = offset as usize..(offset + len) as usize;
                 match random.within(0..6) {
                     0 | 1 => {
-                        let flags = if structured && random.one_in(3) { DF } else { 0 };
+                        let flags = if structured && random.one_in(3) {
+                            DF
+                        } else {
+                            0
+                        };
                         let read = client.read(flags, offset, len as u32).unwrap();
-                        assert!(read == model[range], "step {step}: read of {len} at {offset}");
+                        assert!(
+                            read == model[range],
+                            "step {step}: read of {len} at {offset}"
+                        );
                     }
                     2 => {
                         let bytes = random.bytes(len as usize);
                         let flags = if random.one_in(4) { FUA } else { 0 };
-                        client.call(flags, WRITE, offset, len as u32, &bytes).unwrap();
+                        client
+                            .call(flags, WRITE, offset, len as u32, &bytes)
+                            .unwrap();
                         model[range].copy_from_slice(&bytes);
                     }
                     3 => {
@@ -128,7 +161,8 @@ fn it_is_like_a_vector() {
                     4 => {
                         client.call(0, TRIM, offset, len as u32, &[]).unwrap();
                         // What is there now is not said; it is settled by reading it.
-                        model[range].copy_from_slice(&slow.inner.read_vec(offset, len as usize).unwrap());
+                        model[range]
+                            .copy_from_slice(&slow.inner.read_vec(offset, len as usize).unwrap());
                     }
                     _ => {
                         client.call(0, FLUSH, 0, 0, &[]).unwrap();
@@ -147,12 +181,20 @@ fn it_is_like_a_vector() {
 fn slow_requests_wait_together() {
     let slow = Slow::new(Arc::new(Memory::zeros(LEN as usize)));
     slow.slow.store(true, Ordering::Relaxed);
-    let server = server(Arc::new(Slow { together: Some(Barrier::new(4)), ..slow }));
+    let server = server(Arc::new(Slow {
+        together: Some(Barrier::new(4)),
+        ..slow
+    }));
     let mut client = Client::new(&server, true);
     // The pace is found out.
     (0..8).for_each(|_| drop(client.read(0, 0, 512).unwrap()));
-    let cookies: Vec<_> = (0..8).map(|n| client.request(0, READ, LEN / 2 + n * 4096, 4096, &[])).collect();
-    let mut answered: Vec<_> = cookies.iter().map(|_| client.peek_read(LEN / 2, 4096)).collect();
+    let cookies: Vec<_> = (0..8)
+        .map(|n| client.request(0, READ, LEN / 2 + n * 4096, 4096, &[]))
+        .collect();
+    let mut answered: Vec<_> = cookies
+        .iter()
+        .map(|_| client.peek_read(LEN / 2, 4096))
+        .collect();
     answered.sort_unstable();
     assert_eq!(answered, cookies);
     client.leave();
@@ -173,14 +215,29 @@ fn holes_are_told() {
     device.write_at(1 << 20, &vec![7; 1 << 20]).unwrap();
     let mut client = Client::new(&server(device), true);
     let (mib, hole) = (1 << 20, 3);
-    assert_eq!(client.status(0, 0, LEN as u32).unwrap(), [(mib, hole), (mib, 0), (2 * mib, hole)]);
-    assert_eq!(client.status(REQ_ONE, 0, LEN as u32).unwrap(), [(mib, hole)]);
-    assert_eq!(client.status(0, u64::from(mib) + 4096, 512).unwrap(), [(512, 0)]);
+    assert_eq!(
+        client.status(0, 0, LEN as u32).unwrap(),
+        [(mib, hole), (mib, 0), (2 * mib, hole)]
+    );
+    assert_eq!(
+        client.status(REQ_ONE, 0, LEN as u32).unwrap(),
+        [(mib, hole)]
+    );
+    assert_eq!(
+        client.status(0, u64::from(mib) + 4096, 512).unwrap(),
+        [(512, 0)]
+    );
     client.call(FAST_ZERO, ZEROES, 1 << 20, mib, &[]).unwrap();
     assert_eq!(client.status(0, 0, LEN as u32).unwrap(), [(4 * mib, hole)]);
     client.call(NO_HOLE, ZEROES, 0, mib, &[]).unwrap();
-    assert_eq!(client.status(0, 0, LEN as u32).unwrap(), [(mib, 0), (3 * mib, hole)]);
-    assert_eq!(client.call(FAST_ZERO | NO_HOLE, ZEROES, 0, 512, &[]), Err(NOTSUP));
+    assert_eq!(
+        client.status(0, 0, LEN as u32).unwrap(),
+        [(mib, 0), (3 * mib, hole)]
+    );
+    assert_eq!(
+        client.call(FAST_ZERO | NO_HOLE, ZEROES, 0, 512, &[]),
+        Err(NOTSUP)
+    );
     client.leave();
 }
 
@@ -209,7 +266,11 @@ fn requests_that_do_not_fit() {
             (0, 77, 0, 512, INVAL),
             (0, RESIZE, 1 << 20, 0, PERM),
         ] {
-            assert_eq!(client.call(flags, command, offset, len, &[]), Err(error), "command {command}");
+            assert_eq!(
+                client.call(flags, command, offset, len, &[]),
+                Err(error),
+                "command {command}"
+            );
         }
         assert_eq!(client.write(8000, &[1; 512]), Err(NOSPC));
         // One that is too long is received, and dropped, so that the next is understood.
@@ -226,7 +287,10 @@ fn requests_that_do_not_fit() {
 #[test]
 fn read_only_exports_stay_as_they_are() {
     let inner = Arc::new(Memory::from(vec![1; 8192]));
-    let slow = Slow { read_only: true, ..Slow::new(inner.clone()) };
+    let slow = Slow {
+        read_only: true,
+        ..Slow::new(inner.clone())
+    };
     let mut client = Client::new(&server(Arc::new(slow)), true);
     assert_eq!(client.write(0, &[2; 512]), Err(PERM));
     assert_eq!(client.call(0, TRIM, 0, 512, &[]), Err(PERM));
@@ -259,13 +323,23 @@ fn exports_that_grow() {
     let folder = tempfile::tempdir().unwrap();
     let device = file(&folder);
     let export = Export::new("", "the disk", device.clone()).may_grow();
-    let server = Server::new(vec![export, Export::new("fixed", "", device.clone())], Options::default()).unwrap();
+    let server = Server::new(
+        vec![export, Export::new("fixed", "", device.clone())],
+        Options::default(),
+    )
+    .unwrap();
     let told = |client: &mut Client, name: &str| {
         let about = client.option(6, &go(name, &[]))[0].1.clone();
-        (u64::from_be_bytes(about[2..10].try_into().unwrap()), u16::from_be_bytes(about[10..12].try_into().unwrap()) & 1 << 9)
+        (
+            u64::from_be_bytes(about[2..10].try_into().unwrap()),
+            u16::from_be_bytes(about[10..12].try_into().unwrap()) & 1 << 9,
+        )
     };
     let mut looking = Client::greeted(&server);
-    assert_eq!((told(&mut looking, ""), told(&mut looking, "fixed")), ((LEN, 1 << 9), (LEN, 0)));
+    assert_eq!(
+        (told(&mut looking, ""), told(&mut looking, "fixed")),
+        ((LEN, 1 << 9), (LEN, 0))
+    );
     let (mut one, mut two) = (Client::new(&server, true), Client::new(&server, false));
     one.write(LEN - 512, &[7; 512]).unwrap();
     assert_eq!(one.write(LEN, &[8; 512]), Err(NOSPC));
@@ -276,11 +350,17 @@ fn exports_that_grow() {
     one.call(0, RESIZE, LEN, 0, &[]).unwrap();
     two.call(0, RESIZE, LEN * 2, 0, &[]).unwrap();
     assert_eq!(told(&mut looking, "").0, LEN * 2);
-    assert_eq!(one.read(0, LEN - 512, 1024).unwrap(), [[7; 512], [0; 512]].concat());
+    assert_eq!(
+        one.read(0, LEN - 512, 1024).unwrap(),
+        [[7; 512], [0; 512]].concat()
+    );
     one.write(LEN * 2 - 512, &[9; 512]).unwrap();
     assert_eq!(two.read(0, LEN * 2 - 512, 512).unwrap(), [9; 512]);
     assert_eq!(one.call(0, RESIZE, LEN, 0, &[]), Err(PERM));
-    assert_eq!(std::fs::metadata(folder.path().join("disk")).unwrap().len(), LEN * 2);
+    assert_eq!(
+        std::fs::metadata(folder.path().join("disk")).unwrap().len(),
+        LEN * 2
+    );
     one.leave();
     two.leave();
 }
@@ -312,7 +392,10 @@ fn failures_of_the_device_are_told_and_the_connection_goes_on() {
     for structured in [false, true] {
         let faults = Faults::new();
         let inner: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(LEN as usize));
-        let mut client = Client::new(&server(Arc::new(FaultyDevice::new(inner, &faults))), structured);
+        let mut client = Client::new(
+            &server(Arc::new(FaultyDevice::new(inner, &faults))),
+            structured,
+        );
         for (call, fault, command, error) in [
             (Call::Write, Fault::NoSpace, WRITE, NOSPC),
             (Call::Write, Fault::Io, WRITE, IO),
@@ -321,8 +404,16 @@ fn failures_of_the_device_are_told_and_the_connection_goes_on() {
         ] {
             faults.break_all(call, fault);
             let len = if command == FLUSH { 0 } else { 1 << 20 };
-            let payload = if command == WRITE { vec![1; 1 << 20] } else { vec![] };
-            assert_eq!(client.call(0, command, 0, len, &payload), Err(error), "{call:?}");
+            let payload = if command == WRITE {
+                vec![1; 1 << 20]
+            } else {
+                vec![]
+            };
+            assert_eq!(
+                client.call(0, command, 0, len, &payload),
+                Err(error),
+                "{call:?}"
+            );
             faults.mend();
         }
         for len in [512, 1 << 20, 3 << 20] {
@@ -342,11 +433,18 @@ fn a_write_that_fails_half_way() {
     for (structured, fault) in [(false, Fault::Short), (true, Fault::NoSpace)] {
         let faults = Faults::new();
         let folder = tempfile::tempdir().unwrap();
-        let mut client = Client::new(&server(Arc::new(FaultyDevice::new(file(&folder), &faults))), structured);
+        let mut client = Client::new(
+            &server(Arc::new(FaultyDevice::new(file(&folder), &faults))),
+            structured,
+        );
         faults.fail(Call::Write, 3, fault);
         let error = if fault == Fault::NoSpace { NOSPC } else { IO };
         assert_eq!(client.write(0, &vec![1; 2 << 20]), Err(error));
-        assert_eq!((faults.count(Call::Write), faults.happened()), (3, 1), "it goes on after a failure");
+        assert_eq!(
+            (faults.count(Call::Write), faults.happened()),
+            (3, 1),
+            "it goes on after a failure"
+        );
         let found = client.read(0, 0, LEN as u32).unwrap();
         let written = found.iter().take_while(|byte| **byte == 1).count();
         assert!(written > 0 && written < 2 << 20, "{written}");
@@ -365,7 +463,12 @@ fn a_file_that_is_cut_is_an_error_of_reading() {
     device.write_at(0, &vec![1; LEN as usize]).unwrap();
     let mut client = Client::new(&server(device), true);
     assert!(client.read(0, 0, 1 << 20).is_ok());
-    File::options().write(true).open(folder.path().join("disk")).unwrap().set_len(1 << 20).unwrap();
+    File::options()
+        .write(true)
+        .open(folder.path().join("disk"))
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
     assert_eq!(client.read(0, 512 << 10, 1 << 20), Err(IO));
     assert_eq!(client.read(0, 0, 1 << 20).unwrap(), vec![1; 1 << 20]);
     client.leave();
@@ -380,14 +483,19 @@ fn adjacent_reads_are_answered_one_by_one() {
         let faults = Faults::new();
         let inner = Memory::zeros(LEN as usize);
         inner.write_at(0, &data).unwrap();
-        let mut client = Client::new(&server(Arc::new(FaultyDevice::new(Arc::new(inner), &faults))), structured);
+        let mut client = Client::new(
+            &server(Arc::new(FaultyDevice::new(Arc::new(inner), &faults))),
+            structured,
+        );
         for broken in [false, true] {
             if broken {
                 faults.break_all(Call::Read, Fault::Io);
             }
             // Twenty behind each other, of which the first sixteen are a megabyte; then one elsewhere, and one behind that.
-            let offsets: Vec<_> =
-                (0..20).map(|at| at * u64::from(PIECE)).chain([3 << 20, (3 << 20) + u64::from(PIECE)]).collect();
+            let offsets: Vec<_> = (0..20)
+                .map(|at| at * u64::from(PIECE))
+                .chain([3 << 20, (3 << 20) + u64::from(PIECE)])
+                .collect();
             let first = client.requests(READ, &offsets, PIECE);
             for _ in &offsets {
                 let (cookie, read) = client.whole_read_reply(PIECE);
@@ -412,8 +520,16 @@ fn a_promise_that_cannot_be_kept_ends_the_connection() {
         inner.write_at(0, &vec![1; LEN as usize]).unwrap();
         let faults = Faults::new();
         // A file that is not open for reading cannot be sent from.
-        let lent = Some(Arc::new(File::options().write(true).open(folder.path().join("disk")).unwrap()));
-        let device = Slow { lent, ..Slow::new(Arc::new(FaultyDevice::new(inner, &faults))) };
+        let lent = Some(Arc::new(
+            File::options()
+                .write(true)
+                .open(folder.path().join("disk"))
+                .unwrap(),
+        ));
+        let device = Slow {
+            lent,
+            ..Slow::new(Arc::new(FaultyDevice::new(inner, &faults)))
+        };
         let server = server(Arc::new(device));
         let mut client = Client::new(&server, structured);
         let len = 64 << 10;

@@ -58,14 +58,20 @@ pub struct DiskEntry {
 impl DiskEntry {
     /// The same for the kernel.
     pub fn id(self) -> bandsaw_nbd::kernel::DiskId {
-        bandsaw_nbd::kernel::DiskId { index: self.index, maker: self.maker }
+        bandsaw_nbd::kernel::DiskId {
+            index: self.index,
+            maker: self.maker,
+        }
     }
 }
 
 #[cfg(target_os = "linux")]
 impl From<bandsaw_nbd::kernel::DiskId> for DiskEntry {
     fn from(id: bandsaw_nbd::kernel::DiskId) -> Self {
-        Self { index: id.index, maker: id.maker }
+        Self {
+            index: id.index,
+            maker: id.maker,
+        }
     }
 }
 
@@ -110,7 +116,9 @@ impl Entry {
             read_only: false,
             encrypted: false,
             process: 0,
-            since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            since: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
             places: Vec::new(),
             sockets: Vec::new(),
             mounts: Vec::new(),

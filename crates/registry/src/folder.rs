@@ -13,7 +13,9 @@ use crate::{LAYER, failed};
 /// The folder of this user, made if it is missing.
 pub(crate) fn of_user() -> Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
-    let told = env::var_os("XDG_RUNTIME_DIR").filter(|path| Path::new(path).is_absolute()).map(PathBuf::from);
+    let told = env::var_os("XDG_RUNTIME_DIR")
+        .filter(|path| Path::new(path).is_absolute())
+        .map(PathBuf::from);
     let usual = || Some(PathBuf::from(format!("/run/user/{user}"))).filter(|path| path.is_dir());
     let folder = match told.or_else(usual) {
         Some(runtime) => runtime.join("bandsaw"),
@@ -34,7 +36,8 @@ fn check(folder: &Path, user: u32) -> Result<()> {
     if meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0 {
         return Ok(());
     }
-    let why = "is not a folder that only its owner may write to; set XDG_RUNTIME_DIR to one that is";
+    let why =
+        "is not a folder that only its owner may write to; set XDG_RUNTIME_DIR to one that is";
     Err(Error::new(Kind::Conflict, LAYER, why).in_file(folder))
 }
 
@@ -49,9 +52,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let user = rustix::process::geteuid().as_raw();
         assert!(check(folder.path(), user).is_ok());
-        assert_eq!(check(folder.path(), user + 1).unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(
+            check(folder.path(), user + 1).unwrap_err().kind(),
+            Kind::Conflict
+        );
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(check(folder.path(), user).unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(
+            check(folder.path(), user).unwrap_err().kind(),
+            Kind::Conflict
+        );
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
         assert_eq!(check(&link, user).unwrap_err().kind(), Kind::Conflict);

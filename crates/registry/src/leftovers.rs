@@ -8,11 +8,17 @@ use crate::Entry;
 
 /// Removes what the process of an entry has left: sockets, mounts, folders that were made for these, a disk of the kernel's.
 pub(crate) fn remove(entry: &Entry) {
-    entry.sockets.iter().for_each(|socket| remove_socket(socket));
+    entry
+        .sockets
+        .iter()
+        .for_each(|socket| remove_socket(socket));
     #[cfg(target_os = "linux")]
     {
         entry.mounts.iter().for_each(remove_mount);
-        entry.kernel_disk.into_iter().for_each(|disk| disk.id().forget());
+        entry
+            .kernel_disk
+            .into_iter()
+            .for_each(|disk| disk.id().forget());
     }
 }
 
@@ -29,8 +35,13 @@ fn remove_socket(path: &Path) {
 #[cfg(target_os = "linux")]
 fn remove_mount(mount: &crate::Mount) {
     let all = bandsaw_mount::mount_points().unwrap_or_default();
-    let there: Vec<_> = all.iter().filter(|found| found.path == mount.folder).collect();
-    let dead = there.last().is_some_and(|found| found.is_ours() && found.is_dead());
+    let there: Vec<_> = all
+        .iter()
+        .filter(|found| found.path == mount.folder)
+        .collect();
+    let dead = there
+        .last()
+        .is_some_and(|found| found.is_ours() && found.is_dead());
     let gone = there.is_empty() || dead && bandsaw_mount::unmount(&mount.folder, true).is_ok();
     if gone && mount.made {
         // Somebody may have put something there.

@@ -49,7 +49,9 @@ impl Registry {
 
     /// A folder that exists.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into() }
+        Self {
+            folder: folder.into(),
+        }
     }
 
     /// Where it is: sockets may be there too.
@@ -63,7 +65,12 @@ impl Registry {
         self.entries()?;
         // Locked before it has a name, so that nobody takes it for a leftover.
         let aside = self.folder.join(format!(".{}.new", std::process::id()));
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&aside);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&aside);
         let file = file.map_err(|source| failed("make an entry", source, &aside))?;
         lock(&file).map_err(|source| failed("lock an entry", source, &aside))?;
         let named = self.name(&aside);
@@ -86,11 +93,17 @@ impl Registry {
 
     /// What is in use, by number. Entries of processes that are gone are removed, with what they left.
     pub fn entries(&self) -> Result<Vec<Entry>> {
-        let names = fs::read_dir(&self.folder).map_err(|source| failed("list", source, &self.folder))?;
+        let names =
+            fs::read_dir(&self.folder).map_err(|source| failed("list", source, &self.folder))?;
         let mut entries = Vec::new();
         for name in names {
-            let path = name.map_err(|source| failed("list", source, &self.folder))?.path();
-            if path.extension().is_some_and(|extension| extension == "json" || extension == "new") {
+            let path = name
+                .map_err(|source| failed("list", source, &self.folder))?
+                .path();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "json" || extension == "new")
+            {
                 entries.extend(look_at(&path)?);
             }
         }
@@ -107,12 +120,18 @@ impl Registration {
 
     /// Tells others what this process does; `device` and process are filled in.
     pub fn publish(&mut self, entry: Entry) -> Result<()> {
-        let entry = Entry { device: self.device.clone(), process: std::process::id(), ..entry };
-        let written = serde_json::to_vec_pretty(&entry).map_err(io::Error::from).and_then(|text| {
-            self.file.seek(SeekFrom::Start(0))?;
-            self.file.set_len(0)?;
-            self.file.write_all(&text)
-        });
+        let entry = Entry {
+            device: self.device.clone(),
+            process: std::process::id(),
+            ..entry
+        };
+        let written = serde_json::to_vec_pretty(&entry)
+            .map_err(io::Error::from)
+            .and_then(|text| {
+                self.file.seek(SeekFrom::Start(0))?;
+                self.file.set_len(0)?;
+                self.file.write_all(&text)
+            });
         written.map_err(|source| failed("write an entry", source, &self.path))
     }
 
@@ -143,7 +162,10 @@ fn look_at(path: &Path) -> Result<Option<Entry>> {
         Err(source) => return Err(failed("open an entry", source, path)),
     };
     let mut text = Vec::new();
-    (&file).take(LONGEST).read_to_end(&mut text).map_err(|source| failed("read an entry", source, path))?;
+    (&file)
+        .take(LONGEST)
+        .read_to_end(&mut text)
+        .map_err(|source| failed("read an entry", source, path))?;
     let entry = serde_json::from_slice::<Entry>(&text).ok();
     match lock(&file) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(entry),
@@ -151,7 +173,10 @@ fn look_at(path: &Path) -> Result<Option<Entry>> {
         Ok(()) => {}
     }
     // Nobody has it: a leftover, unless it was removed, and its name taken anew, before it was locked here.
-    let same = |meta: fs::Metadata| file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (meta.dev(), meta.ino()));
+    let same = |meta: fs::Metadata| {
+        file.metadata()
+            .is_ok_and(|ours| (ours.dev(), ours.ino()) == (meta.dev(), meta.ino()))
+    };
     if fs::metadata(path).is_ok_and(same) {
         entry.iter().for_each(leftovers::remove);
         fs::remove_file(path).map_err(|source| failed("remove an entry", source, path))?;
@@ -170,7 +195,10 @@ mod tests {
     use super::*;
 
     fn entry(image: &str) -> Entry {
-        Entry { image: image.into(), ..Entry::new(Use::Served) }
+        Entry {
+            image: image.into(),
+            ..Entry::new(Use::Served)
+        }
     }
 
     #[test]
@@ -182,9 +210,16 @@ mod tests {
         assert_eq!((first.device(), second.device()), ("disk1", "disk2"));
         assert_eq!(registry.entries().unwrap(), []);
         second.publish(entry("b.img")).unwrap();
-        first.publish(entry("a long name, and then a short one.img")).unwrap();
+        first
+            .publish(entry("a long name, and then a short one.img"))
+            .unwrap();
         first.publish(entry("a.img")).unwrap();
-        let images: Vec<_> = registry.entries().unwrap().into_iter().map(|entry| entry.image).collect();
+        let images: Vec<_> = registry
+            .entries()
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.image)
+            .collect();
         assert_eq!(images, [PathBuf::from("a.img"), "b.img".into()]);
         drop(first);
         assert_eq!(registry.entries().unwrap().len(), 1);
@@ -196,16 +231,31 @@ mod tests {
     fn leftovers_go_with_their_sockets_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let registry = Registry::at(folder.path());
-        let (dead, alive, file) = (folder.path().join("dead"), folder.path().join("alive"), folder.path().join("file"));
+        let (dead, alive, file) = (
+            folder.path().join("dead"),
+            folder.path().join("alive"),
+            folder.path().join("file"),
+        );
         drop(UnixListener::bind(&dead).unwrap());
         let _listener = UnixListener::bind(&alive).unwrap();
         fs::write(&file, "mine").unwrap();
-        let left = Entry { sockets: vec![dead.clone(), alive.clone(), file.clone()], device: "disk1".into(), ..entry("x") };
-        fs::write(folder.path().join("disk1.json"), serde_json::to_vec(&left).unwrap()).unwrap();
+        let left = Entry {
+            sockets: vec![dead.clone(), alive.clone(), file.clone()],
+            device: "disk1".into(),
+            ..entry("x")
+        };
+        fs::write(
+            folder.path().join("disk1.json"),
+            serde_json::to_vec(&left).unwrap(),
+        )
+        .unwrap();
         fs::write(folder.path().join("disk2.json"), "no JSON").unwrap();
         fs::write(folder.path().join(".12345.new"), "").unwrap();
         assert_eq!(registry.entries().unwrap(), []);
-        let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut names: Vec<_> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         names.sort();
         assert_eq!(names, ["alive", "file"]);
     }

@@ -14,13 +14,22 @@ pub(super) struct BitReader<'a> {
 
 impl<'a> BitReader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, bits: 0, count: 0 }
+        Self {
+            bytes,
+            at: 0,
+            bits: 0,
+            count: 0,
+        }
     }
 
     /// Sees to it that at least 56 bits can be looked at.
     #[inline]
     pub(super) fn fill(&mut self) {
-        let next = match self.bytes.get(self.at..).and_then(|rest| rest.first_chunk()) {
+        let next = match self
+            .bytes
+            .get(self.at..)
+            .and_then(|rest| rest.first_chunk())
+        {
             Some(next) => u64::from_be_bytes(*next),
             None => self.last(),
         };

@@ -42,7 +42,13 @@ fn decode_blocks(packed: &[u8], plain: &mut [u8], sorted: &mut Sorted) -> Result
     let magic = bits.take(32).to_be_bytes();
     let longest = match magic {
         [b'B', b'Z', b'h', digit @ b'1'..=b'9'] => usize::from(digit - b'0') * 100_000,
-        _ => return Err(Fault::new(if bits.is_beyond() { TOO_SHORT } else { BROKEN })),
+        _ => {
+            return Err(Fault::new(if bits.is_beyond() {
+                TOO_SHORT
+            } else {
+                BROKEN
+            }));
+        }
     };
     let (mut done, mut sums) = (0, 0u32);
     loop {
@@ -64,7 +70,12 @@ fn decode_blocks(packed: &[u8], plain: &mut [u8], sorted: &mut Sorted) -> Result
         if first >= sorted.len() {
             return Err(Fault::new(BROKEN));
         }
-        let mut out = Runs { out: &mut plain[done..], done: 0, last: 0, count: 0 };
+        let mut out = Runs {
+            out: &mut plain[done..],
+            done: 0,
+            last: 0,
+            count: 0,
+        };
         sorted.spell(first, |piece| out.take(piece))?;
         let block = done..done + out.done;
         done = block.end;
@@ -82,7 +93,11 @@ fn read_block(bits: &mut BitReader<'_>, longest: usize, sorted: &mut Sorted) -> 
     let sixteens = bits.take(16);
     for sixteen in (0..16u8).filter(|n| sixteens << n & 0x8000 != 0) {
         let bytes = bits.take(16);
-        used.extend((0..16u8).filter(|n| bytes << n & 0x8000 != 0).map(|n| sixteen * 16 + n));
+        used.extend(
+            (0..16u8)
+                .filter(|n| bytes << n & 0x8000 != 0)
+                .map(|n| sixteen * 16 + n),
+        );
     }
     let code_count = bits.take(3) as usize;
     let group_count = bits.take(15) as usize;
@@ -105,7 +120,9 @@ fn read_block(bits: &mut BitReader<'_>, longest: usize, sorted: &mut Sorted) -> 
     }
     let symbols = used.len() + 2;
     debug_assert!(symbols <= MOST_SYMBOLS);
-    let codes = (0..code_count).map(|_| Code::read(bits, symbols)).collect::<Result<Vec<_>, _>>()?;
+    let codes = (0..code_count)
+        .map(|_| Code::read(bits, symbols))
+        .collect::<Result<Vec<_>, _>>()?;
     read_symbols(bits, &codes, &groups, &used, longest, sorted)
 }
 
@@ -122,7 +139,9 @@ fn read_symbols(
     // A number in digits of 1 and 2, the lowest first: how often the byte in front is repeated.
     let (mut run, mut digit) = (0usize, 0u32);
     for &group in groups {
-        let code = codes.get(usize::from(group)).ok_or_else(|| Fault::new(BROKEN))?;
+        let code = codes
+            .get(usize::from(group))
+            .ok_or_else(|| Fault::new(BROKEN))?;
         if bits.is_beyond() {
             return Err(Fault::new(TOO_SHORT));
         }
@@ -153,7 +172,11 @@ fn read_symbols(
             sorted.push(recent.take(usize::from(symbol) - 1), 1);
         }
     }
-    Err(Fault::new(if bits.is_beyond() { TOO_SHORT } else { BROKEN }))
+    Err(Fault::new(if bits.is_beyond() {
+        TOO_SHORT
+    } else {
+        BROKEN
+    }))
 }
 
 /// Repeats what runs say.
@@ -166,11 +189,18 @@ struct Runs<'a> {
 
 impl Runs<'_> {
     fn take(&mut self, bytes: impl Iterator<Item = u8>) -> Result<(), Fault> {
-        let Self { mut done, mut last, mut count, .. } = *self;
+        let Self {
+            mut done,
+            mut last,
+            mut count,
+            ..
+        } = *self;
         let out = &mut *self.out;
         for byte in bytes {
             if count == RUN {
-                let more = out.get_mut(done..done + usize::from(byte)).ok_or_else(|| Fault::new(TOO_LONG))?;
+                let more = out
+                    .get_mut(done..done + usize::from(byte))
+                    .ok_or_else(|| Fault::new(TOO_LONG))?;
                 more.fill(last);
                 (done, count) = (done + usize::from(byte), 0);
                 continue;
@@ -192,7 +222,9 @@ fn crc(plain: &[u8]) -> u32 {
     for piece in plain.chunks(turned.len()) {
         let turned = &mut turned[..piece.len()];
         turned.copy_from_slice(piece);
-        turned.iter_mut().for_each(|byte| *byte = byte.reverse_bits());
+        turned
+            .iter_mut()
+            .for_each(|byte| *byte = byte.reverse_bits());
         sum.update(turned);
     }
     sum.finalize().reverse_bits()
@@ -202,11 +234,18 @@ fn crc(plain: &[u8]) -> u32 {
 static SPARE: Mutex<Vec<Sorted>> = Mutex::new(Vec::new());
 
 fn borrow() -> Sorted {
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    SPARE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .pop()
+        .unwrap_or_default()
 }
 
 fn give_back(sorted: Sorted) {
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner).push(sorted);
+    SPARE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(sorted);
 }
 
 #[cfg(test)]
@@ -219,7 +258,9 @@ mod tests {
 
     fn encode(plain: &[u8], level: u32) -> Vec<u8> {
         let mut packed = Vec::with_capacity(plain.len() + plain.len() / 50 + 1000);
-        Compress::new(Compression::new(level), 0).compress_vec(plain, &mut packed, Action::Finish).unwrap();
+        Compress::new(Compression::new(level), 0)
+            .compress_vec(plain, &mut packed, Action::Finish)
+            .unwrap();
         packed
     }
 
@@ -229,11 +270,18 @@ mod tests {
         let mut text = Vec::with_capacity(len + 5000);
         while text.len() < len {
             match random.within(0..4) {
-                0 => text.resize(text.len() + 1 + random.within(0..700) as usize, random.within(0..256) as u8),
+                0 => text.resize(
+                    text.len() + 1 + random.within(0..700) as usize,
+                    random.within(0..256) as u8,
+                ),
                 1 => (0..random.within(0..40)).for_each(|_| text.push(random.within(0..256) as u8)),
                 _ => {
                     let from = random.within(0..text.len() as u64 + 1) as usize;
-                    let word = text[from..].iter().copied().take(random.within(0..90) as usize).collect::<Vec<_>>();
+                    let word = text[from..]
+                        .iter()
+                        .copied()
+                        .take(random.within(0..90) as usize)
+                        .collect::<Vec<_>>();
                     text.extend(word);
                     text.push(b' ');
                 }
@@ -245,10 +293,21 @@ mod tests {
 
     #[test]
     fn several_blocks_come_back() {
-        for (len, level) in [(1, 1), (4, 9), (5, 1), (260, 1), (99_981, 1), (350_000, 1), (1 << 20, 9)] {
+        for (len, level) in [
+            (1, 1),
+            (4, 9),
+            (5, 1),
+            (260, 1),
+            (99_981, 1),
+            (350_000, 1),
+            (1 << 20, 9),
+        ] {
             let plain = text(len, len as u64);
             let mut back = vec![0xAA; len];
-            assert!(matches!(decode(&encode(&plain, level), &mut back), Ok(Decoded::Whole)));
+            assert!(matches!(
+                decode(&encode(&plain, level), &mut back),
+                Ok(Decoded::Whole)
+            ));
             assert!(back == plain, "{len}");
         }
     }
@@ -267,7 +326,11 @@ mod tests {
                 1 => broken.extend([1, 2, 3]),
                 _ => {
                     let at = {
-                        let most = if random.one_in(2) { 200 } else { packed.len() as u64 };
+                        let most = if random.one_in(2) {
+                            200
+                        } else {
+                            packed.len() as u64
+                        };
                         random.within(0..most)
                     } as usize;
                     broken[at] ^= 1 << random.within(0..8);

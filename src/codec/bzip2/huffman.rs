@@ -36,7 +36,11 @@ impl Code {
                 if !bits.flag() {
                     break;
                 }
-                length = if bits.flag() { length.wrapping_sub(1) } else { length + 1 };
+                length = if bits.flag() {
+                    length.wrapping_sub(1)
+                } else {
+                    length + 1
+                };
             }
             *place = length as u8;
         }
@@ -44,17 +48,27 @@ impl Code {
     }
 
     fn new(lengths: &[u8]) -> Result<Self, Fault> {
-        let mut made = Self { short: [0; 1 << SHORT], limits: [0; 21], places: [0; 21], symbols: [0; MOST_SYMBOLS] };
+        let mut made = Self {
+            short: [0; 1 << SHORT],
+            limits: [0; 21],
+            places: [0; 21],
+            symbols: [0; MOST_SYMBOLS],
+        };
         let (mut code, mut place) = (0, 0);
         for length in 1..=LONGEST {
             made.places[length as usize] = place as i32 - code as i32;
-            for (symbol, _) in lengths.iter().enumerate().filter(|(_, other)| u32::from(**other) == length) {
+            for (symbol, _) in lengths
+                .iter()
+                .enumerate()
+                .filter(|(_, other)| u32::from(**other) == length)
+            {
                 if code >> length != 0 {
                     return Err(Fault::new(BROKEN)); // more codes than there can be
                 }
                 if length <= SHORT {
                     let first = (code as usize) << (SHORT - length);
-                    made.short[first..first + (1 << (SHORT - length))].fill((symbol as u16) << 4 | length as u16);
+                    made.short[first..first + (1 << (SHORT - length))]
+                        .fill((symbol as u16) << 4 | length as u16);
                 }
                 made.symbols[place] = symbol as u16;
                 (code, place) = (code + 1, place + 1);
@@ -95,14 +109,25 @@ mod tests {
         let lengths: Vec<u8> = (1..=20).chain([20]).collect();
         let code = Code::new(&lengths).unwrap();
         for (symbol, &length) in lengths.iter().enumerate() {
-            let ones = if symbol == 20 { 20 } else { u32::from(length) - 1 };
+            let ones = if symbol == 20 {
+                20
+            } else {
+                u32::from(length) - 1
+            };
             let word = (u64::MAX << (64 - ones.max(1))) * u64::from(ones > 0);
             let stream = word.to_be_bytes();
             let mut bits = BitReader::new(&stream);
             bits.fill();
             assert_eq!(code.take(&mut bits), Some(symbol as u16));
             bits.fill();
-            assert_eq!(bits.peek(8), if symbol == 20 || ones == u32::from(length) - 1 { 0 } else { 1 });
+            assert_eq!(
+                bits.peek(8),
+                if symbol == 20 || ones == u32::from(length) - 1 {
+                    0
+                } else {
+                    1
+                }
+            );
         }
     }
 

@@ -25,7 +25,9 @@ fn decode_old(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     let mut stream = Decompress::new(false);
     loop {
         let (taken, given) = (stream.total_in() as usize, stream.total_out() as usize);
-        let status = stream.decompress(&packed[taken..], &mut plain[given..]).map_err(|error| Fault::caused(BROKEN, error))?;
+        let status = stream
+            .decompress(&packed[taken..], &mut plain[given..])
+            .map_err(|error| Fault::caused(BROKEN, error))?;
         let full = stream.total_out() as usize == plain.len();
         match status {
             Status::StreamEnd if full => return Ok(()),

@@ -15,7 +15,10 @@ impl Recency {
         let (first, rest) = bytes.split_at(bytes.len().min(16));
         near[..first.len()].copy_from_slice(first);
         far[..rest.len()].copy_from_slice(rest);
-        Self { near: u128::from_le_bytes(near), far }
+        Self {
+            near: u128::from_le_bytes(near),
+            far,
+        }
     }
 
     #[inline]

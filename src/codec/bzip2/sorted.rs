@@ -82,7 +82,11 @@ impl Sorted {
 
     /// Hands the block to `take`, piece after piece. `first` is the row of the block itself, and below the number of rows,
     /// which is below 2^20.
-    pub(super) fn spell<E>(&mut self, first: usize, mut take: impl FnMut(Spelt<'_>) -> Result<(), E>) -> Result<(), E> {
+    pub(super) fn spell<E>(
+        &mut self,
+        first: usize,
+        mut take: impl FnMut(Spelt<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let len = self.rows.len();
         debug_assert!(first < len && len < ROW as usize);
         self.link();
@@ -90,9 +94,14 @@ impl Sorted {
         let (cuts, stretches) = self.walk(start);
         let (mut left, mut row) = (len, start);
         while left > 0 {
-            let Some(stretch) = cuts.binary_search(&row).ok().map(|n| stretches[n]) else { break };
+            let Some(stretch) = cuts.binary_search(&row).ok().map(|n| stretches[n]) else {
+                break;
+            };
             let steps = (stretch.to - stretch.from).min(left);
-            take(Spelt { steps: self.spelt[stretch.from..stretch.from + steps].iter(), lane: stretch.lane })?;
+            take(Spelt {
+                steps: self.spelt[stretch.from..stretch.from + steps].iter(),
+                lane: stretch.lane,
+            })?;
             left -= steps;
             row = stretch.end;
         }
@@ -117,7 +126,10 @@ impl Sorted {
     /// Walks all stretches. They are in the order of the rows that they begin with.
     fn walk(&mut self, start: u32) -> (Vec<u32>, Vec<Stretch>) {
         let len = self.rows.len();
-        let mut cuts: Vec<_> = (0..CUTS).map(|n| (n * len / CUTS) as u32).chain([start]).collect();
+        let mut cuts: Vec<_> = (0..CUTS)
+            .map(|n| (n * len / CUTS) as u32)
+            .chain([start])
+            .collect();
         cuts.sort_unstable();
         cuts.dedup();
         for &cut in &cuts {
@@ -131,8 +143,15 @@ impl Sorted {
         let (mut begun, mut ended) = (0, 0);
         let (mut lanes, mut walked) = ([rest << 8; LANES], [usize::MAX; LANES]);
         let mut begin = |lane: usize, step: usize, rows: &[u32], stretches: &mut [Stretch]| {
-            let Some(&cut) = cuts.get(begun) else { return (rest << 8, usize::MAX) };
-            stretches[begun] = Stretch { lane, from: step, to: step, end: cut };
+            let Some(&cut) = cuts.get(begun) else {
+                return (rest << 8, usize::MAX);
+            };
+            stretches[begun] = Stretch {
+                lane,
+                from: step,
+                to: step,
+                end: cut,
+            };
             begun += 1;
             (rows[cut as usize] & !CUT, begun - 1)
         };
@@ -170,15 +189,29 @@ mod tests {
         let twice = block.repeat(2);
         let mut rotations: Vec<_> = (0..block.len()).collect();
         rotations.sort_by_key(|&at| &twice[at..at + block.len()]);
-        let last = rotations.iter().map(|at| twice[at + block.len() - 1]).collect();
+        let last = rotations
+            .iter()
+            .map(|at| twice[at + block.len() - 1])
+            .collect();
         (last, rotations.iter().position(|&at| at == 0).unwrap())
     }
 
     #[test]
     fn what_was_sorted_is_spelt() {
-        let mixed: Vec<u8> = (0..3000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8 % 7).collect();
+        let mixed: Vec<u8> = (0..3000u32)
+            .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8 % 7)
+            .collect();
         let mut sorted = Sorted::default();
-        for block in [&b"a"[..], b"ab", b"banana", &[7; 300], &b"abc".repeat(200), &mixed, &mixed[..255], &mixed[..257]] {
+        for block in [
+            &b"a"[..],
+            b"ab",
+            b"banana",
+            &[7; 300],
+            &b"abc".repeat(200),
+            &mixed,
+            &mixed[..255],
+            &mixed[..257],
+        ] {
             let (last, first) = sort(block);
             sorted.clear();
             last.iter().for_each(|&byte| sorted.push(byte, 1));

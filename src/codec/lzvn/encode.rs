@@ -43,7 +43,10 @@ impl std::fmt::Debug for Encoder {
 
 impl Default for Encoder {
     fn default() -> Self {
-        Self { last: vec![NONE; 1 << HASH_BITS].into(), before: Vec::new() }
+        Self {
+            last: vec![NONE; 1 << HASH_BITS].into(),
+            before: Vec::new(),
+        }
     }
 }
 
@@ -74,7 +77,10 @@ impl Encoder {
         self.before.clear();
         self.before.resize(plain.len(), NONE);
 
-        let mut out = Output { packed, distance: 0 };
+        let mut out = Output {
+            packed,
+            distance: 0,
+        };
         let (mut at, mut unwritten) = (0, 0);
         while at + HASHED <= plain.len() {
             let Some(found) = self.find(plain, at, out.distance) else {
@@ -129,7 +135,12 @@ impl Encoder {
         // The distance of the match before costs least.
         if (1..=at).contains(&previous) {
             let len = common(plain, at - previous, at);
-            if len >= MIN_MATCH && take(Match { len, distance: previous }) {
+            if len >= MIN_MATCH
+                && take(Match {
+                    len,
+                    distance: previous,
+                })
+            {
                 return best;
             }
         }
@@ -140,7 +151,12 @@ impl Encoder {
                 break;
             }
             let len = common(plain, from, at);
-            if len >= HASHED && take(Match { len, distance: at - from }) {
+            if len >= HASHED
+                && take(Match {
+                    len,
+                    distance: at - from,
+                })
+            {
                 break;
             }
             place = self.before[from];
@@ -159,8 +175,17 @@ fn hash(plain: &[u8], at: usize) -> Option<usize> {
 fn common(plain: &[u8], from: usize, at: usize) -> usize {
     let (one, other) = (&plain[from..plain.len() - (at - from)], &plain[at..]);
     let (ones, others) = (one.chunks_exact(8), other.chunks_exact(8));
-    let whole = ones.zip(others).take_while(|(one, other)| one == other).count() * 8;
-    whole + one[whole..].iter().zip(&other[whole..]).take_while(|(one, other)| one == other).count()
+    let whole = ones
+        .zip(others)
+        .take_while(|(one, other)| one == other)
+        .count()
+        * 8;
+    whole
+        + one[whole..]
+            .iter()
+            .zip(&other[whole..])
+            .take_while(|(one, other)| one == other)
+            .count()
 }
 
 /// The stream as it grows.
@@ -187,7 +212,11 @@ impl Output<'_> {
     /// Literals, and the match behind them.
     fn step(&mut self, literals: &[u8], found: Match) {
         // The few that are left share the opcode of the match; a long run takes them along.
-        let alone = if literals.len() > MAX_SHARED { literals.len() } else { 0 };
+        let alone = if literals.len() > MAX_SHARED {
+            literals.len()
+        } else {
+            0
+        };
         self.literals(&literals[..alone]);
         let shared = &literals[alone..];
         let same = found.distance == self.distance;
@@ -224,7 +253,8 @@ impl Output<'_> {
             distance if distance < MIDDLE => {
                 let len = found.len.min(MAX_MIDDLE);
                 let [x, y] = ((distance << 2 | (len - MIN_MATCH) & 3) as u16).to_le_bytes();
-                self.packed.extend([0xA0 | (count << 3 | (len - MIN_MATCH) >> 2) as u8, x, y]);
+                self.packed
+                    .extend([0xA0 | (count << 3 | (len - MIN_MATCH) >> 2) as u8, x, y]);
                 len
             }
             _ => {

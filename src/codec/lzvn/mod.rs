@@ -31,18 +31,32 @@ struct Step {
 
 impl Step {
     fn literals(len: usize, literals: usize) -> Self {
-        Self { len, literals, matched: 0, distance: None }
+        Self {
+            len,
+            literals,
+            matched: 0,
+            distance: None,
+        }
     }
 
     fn again(len: usize, matched: usize) -> Self {
-        Self { len, literals: 0, matched, distance: None }
+        Self {
+            len,
+            literals: 0,
+            matched,
+            distance: None,
+        }
     }
 
     /// The opcode at the beginning of `code`, which does something. `None`: there is no such one, or it is cut off.
     fn parse(code: &[u8]) -> Option<Self> {
         let first = *code.first()?;
         let at = |index: usize| code.get(index).map(|&byte| usize::from(byte));
-        let (high, middle, low) = (usize::from(first >> 6), usize::from(first >> 3 & 7), first & 7);
+        let (high, middle, low) = (
+            usize::from(first >> 6),
+            usize::from(first >> 3 & 7),
+            first & 7,
+        );
         Some(match first {
             0x1E | 0x26 | 0x2E | 0x36 | 0x3E | 0x70..=0x7F | 0xD0..=0xDF => return None,
             0xE0 => Self::literals(2, at(1)? + LONG),
@@ -52,7 +66,12 @@ impl Step {
             0xA0..=0xBF => {
                 let (x, y) = (at(1)?, at(2)?);
                 let matched = (usize::from(low) << 2 | x & 3) + MIN_MATCH;
-                Self { len: 3, literals: middle & 3, matched, distance: Some((x | y << 8) >> 2) }
+                Self {
+                    len: 3,
+                    literals: middle & 3,
+                    matched,
+                    distance: Some((x | y << 8) >> 2),
+                }
             }
             _ => {
                 let (len, distance) = match low {
@@ -60,7 +79,12 @@ impl Step {
                     7 => (3, Some(at(1)? | at(2)? << 8)),
                     _ => (2, Some(usize::from(low) << 8 | at(1)?)),
                 };
-                Self { len, literals: high, matched: middle + MIN_MATCH, distance }
+                Self {
+                    len,
+                    literals: high,
+                    matched: middle + MIN_MATCH,
+                    distance,
+                }
             }
         })
     }
@@ -79,9 +103,14 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
             Some(_) => {}
         }
         let step = Step::parse(rest).ok_or(Fault::new(BROKEN))?;
-        let (literals, behind) = rest[step.len..].split_at_checked(step.literals).ok_or(Fault::new(TOO_SHORT))?;
+        let (literals, behind) = rest[step.len..]
+            .split_at_checked(step.literals)
+            .ok_or(Fault::new(TOO_SHORT))?;
         let end = at + step.literals;
-        plain.get_mut(at..end).ok_or(Fault::new(TOO_LONG))?.copy_from_slice(literals);
+        plain
+            .get_mut(at..end)
+            .ok_or(Fault::new(TOO_LONG))?
+            .copy_from_slice(literals);
         (at, rest) = (end, behind);
 
         distance = step.distance.unwrap_or(distance);
@@ -90,7 +119,10 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
             at += step.matched;
         }
     }
-    let next = rest.iter().position(|byte| !NOTHING.contains(byte)).map_or(&[][..], |at| &rest[at..]);
+    let next = rest
+        .iter()
+        .position(|byte| !NOTHING.contains(byte))
+        .map_or(&[][..], |at| &rest[at..]);
     // What is no opcode is rubbish behind a stream without an end, which real files have.
     match next.first() {
         Some(&first) if first != END && Step::parse(next).is_some() => Err(Fault::new(TOO_LONG)),

@@ -50,7 +50,10 @@ fn every_kind_of_opcode() {
     back(&mut expected, 3, 2);
     back(&mut expected, 3, 16);
     assert_eq!(decoded(&stream, expected.len()).unwrap(), expected);
-    assert!(decoded(&stream, expected.len() + 1).is_err(), "an end too early is told");
+    assert!(
+        decoded(&stream, expected.len() + 1).is_err(),
+        "an end too early is told"
+    );
 }
 
 #[test]
@@ -76,7 +79,9 @@ fn what_cannot_be() {
 
 #[test]
 fn a_text_gets_shorter() {
-    let text: Vec<u8> = (0..6000_u32).flat_map(|line| format!("line {line}: {}\n", line * line % 97).into_bytes()).collect();
+    let text: Vec<u8> = (0..6000_u32)
+        .flat_map(|line| format!("line {line}: {}\n", line * line % 97).into_bytes())
+        .collect();
     let text = &text[..65536];
     let mut packed = vec![1, 2, 3];
     assert!(Encoder::default().encode(text, &mut packed));
@@ -89,7 +94,9 @@ fn a_text_gets_shorter() {
 
 #[test]
 fn noise_does_not() {
-    let noise: Vec<u8> = (0..5000_u32).flat_map(|n| n.wrapping_mul(0x9E37_79B9).rotate_left(13).to_le_bytes()).collect();
+    let noise: Vec<u8> = (0..5000_u32)
+        .flat_map(|n| n.wrapping_mul(0x9E37_79B9).rotate_left(13).to_le_bytes())
+        .collect();
     let mut packed = vec![7];
     assert!(!Encoder::default().encode(&noise, &mut packed));
     assert_eq!(packed, [7]);

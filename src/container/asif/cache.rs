@@ -25,7 +25,13 @@ struct Slot<V> {
 
 impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
     pub(super) fn new(limit: usize) -> Self {
-        Self { slots: HashMap::new(), clock: VecDeque::new(), changed: HashSet::new(), writing: HashSet::new(), limit }
+        Self {
+            slots: HashMap::new(),
+            clock: VecDeque::new(),
+            changed: HashSet::new(),
+            writing: HashSet::new(),
+            limit,
+        }
     }
 
     /// Values kept, but for those that were changed.
@@ -51,7 +57,17 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         if self.clock.len() > 2 * self.limit.max(self.slots.len()) {
             self.clock = self.slots.keys().copied().collect(); // without the keys of values that were removed
         }
-        if self.slots.insert(key, Slot { value, used: AtomicBool::new(false) }).is_none() {
+        if self
+            .slots
+            .insert(
+                key,
+                Slot {
+                    value,
+                    used: AtomicBool::new(false),
+                },
+            )
+            .is_none()
+        {
             self.clock.push_back(key);
         }
     }
@@ -81,7 +97,9 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
     }
 
     pub(super) fn changed(&self) -> impl Iterator<Item = (K, &V)> {
-        self.changed.iter().filter_map(|key| Some((*key, &self.slots.get(key)?.value)))
+        self.changed
+            .iter()
+            .filter_map(|key| Some((*key, &self.slots.get(key)?.value)))
     }
 
     pub(super) fn count_changed(&self) -> usize {
@@ -90,7 +108,10 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
 
     /// The changed values, which count as being written from now on.
     pub(super) fn take_changed(&mut self) -> Vec<(K, V)> {
-        let taken: Vec<(K, V)> = self.changed().map(|(key, value)| (key, value.clone())).collect();
+        let taken: Vec<(K, V)> = self
+            .changed()
+            .map(|(key, value)| (key, value.clone()))
+            .collect();
         self.writing.extend(self.changed.drain());
         taken
     }
@@ -104,8 +125,12 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         let mut tries = 2 * self.clock.len();
         while self.slots.len() >= self.limit && tries > 0 {
             tries -= 1;
-            let Some(key) = self.clock.pop_front() else { return };
-            let Some(slot) = self.slots.get_mut(&key) else { continue };
+            let Some(key) = self.clock.pop_front() else {
+                return;
+            };
+            let Some(slot) = self.slots.get_mut(&key) else {
+                continue;
+            };
             let was_used = std::mem::take(slot.used.get_mut());
             if was_used || self.changed.contains(&key) || self.writing.contains(&key) {
                 self.clock.push_back(key);
@@ -130,7 +155,10 @@ mod tests {
             }
         }
         assert!(cache.slots.len() <= 4 && cache.clock.len() <= 5);
-        assert_eq!((cache.get(0), cache.get(50), cache.get(1)), (Some(&1000), Some(&1050), None));
+        assert_eq!(
+            (cache.get(0), cache.get(50), cache.get(1)),
+            (Some(&1000), Some(&1050), None)
+        );
         assert_eq!(cache.take_changed().len(), 2);
         (200..300).for_each(|key| cache.insert(key, key));
         assert_eq!(cache.get(50), Some(&1050), "not on disk yet");

@@ -13,7 +13,11 @@ use crate::{Error, Result};
 
 /// Adds every problem of the image in `file`, which is only read, and returns the disk as far as it can be told. An
 /// error is damage that leaves nothing to tell, or why the image cannot be judged.
-pub fn check(file: &Arc<dyn BlockDevice>, problems: &mut Problems, progress: &dyn Progress) -> Result<Asif> {
+pub fn check(
+    file: &Arc<dyn BlockDevice>,
+    problems: &mut Problems,
+    progress: &dyn Progress,
+) -> Result<Asif> {
     progress.stage("check", 0);
     let mut findings = Findings::Check(problems, progress);
     let mut loaded = load::load(&**file, &mut findings)?;
@@ -23,7 +27,10 @@ pub fn check(file: &Arc<dyn BlockDevice>, problems: &mut Problems, progress: &dy
     if let Some(first) = metadata {
         findings.keep(image.read_metadata(sectors, first))?;
     }
-    for (chunk, at) in beyond.iter().filter(|(chunk, _)| !image.described().chunks.contains(chunk)) {
+    for (chunk, at) in beyond
+        .iter()
+        .filter(|(chunk, _)| !image.described().chunks.contains(chunk))
+    {
         let leftover = format!("something for chunk {}, past the end of the disk", chunk.0);
         findings.report(Severity::Warning, Error::corrupt(LAYER, *at, leftover))?;
     }
@@ -44,16 +51,25 @@ impl Asif {
         let is_lost = match self.last_chunks(1)?.first() {
             Some((_, Owner::Data(chunk))) => match self.tables.entry(*chunk)? {
                 Entry::Partial(_) => {
-                    let lost = (there / u64::from(self.geometry.block)) as u32..self.geometry.blocks_per_chunk();
+                    let lost = (there / u64::from(self.geometry.block)) as u32
+                        ..self.geometry.blocks_per_chunk();
                     let mask = self.tables.mask(*chunk)?;
-                    lost.into_iter().any(|block| mask.is(block..block + 1, State::Written))
+                    lost.into_iter()
+                        .any(|block| mask.is(block..block + 1, State::Written))
                 }
                 _ => true,
             },
             // What was never written of a table or bitmap need not be there.
             _ => false,
         };
-        let severity = if is_lost { Severity::Damage } else { Severity::Note };
-        findings.report(severity, Error::corrupt(LAYER, len, "the file ends here, within its last chunk"))
+        let severity = if is_lost {
+            Severity::Damage
+        } else {
+            Severity::Note
+        };
+        findings.report(
+            severity,
+            Error::corrupt(LAYER, len, "the file ends here, within its last chunk"),
+        )
     }
 }

@@ -40,12 +40,18 @@ impl Asif {
     pub(super) fn piece(&self, range: &Range<u64>) -> Piece {
         let bytes = self.geometry.chunk_bytes();
         let within = range.start % bytes;
-        Piece { chunk: self.geometry.chunk_at(range.start), within: within..bytes.min(within + (range.end - range.start)) }
+        Piece {
+            chunk: self.geometry.chunk_at(range.start),
+            within: within..bytes.min(within + (range.end - range.start)),
+        }
     }
 
     /// Refuses a piece past the end: the length may have changed since the request was let in.
     pub(super) fn check_piece(&self, piece: &Piece) -> Result<()> {
-        let (start, len) = (self.geometry.start(piece.chunk) + piece.within.start, self.len.load(Ordering::SeqCst));
+        let (start, len) = (
+            self.geometry.start(piece.chunk) + piece.within.start,
+            self.len.load(Ordering::SeqCst),
+        );
         if start + piece.len() > len {
             return Err(Error::out_of_range(LAYER, start, piece.len(), len));
         }
@@ -125,7 +131,13 @@ impl Asif {
     /// Reads a part of a chunk that is metadata.
     pub(super) fn read_chunk(&self, chunk: DiskChunk, start: u64, buf: &mut [u8]) -> Result<()> {
         let _held = self.units.shared(chunk.0);
-        self.read_piece(&Piece { chunk, within: start..start + buf.len() as u64 }, buf)
+        self.read_piece(
+            &Piece {
+                chunk,
+                within: start..start + buf.len() as u64,
+            },
+            buf,
+        )
     }
 
     pub(super) fn write(&self, offset: u64, buf: &[u8]) -> Result<()> {
@@ -148,10 +160,15 @@ impl Asif {
         self.check_piece(piece)?;
         let place = match self.find(piece.chunk)? {
             Found::Full(place) => place,
-            Found::Partial(place, mask) if mask.is(self.blocks(&piece.within), State::Written) => place,
+            Found::Partial(place, mask) if mask.is(self.blocks(&piece.within), State::Written) => {
+                place
+            }
             _ => return Ok(false),
         };
-        self.file.write_at(self.geometry.in_file(place, piece.within.clone()).start, bytes)?;
+        self.file.write_at(
+            self.geometry.in_file(place, piece.within.clone()).start,
+            bytes,
+        )?;
         Ok(true)
     }
 
@@ -162,15 +179,22 @@ impl Asif {
         self.check_piece(piece)?;
         let shows_below = self.layer.is_overlaid;
         match self.find(piece.chunk)? {
-            Found::Full(place) => self.file.write_at(self.geometry.in_file(place, piece.within.clone()).start, bytes),
+            Found::Full(place) => self.file.write_at(
+                self.geometry.in_file(place, piece.within.clone()).start,
+                bytes,
+            ),
             Found::Partial(place, mask) => self.write_blocks(piece, place, (*mask).clone(), bytes),
             Found::Uninit if !shows_below && is_zero(bytes) => Ok(()),
             Found::Unmapped if is_zero(bytes) => Ok(()),
-            Found::Uninit if piece.len() < self.geometry.chunk_bytes() => self.add(piece, |place| {
-                let mask = Mask::all(self.geometry.mask_bytes(), State::Uninit);
-                self.write_blocks(piece, place, mask, bytes)
-            }),
-            Found::Uninit | Found::Unmapped => self.add(piece, |place| self.write_whole(piece, place, bytes)),
+            Found::Uninit if piece.len() < self.geometry.chunk_bytes() => {
+                self.add(piece, |place| {
+                    let mask = Mask::all(self.geometry.mask_bytes(), State::Uninit);
+                    self.write_blocks(piece, place, mask, bytes)
+                })
+            }
+            Found::Uninit | Found::Unmapped => {
+                self.add(piece, |place| self.write_whole(piece, place, bytes))
+            }
         }
     }
 
@@ -183,36 +207,63 @@ impl Asif {
 
     /// Writes some blocks of a chunk and lets them count. What a block has beside `bytes` is made zeros if it did not
     /// count before.
-    fn write_blocks(&self, piece: &Piece, place: FileChunk, mut mask: Mask, bytes: &[u8]) -> Result<()> {
+    fn write_blocks(
+        &self,
+        piece: &Piece,
+        place: FileChunk,
+        mut mask: Mask,
+        bytes: &[u8],
+    ) -> Result<()> {
         let (block, blocks) = (u64::from(self.geometry.block), self.blocks(&piece.within));
         let whole = u64::from(blocks.start) * block..u64::from(blocks.end) * block;
         let counts = |number: u32| mask.is(number..number + 1, State::Written);
-        let pads =
-            [(whole.start..piece.within.start, counts(blocks.start)), (piece.within.end..whole.end, counts(blocks.end - 1))];
-        for (pad, _) in pads.into_iter().filter(|(pad, counts)| !pad.is_empty() && !counts) {
+        let pads = [
+            (whole.start..piece.within.start, counts(blocks.start)),
+            (piece.within.end..whole.end, counts(blocks.end - 1)),
+        ];
+        for (pad, _) in pads
+            .into_iter()
+            .filter(|(pad, counts)| !pad.is_empty() && !counts)
+        {
             let at = self.geometry.in_file(place, pad);
-            self.file.write_at(at.start, &vec![0; (at.end - at.start) as usize])?;
+            self.file
+                .write_at(at.start, &vec![0; (at.end - at.start) as usize])?;
         }
-        self.file.write_at(self.geometry.in_file(place, piece.within.clone()).start, bytes)?;
+        self.file.write_at(
+            self.geometry.in_file(place, piece.within.clone()).start,
+            bytes,
+        )?;
         mask.set(blocks, State::Written);
         match self.tables.entry(piece.chunk)? {
-            _ if mask.is_full() => self.tables.set(piece.chunk, Entry::Full(place), None, &self.space),
+            _ if mask.is_full() => {
+                self.tables
+                    .set(piece.chunk, Entry::Full(place), None, &self.space)
+            }
             Entry::Partial(_) => {
                 self.tables.set_mask(piece.chunk, mask);
                 Ok(())
             }
-            _ => self.tables.set(piece.chunk, Entry::Partial(place), Some(mask), &self.space),
+            _ => self
+                .tables
+                .set(piece.chunk, Entry::Partial(place), Some(mask), &self.space),
         }
     }
 
     /// Writes a whole chunk, zeros around `bytes`. Used for one that was discarded too, whatever `bytes` are: on disk it
     /// may still be partly written in another place, and a mask is not to tell of two places.
     fn write_whole(&self, piece: &Piece, place: FileChunk, bytes: &[u8]) -> Result<()> {
-        for around in [0..piece.within.start, piece.within.end..self.geometry.chunk_bytes()] {
+        for around in [
+            0..piece.within.start,
+            piece.within.end..self.geometry.chunk_bytes(),
+        ] {
             regions::blank(&*self.file, self.geometry.in_file(place, around))?;
         }
-        self.file.write_at(self.geometry.in_file(place, piece.within.clone()).start, bytes)?;
-        self.tables.set(piece.chunk, Entry::Full(place), None, &self.space)
+        self.file.write_at(
+            self.geometry.in_file(place, piece.within.clone()).start,
+            bytes,
+        )?;
+        self.tables
+            .set(piece.chunk, Entry::Full(place), None, &self.space)
     }
 
     /// Notes that a chunk is being made, so that whoever cuts the disk waits for it.
@@ -230,14 +281,21 @@ impl Asif {
         while at < range.end {
             let piece = self.piece(&(at..range.end));
             let next = at + piece.len();
-            let to_the_end = piece.within.end == self.geometry.chunk_bytes() || next == self.len.load(Ordering::SeqCst);
+            let to_the_end = piece.within.end == self.geometry.chunk_bytes()
+                || next == self.len.load(Ordering::SeqCst);
             let is_whole = piece.within.start == 0 && to_the_end;
             let must_state_zeros = self.layer.is_overlaid && leave == Leave::Zeros;
             at = match self.without_data(&piece, range.end)? {
-                Some((_, count)) if !must_state_zeros => self.geometry.start(DiskChunk(piece.chunk.0 + count)),
+                Some((_, count)) if !must_state_zeros => {
+                    self.geometry.start(DiskChunk(piece.chunk.0 + count))
+                }
                 Some((Entry::Unmapped, _)) => next,
-                _ if is_whole => self.drop_chunk(piece.chunk, must_state_zeros).map(|()| next)?,
-                _ => self.drop_part(&piece, leave, must_state_zeros).map(|()| next)?,
+                _ if is_whole => self
+                    .drop_chunk(piece.chunk, must_state_zeros)
+                    .map(|()| next)?,
+                _ => self
+                    .drop_part(&piece, leave, must_state_zeros)
+                    .map(|()| next)?,
             };
         }
         Ok(())
@@ -248,7 +306,10 @@ impl Asif {
         match self.tables.entry(piece.chunk)? {
             entry @ (Entry::Uninit | Entry::Unmapped) => {
                 let end = DiskChunk(end.div_ceil(self.geometry.chunk_bytes()));
-                Ok(Some((entry, self.tables.run_without_data(piece.chunk, end)?)))
+                Ok(Some((
+                    entry,
+                    self.tables.run_without_data(piece.chunk, end)?,
+                )))
             }
             Entry::Full(_) | Entry::Partial(_) => Ok(None),
         }
@@ -258,11 +319,17 @@ impl Asif {
     fn drop_chunk(&self, chunk: DiskChunk, must_state_zeros: bool) -> Result<()> {
         let _alone = self.units.exclusive(chunk.0);
         let _noted = self.make(chunk);
-        self.check_piece(&Piece { chunk, within: 0..1 })?;
+        self.check_piece(&Piece {
+            chunk,
+            within: 0..1,
+        })?;
         let entry = self.tables.entry(chunk)?;
         if entry.chunk().is_some() || (must_state_zeros && entry == Entry::Uninit) {
             self.tables.set(chunk, Entry::Unmapped, None, &self.space)?;
-            entry.chunk().into_iter().for_each(|place| self.space.release(place));
+            entry
+                .chunk()
+                .into_iter()
+                .for_each(|place| self.space.release(place));
         }
         Ok(())
     }
@@ -280,14 +347,17 @@ impl Asif {
         self.check_piece(piece)?;
         match self.find(piece.chunk)? {
             Found::Uninit | Found::Unmapped => Ok(()),
-            Found::Full(place) => self.file.discard(self.geometry.in_file(place, piece.within.clone()), leave),
+            Found::Full(place) => self
+                .file
+                .discard(self.geometry.in_file(place, piece.within.clone()), leave),
             Found::Partial(place, mask) => {
                 let mut within = piece.within.clone();
                 while !within.is_empty() {
                     let (state, run) = self.run(&mask, &within);
                     within.start = run.end;
                     if state == State::Written {
-                        self.file.discard(self.geometry.in_file(place, run), leave)?;
+                        self.file
+                            .discard(self.geometry.in_file(place, run), leave)?;
                     }
                 }
                 Ok(())
@@ -319,7 +389,10 @@ impl Asif {
                 self.tables.set_mask(piece.chunk, mask);
                 Ok(())
             }
-            None => self.add(piece, |place| self.tables.set(piece.chunk, Entry::Partial(place), Some(mask), &self.space)),
+            None => self.add(piece, |place| {
+                self.tables
+                    .set(piece.chunk, Entry::Partial(place), Some(mask), &self.space)
+            }),
         }
     }
 

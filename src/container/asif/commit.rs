@@ -59,7 +59,14 @@ impl Asif {
     fn write_directory(&self, tables: &BTreeMap<u32, FileChunk>) -> Result<()> {
         let mut head = self.head();
         let version = head.version.checked_add(1).ok_or_else(|| {
-            Error::new(Kind::Limit, LAYER, format!("the directory has version {}, the last there is", head.version))
+            Error::new(
+                Kind::Limit,
+                LAYER,
+                format!(
+                    "the directory has version {}, the last there is",
+                    head.version
+                ),
+            )
         })?;
         let other = 1 - head.active;
         let Some(at) = head.directories[other] else {
@@ -76,7 +83,8 @@ impl Asif {
         self.file.write_at(at, &bytes)?;
         self.file.flush()?;
         bytes[..8].copy_from_slice(&version.to_be_bytes());
-        self.file.write_at(at, &bytes[..self.geometry.block as usize])?;
+        self.file
+            .write_at(at, &bytes[..self.geometry.block as usize])?;
         self.file.flush()?;
         (head.active, head.version) = (other, version);
         Ok(())
@@ -120,7 +128,11 @@ impl Asif {
         let mut head = self.head();
         let mut raw = head.raw.clone();
         change(&mut raw);
-        self.failed.note(self.file.write_at(0, raw.as_bytes()).and_then(|()| self.file.flush()))?;
+        self.failed.note(
+            self.file
+                .write_at(0, raw.as_bytes())
+                .and_then(|()| self.file.flush()),
+        )?;
         head.raw = raw;
         Ok(())
     }
@@ -131,6 +143,10 @@ impl Asif {
             return Ok(());
         }
         let _one_at_a_time = self.one_at_a_time()?;
-        if self.tables.is_full_of_changes() { self.failed.note(self.commit(Vec::new())) } else { Ok(()) }
+        if self.tables.is_full_of_changes() {
+            self.failed.note(self.commit(Vec::new()))
+        } else {
+            Ok(())
+        }
     }
 }

@@ -29,7 +29,10 @@ impl Asif {
             progress.check()?;
             let _one_at_a_time = self.one_at_a_time()?;
             let before = self.space.extent();
-            self.failed.note(self.relocate(FileChunk(0)).and_then(|held| self.commit(held)))?;
+            self.failed.note(
+                self.relocate(FileChunk(0))
+                    .and_then(|held| self.commit(held)),
+            )?;
             let after = self.space.extent();
             progress.advance(before.1.0.saturating_sub(after.1.0) * self.geometry.chunk_bytes());
             if after == before {
@@ -45,15 +48,25 @@ impl Asif {
         }
         let (used, end) = self.space.extent();
         let wanted = FileChunk((used + self.first_chunk().0) * 4 / 3 + SLACK);
-        if end <= wanted { Ok(Vec::new()) } else { self.relocate(wanted) }
+        if end <= wanted {
+            Ok(Vec::new())
+        } else {
+            self.relocate(wanted)
+        }
     }
 
     /// Moves some of the last chunks of the file, those from `above` on. Partly written ones are held until that is
     /// committed.
     fn relocate(&self, above: FileChunk) -> Result<HeldChunks<'_>> {
         let mut held = Vec::new();
-        for (from, owner) in self.last_chunks(MOVES_AT_ONCE)?.into_iter().take_while(|(from, _)| *from >= above) {
-            let Some(to) = self.space.allocate_before(from) else { break };
+        for (from, owner) in self
+            .last_chunks(MOVES_AT_ONCE)?
+            .into_iter()
+            .take_while(|(from, _)| *from >= above)
+        {
+            let Some(to) = self.space.allocate_before(from) else {
+                break;
+            };
             match self.relocate_one(owner, from, to, &mut held) {
                 Ok(true) => self.space.release(from),
                 Ok(false) => self.space.give_back(to),
@@ -67,12 +80,23 @@ impl Asif {
     }
 
     /// `false`: it stays, because it is lent or somebody else's by now.
-    fn relocate_one<'a>(&'a self, owner: Owner, from: FileChunk, to: FileChunk, held: &mut HeldChunks<'a>) -> Result<bool> {
+    fn relocate_one<'a>(
+        &'a self,
+        owner: Owner,
+        from: FileChunk,
+        to: FileChunk,
+        held: &mut HeldChunks<'a>,
+    ) -> Result<bool> {
         match owner {
-            Owner::Table(table) => self.tables.move_table(table, to).map(|left| left == Some(from)),
+            Owner::Table(table) => self
+                .tables
+                .move_table(table, to)
+                .map(|left| left == Some(from)),
             Owner::Bitmap(chunk) => self.tables.move_bitmap(chunk, from, to).map(|()| true),
             Owner::Data(chunk) => {
-                let Some(alone) = self.units.exclusive_unless_lent(chunk.0) else { return Ok(false) };
+                let Some(alone) = self.units.exclusive_unless_lent(chunk.0) else {
+                    return Ok(false);
+                };
                 let moved = match self.tables.entry(chunk)? {
                     Entry::Full(place) if place == from => Entry::Full(to),
                     Entry::Partial(place) if place == from => Entry::Partial(to),
@@ -89,13 +113,24 @@ impl Asif {
     }
 
     /// Copies what counts of a chunk. What does not is left out: copied, it would take storage where it has none.
-    fn copy_chunk(&self, chunk: DiskChunk, entry: Entry, from: FileChunk, to: FileChunk) -> Result<()> {
+    fn copy_chunk(
+        &self,
+        chunk: DiskChunk,
+        entry: Entry,
+        from: FileChunk,
+        to: FileChunk,
+    ) -> Result<()> {
         let copy = |within: Range<u64>| {
-            let (from, to) = (self.geometry.in_file(from, within.clone()), self.geometry.in_file(to, within));
+            let (from, to) = (
+                self.geometry.in_file(from, within.clone()),
+                self.geometry.in_file(to, within),
+            );
             regions::copy(&*self.file, from.start, to.start, from.end - from.start)
         };
         let whole = 0..self.geometry.chunk_bytes();
-        let Entry::Partial(_) = entry else { return copy(whole) };
+        let Entry::Partial(_) = entry else {
+            return copy(whole);
+        };
         let (mask, mut rest) = (self.tables.mask(chunk)?, whole);
         while !rest.is_empty() {
             let (state, run) = self.run(&mask, &rest);

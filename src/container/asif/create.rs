@@ -49,7 +49,11 @@ impl Asif {
     }
 
     /// The same with `id` for its UUID, from which its stable one follows. `None`: random ones.
-    pub fn create_as(file: Arc<dyn BlockDevice>, options: &CreateOptions, id: Option<Uuid>) -> Result<Self> {
+    pub fn create_as(
+        file: Arc<dyn BlockDevice>,
+        options: &CreateOptions,
+        id: Option<Uuid>,
+    ) -> Result<Self> {
         if !matches!(options.block, 512 | 4096) {
             let expected = format!("blocks of {} bytes, expected 512 or 4096", options.block);
             return Err(Error::new(crate::Kind::Invalid, LAYER, expected));
@@ -57,18 +61,31 @@ impl Asif {
         let sectors = blocks_of(options.block, options.len)?;
         let geometry = Geometry::for_disk(options.block, sectors)?;
         if file.info().len != 0 {
-            let taken = format!("the file holds {} bytes already, expected an empty one", file.info().len);
+            let taken = format!(
+                "the file holds {} bytes already, expected an empty one",
+                file.info().len
+            );
             return Err(Error::new(crate::Kind::Conflict, LAYER, taken));
         }
         write_blank(&*file, &geometry, sectors, options.kind, id)?;
         let image = Self::open(file)?;
         // Its UUID is new already.
         image.begun.store(true, Ordering::Release);
-        Ok(if options.kind == Kind::Disk { image } else { image.overlaid() })
+        Ok(if options.kind == Kind::Disk {
+            image
+        } else {
+            image.overlaid()
+        })
     }
 }
 
-fn write_blank(file: &dyn BlockDevice, geometry: &Geometry, sectors: u64, kind: Kind, id: Option<Uuid>) -> Result<()> {
+fn write_blank(
+    file: &dyn BlockDevice,
+    geometry: &Geometry,
+    sectors: u64,
+    kind: Kind,
+    id: Option<Uuid>,
+) -> Result<()> {
     let own = id.unwrap_or_else(Uuid::new_v4);
     let stable = id.map_or_else(Uuid::new_v4, |id| Uuid::new_v5(&id, b"stable uuid"));
     let list = Metadata::new(stable).to_xml()?;
@@ -88,13 +105,19 @@ fn write_blank(file: &dyn BlockDevice, geometry: &Geometry, sectors: u64, kind: 
     number(entry(place.bitmap_entry), BITMAP.0)?;
     file.write_at(geometry.in_file(METADATA, 0..0).start, &segment)?;
     let masks = geometry.in_file(BITMAP, 0..0).start;
-    file.write_at(masks + u64::from(place.in_group) * u64::from(geometry.mask_bytes()), mask.as_bytes())?;
+    file.write_at(
+        masks + u64::from(place.in_group) * u64::from(geometry.mask_bytes()),
+        mask.as_bytes(),
+    )?;
     file.flush()?;
     let (uuid, parent, is_cache) = match kind {
         Kind::Disk => (own, Uuid::nil(), false),
         Kind::Overlay(below) => (own, below, false),
         Kind::Cache(below) => (below, below, true),
     };
-    file.write_at(0, HeaderRaw::new(geometry, sectors, uuid, parent, is_cache).as_bytes())?;
+    file.write_at(
+        0,
+        HeaderRaw::new(geometry, sectors, uuid, parent, is_cache).as_bytes(),
+    )?;
     file.flush()
 }

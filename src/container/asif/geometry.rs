@@ -58,20 +58,32 @@ pub(super) enum About {
 impl Geometry {
     pub(super) fn new(block: u32, chunk: u32, max_sectors: u64) -> Result<Self> {
         if block == 0 || !u64::from(block).is_multiple_of(SECTOR) {
-            return Err(Error::corrupt(LAYER, 0x44, format!("blocks of {block} bytes, expected a multiple of {SECTOR}")));
+            return Err(Error::corrupt(
+                LAYER,
+                0x44,
+                format!("blocks of {block} bytes, expected a multiple of {SECTOR}"),
+            ));
         }
         if chunk < block || !chunk.is_multiple_of(block) || chunk > MAX_CHUNK {
-            let expected = format!("chunks of {chunk} bytes, expected a multiple of {block} up to {MAX_CHUNK}");
+            let expected = format!(
+                "chunks of {chunk} bytes, expected a multiple of {block} up to {MAX_CHUNK}"
+            );
             return Err(Error::corrupt(LAYER, 0x40, expected));
         }
         let group = 4 * u64::from(block) + 1;
         let groups_per_table = u64::from(chunk) / 8 / group;
         if groups_per_table == 0 || !(chunk / block).is_multiple_of(4) {
-            let odd = format!("chunks of {chunk} bytes in blocks of {block}: no group fits a table, or states straddle bytes");
+            let odd = format!(
+                "chunks of {chunk} bytes in blocks of {block}: no group fits a table, or states straddle bytes"
+            );
             return Err(Error::unsupported(LAYER, odd).at(0x40));
         }
         if max_sectors >= u64::MAX / u64::from(block) {
-            return Err(Error::corrupt(LAYER, 0x38, format!("{max_sectors} blocks are more than can be addressed")));
+            return Err(Error::corrupt(
+                LAYER,
+                0x38,
+                format!("{max_sectors} blocks are more than can be addressed"),
+            ));
         }
         if max_sectors * u64::from(block) > i64::MAX as u64 {
             let limit = format!("{max_sectors} blocks of {block} bytes reach past 2^63");
@@ -80,15 +92,25 @@ impl Geometry {
         let per_table = groups_per_table * (group - 1) * u64::from(chunk);
         let tables = (max_sectors * u64::from(block)).div_ceil(per_table);
         if tables > MAX_TABLES {
-            let limit = format!("a directory of {tables} tables, at most {MAX_TABLES} are supported");
+            let limit =
+                format!("a directory of {tables} tables, at most {MAX_TABLES} are supported");
             return Err(Error::new(Kind::Limit, LAYER, limit).at(0x38));
         }
-        Ok(Self { block, chunk, max_sectors, groups_per_table, tables: tables as u32 })
+        Ok(Self {
+            block,
+            chunk,
+            max_sectors,
+            groups_per_table,
+            tables: tables as u32,
+        })
     }
 
     /// The geometry that macOS gives a new disk of `sectors` blocks.
     pub(super) fn for_disk(block: u32, sectors: u64) -> Result<Self> {
-        if sectors.checked_mul(u64::from(block)).is_none_or(|len| len > MAX_LEN) {
+        if sectors
+            .checked_mul(u64::from(block))
+            .is_none_or(|len| len > MAX_LEN)
+        {
             let limit = format!("a disk of {sectors} blocks of {block} bytes is larger than 4 PiB");
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
@@ -143,7 +165,10 @@ impl Geometry {
     pub(super) fn place(&self, chunk: DiskChunk) -> Place {
         let table = chunk.0 / self.chunks_per_table();
         let within = chunk.0 % self.chunks_per_table();
-        let (group, in_group) = (within / self.data_per_group(), within % self.data_per_group());
+        let (group, in_group) = (
+            within / self.data_per_group(),
+            within % self.data_per_group(),
+        );
         let first = group * (self.data_per_group() + 1);
         Place {
             table: table as u32,
@@ -163,7 +188,9 @@ impl Geometry {
         if in_group == self.data_per_group() {
             return About::Bitmap;
         }
-        About::Data(DiskChunk(u64::from(table) * self.chunks_per_table() + group * self.data_per_group() + in_group))
+        About::Data(DiskChunk(
+            u64::from(table) * self.chunks_per_table() + group * self.data_per_group() + in_group,
+        ))
     }
 
     /// The last chunk of the group that a bitmap entry is of.
@@ -197,18 +224,27 @@ impl Geometry {
 
     /// Where a new image has its directories.
     pub(super) fn directories(&self) -> [u64; 2] {
-        [self.header_size(), self.header_size() + self.directory_bytes()]
+        [
+            self.header_size(),
+            self.header_size() + self.directory_bytes(),
+        ]
     }
 
     /// The first chunk after directories at these places.
     pub(super) fn first_chunk(&self, directories: &[Option<u64>; 2]) -> FileChunk {
-        let end = directories.iter().flatten().map(|start| start + self.directory_bytes()).max();
+        let end = directories
+            .iter()
+            .flatten()
+            .map(|start| start + self.directory_bytes())
+            .max();
         FileChunk(end.unwrap_or(0).div_ceil(self.chunk_bytes()))
     }
 
     /// Where a new image has its metadata: the last whole chunk that can be addressed.
     pub(super) fn default_metadata_chunk(&self) -> DiskChunk {
-        DiskChunk((self.max_sectors * u64::from(self.block) - self.chunk_bytes()) / self.chunk_bytes())
+        DiskChunk(
+            (self.max_sectors * u64::from(self.block) - self.chunk_bytes()) / self.chunk_bytes(),
+        )
     }
 }
 
@@ -225,13 +261,31 @@ mod tests {
     fn the_geometry_of_macos() {
         let geometry = Geometry::for_disk(512, 19_531_250).unwrap();
         assert_eq!(geometry.max_sectors, 0x0800_0000_0000);
-        assert_eq!((geometry.tables, geometry.groups_per_table, geometry.entries_per_table()), (33_289, 63, 129_087));
-        assert_eq!((geometry.directory_bytes(), geometry.directories()), (0x41200, [0x200, 0x41400]));
+        assert_eq!(
+            (
+                geometry.tables,
+                geometry.groups_per_table,
+                geometry.entries_per_table()
+            ),
+            (33_289, 63, 129_087)
+        );
+        assert_eq!(
+            (geometry.directory_bytes(), geometry.directories()),
+            (0x41200, [0x200, 0x41400])
+        );
         assert_eq!(geometry.default_metadata_chunk(), DiskChunk(0xFFFF_FFFF));
-        let place = Place { table: 33_288, entry: 0x20030 / 8, bitmap_entry: 0x20038 / 8, in_group: 2047 };
+        let place = Place {
+            table: 33_288,
+            entry: 0x20030 / 8,
+            bitmap_entry: 0x20038 / 8,
+            in_group: 2047,
+        };
         assert_eq!(geometry.place(DiskChunk(0xFFFF_FFFF)), place);
         let large = Geometry::for_disk(4096, 1 << 20).unwrap();
-        assert_eq!((large.tables, large.groups_per_table, large.mask_bytes()), (37_450, 7, 64));
+        assert_eq!(
+            (large.tables, large.groups_per_table, large.mask_bytes()),
+            (37_450, 7, 64)
+        );
     }
 
     #[test]
@@ -241,9 +295,15 @@ mod tests {
             for chunk in [0, 1, 2047, 2048, 129_023, 129_024, 0xFFFF_FFFF].map(DiskChunk) {
                 let place = geometry.place(chunk);
                 assert_eq!(geometry.about(place.table, place.entry), About::Data(chunk));
-                assert_eq!(geometry.about(place.table, place.bitmap_entry), About::Bitmap);
+                assert_eq!(
+                    geometry.about(place.table, place.bitmap_entry),
+                    About::Bitmap
+                );
             }
-            assert_eq!(geometry.about(0, geometry.entries_per_table()), About::Nothing);
+            assert_eq!(
+                geometry.about(0, geometry.entries_per_table()),
+                About::Nothing
+            );
         }
     }
 
@@ -252,7 +312,15 @@ mod tests {
         let geometry = Geometry::for_disk(512, MAX_LEN / 512).unwrap();
         assert_eq!(geometry.max_sectors, MAX_LEN / 512 + 4096);
         assert!(geometry.start(geometry.default_metadata_chunk()) >= MAX_LEN);
-        assert_eq!(Geometry::for_disk(512, MAX_LEN / 512 + 1).unwrap_err().kind(), Kind::Limit);
-        assert_eq!(Geometry::new(512, 64 << 10, 1 << 50).unwrap_err().kind(), Kind::Limit);
+        assert_eq!(
+            Geometry::for_disk(512, MAX_LEN / 512 + 1)
+                .unwrap_err()
+                .kind(),
+            Kind::Limit
+        );
+        assert_eq!(
+            Geometry::new(512, 64 << 10, 1 << 50).unwrap_err().kind(),
+            Kind::Limit
+        );
     }
 }

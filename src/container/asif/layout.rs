@@ -66,19 +66,32 @@ impl HeaderRaw {
     /// The fields of a header whose first bytes are `bytes`. Fields past the header's own size are zero.
     pub(super) fn read(mut bytes: [u8; HEADER]) -> Self {
         let size = u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
-        if let Some(beyond) = bytes.get_mut(size as usize..).filter(|_| HEADER_SIZES.contains(&size)) {
+        if let Some(beyond) = bytes
+            .get_mut(size as usize..)
+            .filter(|_| HEADER_SIZES.contains(&size))
+        {
             beyond.fill(0);
         }
         zerocopy::transmute!(bytes)
     }
 
     /// The header of a new image.
-    pub(super) fn new(geometry: &Geometry, sectors: u64, uuid: Uuid, parent: Uuid, is_cache: bool) -> Self {
+    pub(super) fn new(
+        geometry: &Geometry,
+        sectors: u64,
+        uuid: Uuid,
+        parent: Uuid,
+        is_cache: bool,
+    ) -> Self {
         Self {
             magic: MAGIC,
             version: VERSION.into(),
             header_size: (geometry.header_size() as u32).into(),
-            header_flags: if is_cache { FLAG_CACHE.into() } else { U32::ZERO },
+            header_flags: if is_cache {
+                FLAG_CACHE.into()
+            } else {
+                U32::ZERO
+            },
             directories: geometry.directories().map(U64::new),
             uuid: uuid.into_bytes(),
             sector_count: sectors.into(),
@@ -98,39 +111,59 @@ impl HeaderRaw {
 impl Header {
     pub(super) fn parse(raw: &HeaderRaw) -> Result<Self> {
         if raw.magic != MAGIC {
-            return Err(Error::corrupt(LAYER, 0, "is none: it does not begin with \"shdw\""));
+            return Err(Error::corrupt(
+                LAYER,
+                0,
+                "is none: it does not begin with \"shdw\"",
+            ));
         }
         check_version(raw.version.get())?;
         let header_size = raw.header_size.get();
         if !HEADER_SIZES.contains(&header_size) {
-            return Err(Error::corrupt(LAYER, 0x08, format!("a header of {header_size} bytes, expected 80 to 1048576")));
+            return Err(Error::corrupt(
+                LAYER,
+                0x08,
+                format!("a header of {header_size} bytes, expected 80 to 1048576"),
+            ));
         }
         refuse_flags("header flags", 0x0C, raw.header_flags.get() & !FLAG_CACHE)?;
         refuse_flags("metadata flags", 0x64, raw.metadata_flags.get())?;
         if raw.total_segments.get() != 0 {
-            let segments = format!("a disk of {} segments, expected 0", raw.total_segments.get());
+            let segments = format!(
+                "a disk of {} segments, expected 0",
+                raw.total_segments.get()
+            );
             return Err(Error::unsupported(LAYER, segments).at(0x46));
         }
         let (block, chunk) = (u32::from(raw.block_size.get()), raw.chunk_size.get());
         let geometry = Geometry::new(block, chunk, raw.max_sector_count.get())?;
         let sectors = raw.sector_count.get();
         if sectors > geometry.max_sectors {
-            let beyond = format!("a disk of {sectors} blocks, but at most {} are allowed", geometry.max_sectors);
+            let beyond = format!(
+                "a disk of {sectors} blocks, but at most {} are allowed",
+                geometry.max_sectors
+            );
             return Err(Error::corrupt(LAYER, 0x30, beyond));
         }
         let directories = parse_directories(raw, u64::from(header_size), &geometry)?;
         let mut read_only = unknown_flags("read-only flags", raw.read_only_flags.get());
         if read_only.is_none() && directories.contains(&None) {
-            read_only = Some("it has only one directory, which cannot be changed safely".to_owned());
+            read_only =
+                Some("it has only one directory, which cannot be changed safely".to_owned());
         }
         Ok(Self {
             sectors,
             parent: Uuid::from_bytes(raw.parent_uuid),
             is_cache: raw.header_flags.get() & FLAG_CACHE != 0,
-            metadata: Some(raw.metadata_chunk.get()).filter(|chunk| *chunk != 0).map(DiskChunk),
+            metadata: Some(raw.metadata_chunk.get())
+                .filter(|chunk| *chunk != 0)
+                .map(DiskChunk),
             directories,
             read_only,
-            metadata_read_only: unknown_flags("metadata read-only flags", raw.metadata_read_only_flags.get()),
+            metadata_read_only: unknown_flags(
+                "metadata read-only flags",
+                raw.metadata_read_only_flags.get(),
+            ),
             geometry,
         })
     }
@@ -148,23 +181,44 @@ fn check_version(version: u32) -> Result<()> {
             let old = format!("version {version}: an old shadow file, which is another format");
             Err(Error::unsupported(LAYER, old).at(4))
         }
-        _ => Err(Error::unsupported(LAYER, format!("version {version}, only {VERSION} is known")).at(4)),
+        _ => Err(
+            Error::unsupported(LAYER, format!("version {version}, only {VERSION} is known")).at(4),
+        ),
     }
 }
 
-fn parse_directories(raw: &HeaderRaw, header_size: u64, geometry: &Geometry) -> Result<[Option<u64>; 2]> {
+fn parse_directories(
+    raw: &HeaderRaw,
+    header_size: u64,
+    geometry: &Geometry,
+) -> Result<[Option<u64>; 2]> {
     let len = geometry.directory_bytes();
-    let found = raw.directories.map(|at| Some(at.get()).filter(|at| *at != 0));
-    for (at, field) in found.iter().zip([0x10, 0x18]).filter_map(|(at, field)| at.map(|at| (at, field))) {
-        if at < header_size || !at.is_multiple_of(8) || at.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
-            return Err(Error::corrupt(LAYER, field, format!("a directory of {len} bytes at byte {at}")));
+    let found = raw
+        .directories
+        .map(|at| Some(at.get()).filter(|at| *at != 0));
+    for (at, field) in found
+        .iter()
+        .zip([0x10, 0x18])
+        .filter_map(|(at, field)| at.map(|at| (at, field)))
+    {
+        if at < header_size
+            || !at.is_multiple_of(8)
+            || at.checked_add(len).is_none_or(|end| end > i64::MAX as u64)
+        {
+            return Err(Error::corrupt(
+                LAYER,
+                field,
+                format!("a directory of {len} bytes at byte {at}"),
+            ));
         }
     }
     match found {
         [None, None] => Err(Error::corrupt(LAYER, 0x10, "no directory")),
-        [Some(one), Some(other)] if one.abs_diff(other) < len => {
-            Err(Error::corrupt(LAYER, 0x10, format!("directories at bytes {one} and {other}, of {len} bytes each, overlap")))
-        }
+        [Some(one), Some(other)] if one.abs_diff(other) < len => Err(Error::corrupt(
+            LAYER,
+            0x10,
+            format!("directories at bytes {one} and {other}, of {len} bytes each, overlap"),
+        )),
         found => Ok(found),
     }
 }
@@ -174,7 +228,9 @@ fn unknown_flags(field: &str, bits: u32) -> Option<String> {
 }
 
 fn refuse_flags(field: &str, at: u64, bits: u32) -> Result<()> {
-    unknown_flags(field, bits).map_or(Ok(()), |unknown| Err(Error::unsupported(LAYER, unknown).at(at)))
+    unknown_flags(field, bits).map_or(Ok(()), |unknown| {
+        Err(Error::unsupported(LAYER, unknown).at(at))
+    })
 }
 
 /// A chunk of the disk: `chunk_size` bytes of what a guest sees, or above its end of the metadata.
@@ -271,24 +327,48 @@ pub(super) struct Segment {
 impl Segment {
     /// The head that was found at byte `at` of the disk's address space.
     pub(super) fn parse(raw: &SegmentRaw, geometry: &Geometry, at: u64) -> Result<Self> {
-        let wrong = |offset: u64, what: String| Err(Error::corrupt("asif metadata", at.saturating_add(offset), what));
+        let wrong = |offset: u64, what: String| {
+            Err(Error::corrupt(
+                "asif metadata",
+                at.saturating_add(offset),
+                what,
+            ))
+        };
         if raw.magic != SEGMENT_MAGIC {
             return wrong(0, "a segment that does not begin with \"meta\"".to_owned());
         }
         if raw.version.get() != SEGMENT_VERSION {
-            return wrong(4, format!("version {} of a segment, only {SEGMENT_VERSION} is known", raw.version.get()));
+            return wrong(
+                4,
+                format!(
+                    "version {} of a segment, only {SEGMENT_VERSION} is known",
+                    raw.version.get()
+                ),
+            );
         }
         let header_size = raw.header_size.get();
         if !matches!(header_size, 0x200 | 0x1000) || header_size >= geometry.chunk {
-            return wrong(8, format!("a segment's header of {header_size} bytes, expected 512 or 4096"));
+            return wrong(
+                8,
+                format!("a segment's header of {header_size} bytes, expected 512 or 4096"),
+            );
         }
         let (size, most) = (raw.data_size.get(), u64::from(geometry.chunk - header_size));
         match u32::try_from(size) {
             Ok(data_size) if size <= most && data_size.is_multiple_of(geometry.block) => {
-                let next = Some(raw.next.get()).filter(|next| *next != 0).map(DiskChunk);
-                Ok(Self { header_size, data_size, next })
+                let next = Some(raw.next.get())
+                    .filter(|next| *next != 0)
+                    .map(DiskChunk);
+                Ok(Self {
+                    header_size,
+                    data_size,
+                    next,
+                })
             }
-            _ => wrong(0x0C, format!("a segment of {size} bytes, expected whole blocks and at most {most}")),
+            _ => wrong(
+                0x0C,
+                format!("a segment of {size} bytes, expected whole blocks and at most {most}"),
+            ),
         }
     }
 
@@ -309,7 +389,13 @@ mod tests {
 
     fn header() -> HeaderRaw {
         let geometry = Geometry::for_disk(512, 195_312_500).unwrap();
-        HeaderRaw::new(&geometry, 195_312_500, Uuid::from_u128(7), Uuid::nil(), false)
+        HeaderRaw::new(
+            &geometry,
+            195_312_500,
+            Uuid::from_u128(7),
+            Uuid::nil(),
+            false,
+        )
     }
 
     #[test]
@@ -318,7 +404,10 @@ mod tests {
         assert_eq!(parsed.sectors, 195_312_500);
         assert_eq!(parsed.directories, [Some(0x200), Some(0x41400)]);
         assert_eq!((parsed.parent, parsed.is_cache), (Uuid::nil(), false));
-        assert_eq!((parsed.metadata, parsed.first_chunk()), (Some(DiskChunk(0xFFFF_FFFF)), FileChunk(1)));
+        assert_eq!(
+            (parsed.metadata, parsed.first_chunk()),
+            (Some(DiskChunk(0xFFFF_FFFF)), FileChunk(1))
+        );
         assert!(parsed.read_only.is_none() && parsed.metadata_read_only.is_none());
     }
 
@@ -330,13 +419,25 @@ mod tests {
             (|raw| raw.version = 0.into(), "version 0, only 1 is known"),
             (|raw| raw.version = 3.into(), "an old shadow file"),
             (|raw| raw.header_size = 0x4F.into(), "a header of 79 bytes"),
-            (|raw| raw.header_flags = 6.into(), "unknown header flags 0x6"),
-            (|raw| raw.metadata_flags = 8.into(), "unknown metadata flags 0x8"),
+            (
+                |raw| raw.header_flags = 6.into(),
+                "unknown header flags 0x6",
+            ),
+            (
+                |raw| raw.metadata_flags = 8.into(),
+                "unknown metadata flags 0x8",
+            ),
             (|raw| raw.total_segments = 1.into(), "1 segments"),
             (|raw| raw.block_size = 100.into(), "blocks of 100 bytes"),
             (|raw| raw.chunk_size = 1000.into(), "chunks of 1000 bytes"),
-            (|raw| raw.max_sector_count = U64::new(u64::MAX / 512), "more than can be addressed"),
-            (|raw| raw.sector_count = U64::new(1 << 44), "at most 8796093022208 are allowed"),
+            (
+                |raw| raw.max_sector_count = U64::new(u64::MAX / 512),
+                "more than can be addressed",
+            ),
+            (
+                |raw| raw.sector_count = U64::new(1 << 44),
+                "at most 8796093022208 are allowed",
+            ),
             (|raw| raw.directories[1] = 0x300.into(), "overlap"),
         ];
         for (change, expected) in cases {
@@ -355,8 +456,14 @@ mod tests {
         raw.metadata_read_only_flags = 2.into();
         let parsed = Header::parse(&raw).unwrap();
         assert!(parsed.is_cache);
-        assert_eq!(parsed.read_only.as_deref(), Some("unknown read-only flags 0x4"));
-        assert_eq!(parsed.metadata_read_only.as_deref(), Some("unknown metadata read-only flags 0x2"));
+        assert_eq!(
+            parsed.read_only.as_deref(),
+            Some("unknown read-only flags 0x4")
+        );
+        assert_eq!(
+            parsed.metadata_read_only.as_deref(),
+            Some("unknown metadata read-only flags 0x2")
+        );
     }
 
     #[test]
@@ -371,11 +478,23 @@ mod tests {
 
     #[test]
     fn entries() {
-        for entry in [Entry::Uninit, Entry::Unmapped, Entry::Full(FileChunk(5)), Entry::Partial(FileChunk(2))] {
+        for entry in [
+            Entry::Uninit,
+            Entry::Unmapped,
+            Entry::Full(FileChunk(5)),
+            Entry::Partial(FileChunk(2)),
+        ] {
             assert_eq!(Entry::parse(entry.raw()), Ok(entry));
         }
         assert_eq!(Entry::Partial(FileChunk(2)).raw(), 0xC000_0000_0000_0002);
-        for raw in [5, 2 << 62 | 5, 1 << 62, 3 << 62, 1 << 62 | 1 << 55 | 5, 1 << 61] {
+        for raw in [
+            5,
+            2 << 62 | 5,
+            1 << 62,
+            3 << 62,
+            1 << 62 | 1 << 55 | 5,
+            1 << 61,
+        ] {
             assert!(Entry::parse(raw).is_err(), "{raw:#x}");
         }
         assert_eq!(parse_bitmap_entry(3), Ok(Some(FileChunk(3))));

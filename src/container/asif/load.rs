@@ -44,7 +44,11 @@ pub(super) struct Loaded {
 pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Result<Loaded> {
     let file_len = file.info().len;
     if file_len < LEAST_FILE {
-        return Err(Error::corrupt(LAYER, 0, format!("the file has {file_len} bytes, its header alone {LEAST_FILE}")));
+        return Err(Error::corrupt(
+            LAYER,
+            0,
+            format!("the file has {file_len} bytes, its header alone {LEAST_FILE}"),
+        ));
     }
     let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
     let header = Header::parse(&raw)?;
@@ -55,13 +59,35 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
     compare_directories(file, &header, version, findings)?;
     let first = header.first_chunk();
     let used = Used::none(first, file_len.div_ceil(header.geometry.chunk_bytes()))?;
-    let mut walk = Walk { file, file_len, findings, used, bitmaps: 0, beyond: Vec::new(), header: &header };
+    let mut walk = Walk {
+        file,
+        file_len,
+        findings,
+        used,
+        bitmaps: 0,
+        beyond: Vec::new(),
+        header: &header,
+    };
     let tables = walk.directory(header.directories[active].unwrap_or(0))?;
     for (table, chunk) in &tables {
         walk.table(*table, *chunk)?;
     }
-    let Walk { used, bitmaps, beyond, .. } = walk;
-    Ok(Loaded { raw, active, version, tables, used, bitmaps, beyond, header })
+    let Walk {
+        used,
+        bitmaps,
+        beyond,
+        ..
+    } = walk;
+    Ok(Loaded {
+        raw,
+        active,
+        version,
+        tables,
+        used,
+        bitmaps,
+        beyond,
+        header,
+    })
 }
 
 /// The UUID in the header of the image in `file`, nothing else of which is read. `None`: it is none.
@@ -76,10 +102,18 @@ pub fn peek_uuid(file: &dyn BlockDevice) -> Result<Option<Uuid>> {
 /// The directory with the higher version, the first if there is no higher one.
 fn choose_directory(file: &dyn BlockDevice, header: &Header) -> Result<(usize, u64)> {
     let mut best: Option<(usize, u64)> = None;
-    for (number, at) in header.directories.iter().enumerate().filter_map(|(number, at)| at.map(|at| (number, at))) {
+    for (number, at) in header
+        .directories
+        .iter()
+        .enumerate()
+        .filter_map(|(number, at)| at.map(|at| (number, at)))
+    {
         let end = at + header.geometry.directory_bytes();
         if end > file.info().len {
-            let lost = format!("directory {number} ends at byte {end}, the file at {}", file.info().len);
+            let lost = format!(
+                "directory {number} ends at byte {end}, the file at {}",
+                file.info().len
+            );
             return Err(Error::corrupt(LAYER, at, lost));
         }
         let version = u64::from_be_bytes(file.read_array(at)?);
@@ -91,8 +125,15 @@ fn choose_directory(file: &dyn BlockDevice, header: &Header) -> Result<(usize, u
 }
 
 /// Directories of one version must not differ: readers need not agree which of them counts. Whoever opens takes the first.
-fn compare_directories(file: &dyn BlockDevice, header: &Header, version: u64, findings: &mut Findings<'_>) -> Result<()> {
-    let [Some(one), Some(other)] = header.directories else { return Ok(()) };
+fn compare_directories(
+    file: &dyn BlockDevice,
+    header: &Header,
+    version: u64,
+    findings: &mut Findings<'_>,
+) -> Result<()> {
+    let [Some(one), Some(other)] = header.directories else {
+        return Ok(());
+    };
     if matches!(findings, Findings::Open)
         || u64::from_be_bytes(file.read_array(one)?) != u64::from_be_bytes(file.read_array(other)?)
     {
@@ -129,35 +170,50 @@ struct Partial {
 
 impl Walk<'_, '_> {
     fn damage(&mut self, at: u64, what: impl Into<std::borrow::Cow<'static, str>>) -> Result<()> {
-        self.findings.report(Severity::Damage, Error::corrupt(LAYER, at, what))
+        self.findings
+            .report(Severity::Damage, Error::corrupt(LAYER, at, what))
     }
 
     fn directory(&mut self, at: u64) -> Result<BTreeMap<u32, FileChunk>> {
         let (mut tables, header) = (BTreeMap::new(), self.header);
-        self.each_number(at + 8, u64::from(header.geometry.tables), &mut |walk, number, raw, at| {
-            if walk.claim(FileChunk(raw), at)? {
-                tables.insert(number, FileChunk(raw));
-            }
-            Ok(())
-        })?;
+        self.each_number(
+            at + 8,
+            u64::from(header.geometry.tables),
+            &mut |walk, number, raw, at| {
+                if walk.claim(FileChunk(raw), at)? {
+                    tables.insert(number, FileChunk(raw));
+                }
+                Ok(())
+            },
+        )?;
         Ok(tables)
     }
 
     /// Takes note of the chunk that the number at byte `at` names. `false`: it cannot be that one.
     fn claim(&mut self, chunk: FileChunk, at: u64) -> Result<bool> {
-        let (first, bytes) = (self.header.first_chunk(), self.header.geometry.chunk_bytes());
+        let (first, bytes) = (
+            self.header.first_chunk(),
+            self.header.geometry.chunk_bytes(),
+        );
         let chunks = self.file_len.div_ceil(bytes);
         if chunk.0 >= chunks {
-            let past =
-                format!("chunk {} is expected in a file that has {chunks}: it was cut short, or the index is damaged", chunk.0);
+            let past = format!(
+                "chunk {} is expected in a file that has {chunks}: it was cut short, or the index is damaged",
+                chunk.0
+            );
             return self.damage(at, past).map(|()| false);
         }
         if chunk < first {
-            let before = format!("chunk {} is named, and the first that can be is {}", chunk.0, first.0);
+            let before = format!(
+                "chunk {} is named, and the first that can be is {}",
+                chunk.0, first.0
+            );
             return self.damage(at, before).map(|()| false);
         }
         if !self.used.claim(chunk) {
-            return self.damage(at, format!("chunk {} is named here and elsewhere", chunk.0)).map(|()| false);
+            return self
+                .damage(at, format!("chunk {} is named here and elsewhere", chunk.0))
+                .map(|()| false);
         }
         Ok(true)
     }
@@ -167,22 +223,33 @@ impl Walk<'_, '_> {
         let geometry = self.header.geometry;
         let start = geometry.in_file(chunk, 0..0).start;
         let mut partial = Partial::default();
-        self.each_number(start, geometry.chunk_bytes() / 8, &mut |walk, entry, raw, at| {
-            if entry > partial.bitmap_entry {
-                walk.without_bitmap(&mut partial)?;
-            }
-            match geometry.about(table, entry) {
-                About::Data(chunk) => walk.data_entry(chunk, raw, at, &mut partial),
-                About::Bitmap => walk.bitmap_entry(raw, at, &mut partial),
-                About::Nothing => {
-                    walk.findings.report(Severity::Note, Error::corrupt(LAYER, at, "something behind the last entry of a table"))
+        self.each_number(
+            start,
+            geometry.chunk_bytes() / 8,
+            &mut |walk, entry, raw, at| {
+                if entry > partial.bitmap_entry {
+                    walk.without_bitmap(&mut partial)?;
                 }
-            }
-        })?;
+                match geometry.about(table, entry) {
+                    About::Data(chunk) => walk.data_entry(chunk, raw, at, &mut partial),
+                    About::Bitmap => walk.bitmap_entry(raw, at, &mut partial),
+                    About::Nothing => walk.findings.report(
+                        Severity::Note,
+                        Error::corrupt(LAYER, at, "something behind the last entry of a table"),
+                    ),
+                }
+            },
+        )?;
         self.without_bitmap(&mut partial)
     }
 
-    fn data_entry(&mut self, chunk: DiskChunk, raw: u64, at: u64, partial: &mut Partial) -> Result<()> {
+    fn data_entry(
+        &mut self,
+        chunk: DiskChunk,
+        raw: u64,
+        at: u64,
+        partial: &mut Partial,
+    ) -> Result<()> {
         let entry = match Entry::parse(raw) {
             Ok(entry) => entry,
             Err(wrong) => return self.damage(at, wrong),
@@ -218,7 +285,11 @@ impl Walk<'_, '_> {
     /// The group that `partial` tells of is over.
     fn without_bitmap(&mut self, partial: &mut Partial) -> Result<()> {
         let Partial { in_group, at, .. } = std::mem::take(partial);
-        if in_group.is_empty() { Ok(()) } else { self.damage(at, "a partly written chunk whose group has no bitmap") }
+        if in_group.is_empty() {
+            Ok(())
+        } else {
+            self.damage(at, "a partly written chunk whose group has no bitmap")
+        }
     }
 
     /// Looks at the states of partly written chunks. Whoever opens leaves that until they are asked for.
@@ -228,11 +299,15 @@ impl Walk<'_, '_> {
         }
         let bytes = u64::from(self.header.geometry.mask_bytes());
         for in_group in partial {
-            let at = self.header.geometry.in_file(bitmap, 0..0).start + u64::from(*in_group) * bytes;
+            let at =
+                self.header.geometry.in_file(bitmap, 0..0).start + u64::from(*in_group) * bytes;
             let there = self.file_len.saturating_sub(at).min(bytes);
             let mask = self.file.read_vec(at, there as usize)?;
             if let Err(block) = Mask::parse(mask) {
-                self.damage(at + u64::from(block / 4), format!("block {block} of a chunk has state 3, which is none"))?;
+                self.damage(
+                    at + u64::from(block / 4),
+                    format!("block {block} of a chunk has state 3, which is none"),
+                )?;
             }
         }
         Ok(())
@@ -258,7 +333,11 @@ impl Walk<'_, '_> {
             let numbers = (((end - at) / 8) as usize).min(PIECE);
             let part = &mut buf[..numbers];
             self.file.read_at(at, part.as_mut_bytes())?;
-            for (index, number) in part.iter().enumerate().filter(|(_, number)| number.get() != 0) {
+            for (index, number) in part
+                .iter()
+                .enumerate()
+                .filter(|(_, number)| number.get() != 0)
+            {
                 let place = at + index as u64 * 8;
                 each(self, ((place - start) / 8) as u32, number.get(), place)?;
             }

@@ -39,10 +39,15 @@ impl Mask {
     /// States as they are on disk. The error is the first block whose state is none.
     pub(super) fn parse(bytes: Vec<u8>) -> Result<Self, u32> {
         // A pair of ones in a byte shows as a one in each half.
-        match bytes.iter().position(|byte| byte & (byte >> 1) & 0b0101_0101 != 0) {
+        match bytes
+            .iter()
+            .position(|byte| byte & (byte >> 1) & 0b0101_0101 != 0)
+        {
             None => Ok(Self(bytes.into())),
             Some(at) => {
-                let within = (0..4).find(|pair| bytes[at] >> (2 * pair) & 3 == 3).unwrap_or(0);
+                let within = (0..4)
+                    .find(|pair| bytes[at] >> (2 * pair) & 3 == 3)
+                    .unwrap_or(0);
                 Err(at as u32 * 4 + within)
             }
         }
@@ -110,18 +115,27 @@ mod tests {
     #[test]
     fn a_mask_is_a_vector_of_states() {
         let (mut mask, mut vector) = (Mask::all(8, State::Unmapped), [State::Unmapped; 32]);
-        for (range, state) in [(3..9, State::Written), (8..20, State::Uninit), (0..1, State::Written), (20..32, State::Written)] {
+        for (range, state) in [
+            (3..9, State::Written),
+            (8..20, State::Uninit),
+            (0..1, State::Written),
+            (20..32, State::Written),
+        ] {
             mask.set(range.clone(), state);
             vector[range.start as usize..range.end as usize].fill(state);
             for start in 0..32_u32 {
                 for end in start + 1..33 {
-                    let run =
-                        vector[start as usize..end as usize].iter().take_while(|one| **one == vector[start as usize]).count();
+                    let run = vector[start as usize..end as usize]
+                        .iter()
+                        .take_while(|one| **one == vector[start as usize])
+                        .count();
                     assert_eq!(mask.run(start..end), (vector[start as usize], run as u32));
                 }
             }
         }
-        assert!(mask.is(20..32, State::Written) && !mask.is(19..32, State::Written) && !mask.is_full());
+        assert!(
+            mask.is(20..32, State::Written) && !mask.is(19..32, State::Written) && !mask.is_full()
+        );
         mask.set(0..32, State::Written);
         assert!(mask.is_full());
         assert_eq!(mask.as_bytes(), [0x55; 8]);
@@ -129,7 +143,10 @@ mod tests {
 
     #[test]
     fn the_fourth_state_is_none() {
-        assert_eq!(Mask::parse(vec![0x55, 0xAA, 0x64, 0]).map(|mask| mask.state(4)), Ok(State::Unmapped));
+        assert_eq!(
+            Mask::parse(vec![0x55, 0xAA, 0x64, 0]).map(|mask| mask.state(4)),
+            Ok(State::Unmapped)
+        );
         assert_eq!(Mask::parse(vec![0x55, 0x20, 0b0000_1100]), Err(9));
         assert_eq!(Mask::parse(vec![0b1100_0110]), Err(3));
     }

@@ -41,7 +41,10 @@ pub struct Metadata {
 impl Metadata {
     /// What a new image says.
     pub(super) fn new(stable_uuid: Uuid) -> Self {
-        Self { stable_uuid: Some(stable_uuid), ..Self::default() }
+        Self {
+            stable_uuid: Some(stable_uuid),
+            ..Self::default()
+        }
     }
 
     /// The list as macOS writes it, which the usual XML writer does not do to the byte.
@@ -55,8 +58,12 @@ impl Metadata {
         all.insert(USER.to_owned(), Value::Dictionary(self.user.clone()));
         all.extend(self.others.clone());
         let mut xml = Vec::new();
-        let failed = |error: plist::Error| Error::new(Kind::Invalid, LAYER, "cannot be written as XML").caused_by(error);
-        Value::Dictionary(all).to_writer_xml(&mut xml).map_err(failed)?;
+        let failed = |error: plist::Error| {
+            Error::new(Kind::Invalid, LAYER, "cannot be written as XML").caused_by(error)
+        };
+        Value::Dictionary(all)
+            .to_writer_xml(&mut xml)
+            .map_err(failed)?;
         let text = String::from_utf8_lossy(&xml).replace("<dict />", "<dict/>");
         let mut text = text.trim_end().to_owned();
         let _never = text.write_char('\n');
@@ -65,20 +72,44 @@ impl Metadata {
 
     /// The list in `bytes`, zeros at its end left out.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
-        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let end = bytes
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(0, |last| last + 1);
         let text = &bytes[..end];
         check_bounds(text)?;
-        let broken = |error: plist::Error| Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error);
-        let Value::Dictionary(mut others) = Value::from_reader_xml(Cursor::new(text)).map_err(broken)? else {
-            return Err(Error::new(Kind::Corrupt, LAYER, "expected a property list that is a dictionary"));
+        let broken = |error: plist::Error| {
+            Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error)
         };
-        let mut take = |key| others.remove(key).and_then(Value::into_dictionary).unwrap_or_default();
+        let Value::Dictionary(mut others) =
+            Value::from_reader_xml(Cursor::new(text)).map_err(broken)?
+        else {
+            return Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                "expected a property list that is a dictionary",
+            ));
+        };
+        let mut take = |key| {
+            others
+                .remove(key)
+                .and_then(Value::into_dictionary)
+                .unwrap_or_default()
+        };
         let (mut internal, user) = (take(INTERNAL), take(USER));
-        let stable_uuid = internal.get(STABLE_UUID).and_then(Value::as_string).and_then(|text| Uuid::try_parse(text).ok());
+        let stable_uuid = internal
+            .get(STABLE_UUID)
+            .and_then(Value::as_string)
+            .and_then(|text| Uuid::try_parse(text).ok());
         if stable_uuid.is_some() {
             internal.remove(STABLE_UUID);
         }
-        Ok(Self { stable_uuid, user, others, internal })
+        Ok(Self {
+            stable_uuid,
+            user,
+            others,
+            internal,
+        })
     }
 }
 
@@ -86,14 +117,17 @@ impl Metadata {
 fn check_bounds(text: &[u8]) -> Result<()> {
     let mut depth = 0_usize;
     for (count, event) in XmlReader::new(Cursor::new(text)).enumerate() {
-        let broken = |error: plist::Error| Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error);
+        let broken = |error: plist::Error| {
+            Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error)
+        };
         match event.map_err(broken)? {
             Event::StartArray(_) | Event::StartDictionary(_) => depth += 1,
             Event::EndCollection => depth = depth.saturating_sub(1),
             _ => {}
         }
         if depth > MOST_DEPTH || count > MOST_VALUES {
-            let limit = format!("has more than {MOST_VALUES} values or is more than {MOST_DEPTH} deep");
+            let limit =
+                format!("has more than {MOST_VALUES} values or is more than {MOST_DEPTH} deep");
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
     }
@@ -115,7 +149,11 @@ pub(super) fn read_segments(
     while let Some(chunk) = next {
         let at = check_place(geometry, sectors, chunk)?;
         if chunks.contains(&chunk) || chunks.len() == MOST_SEGMENTS {
-            return Err(Error::corrupt(LAYER, at, "the segments lead in a circle, or there are too many"));
+            return Err(Error::corrupt(
+                LAYER,
+                at,
+                "the segments lead in a circle, or there are too many",
+            ));
         }
         let mut raw = [0; SEGMENT];
         read(chunk, 0, &mut raw)?;
@@ -123,7 +161,9 @@ pub(super) fn read_segments(
         check_padding(&segment, chunk, at, read)?;
         let start = data.len();
         if start + segment.data_size as usize > MOST_BYTES {
-            return Err(Error::new(Kind::Limit, LAYER, format!("more than {MOST_BYTES} bytes")).at(at));
+            return Err(
+                Error::new(Kind::Limit, LAYER, format!("more than {MOST_BYTES} bytes")).at(at),
+            );
         }
         data.resize(start + segment.data_size as usize, 0);
         read(chunk, u64::from(segment.header_size), &mut data[start..])?;
@@ -137,9 +177,17 @@ pub(super) fn read_segments(
 fn check_place(geometry: &Geometry, sectors: u64, chunk: DiskChunk) -> Result<u64> {
     let bytes = |sectors: u64| sectors * u64::from(geometry.block);
     match chunk.0.checked_mul(geometry.chunk_bytes()) {
-        Some(at) if chunk.0 < geometry.disk_chunks() && (bytes(sectors)..bytes(geometry.max_sectors)).contains(&at) => Ok(at),
+        Some(at)
+            if chunk.0 < geometry.disk_chunks()
+                && (bytes(sectors)..bytes(geometry.max_sectors)).contains(&at) =>
+        {
+            Ok(at)
+        }
         _ => {
-            let expected = format!("a segment in chunk {}, expected one between the disk and the last block", chunk.0);
+            let expected = format!(
+                "a segment in chunk {}, expected one between the disk and the last block",
+                chunk.0
+            );
             Err(Error::new(Kind::Corrupt, LAYER, expected))
         }
     }
@@ -150,7 +198,11 @@ fn check_padding(segment: &Segment, chunk: DiskChunk, at: u64, read: &ReadChunk<
     let mut rest = vec![0; segment.header_size as usize - SEGMENT];
     read(chunk, SEGMENT as u64, &mut rest)?;
     match rest.iter().position(|byte| *byte != 0) {
-        Some(index) => Err(Error::corrupt(LAYER, at + (SEGMENT + index) as u64, "expected zeros after a segment's header")),
+        Some(index) => Err(Error::corrupt(
+            LAYER,
+            at + (SEGMENT + index) as u64,
+            "expected zeros after a segment's header",
+        )),
         None => Ok(()),
     }
 }
@@ -160,10 +212,18 @@ pub(super) fn segment(geometry: &Geometry, list: &[u8]) -> Result<Vec<u8>> {
     let header = geometry.header_size();
     let data_size = list.len().next_multiple_of(geometry.block as usize);
     if header + data_size as u64 > geometry.chunk_bytes() {
-        let limit = format!("{} bytes of metadata do not fit a chunk of {}", list.len(), geometry.chunk);
+        let limit = format!(
+            "{} bytes of metadata do not fit a chunk of {}",
+            list.len(),
+            geometry.chunk
+        );
         return Err(Error::new(Kind::Limit, LAYER, limit));
     }
-    let head = Segment { header_size: header as u32, data_size: data_size as u32, next: None };
+    let head = Segment {
+        header_size: header as u32,
+        data_size: data_size as u32,
+        next: None,
+    };
     let mut bytes = vec![0; header as usize + data_size];
     let raw: SegmentRaw = head.raw();
     bytes[..SEGMENT].copy_from_slice(raw.as_bytes());
@@ -173,7 +233,9 @@ pub(super) fn segment(geometry: &Geometry, list: &[u8]) -> Result<Vec<u8>> {
 
 impl Asif {
     pub(super) fn described(&self) -> RwLockReadGuard<'_, Described> {
-        self.described.read().unwrap_or_else(PoisonError::into_inner)
+        self.described
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the image says of itself.
@@ -185,7 +247,10 @@ impl Asif {
         let read = |chunk, start, buf: &mut [u8]| self.read_chunk(chunk, start, buf);
         let (chunks, data) = read_segments(&self.geometry, sectors, first, &read)?;
         let metadata = Metadata::parse(&data)?;
-        let mut described = self.described.write().unwrap_or_else(PoisonError::into_inner);
+        let mut described = self
+            .described
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         (described.chunks, described.metadata) = (chunks, metadata);
         Ok(())
     }
@@ -197,15 +262,27 @@ impl Asif {
             return Err(Error::new(Kind::ReadOnly, LAYER, why.clone()));
         }
         let _one_at_a_time = self.one_at_a_time()?;
-        let metadata = Metadata { user, ..self.metadata() };
+        let metadata = Metadata {
+            user,
+            ..self.metadata()
+        };
         let bytes = segment(&self.geometry, &metadata.to_xml()?)?;
         self.begin_locked()?;
         let chunks = self.described().chunks.clone();
         let Some((first, others)) = chunks.split_first() else {
-            return Err(Error::unsupported(LAYER, "the image has no place for metadata"));
+            return Err(Error::unsupported(
+                LAYER,
+                "the image has no place for metadata",
+            ));
         };
-        self.failed.note(self.replace_chunk(*first, &bytes).and_then(|()| self.drop_chunks(others)))?;
-        let mut described = self.described.write().unwrap_or_else(PoisonError::into_inner);
+        self.failed.note(
+            self.replace_chunk(*first, &bytes)
+                .and_then(|()| self.drop_chunks(others)),
+        )?;
+        let mut described = self
+            .described
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         (described.chunks, described.metadata) = (vec![*first], metadata);
         Ok(())
     }
@@ -218,7 +295,8 @@ impl Asif {
         self.file.write_at(at.start, bytes)?;
         let alone = self.units.exclusive(chunk.0);
         let old = self.tables.entry(chunk)?.chunk();
-        self.tables.set(chunk, Entry::Full(place), None, &self.space)?;
+        self.tables
+            .set(chunk, Entry::Full(place), None, &self.space)?;
         old.into_iter().for_each(|old| self.space.release(old));
         drop(alone);
         self.commit(Vec::new())
@@ -232,7 +310,11 @@ impl Asif {
             self.tables.set(*chunk, Entry::Uninit, None, &self.space)?;
             old.into_iter().for_each(|old| self.space.release(old));
         }
-        if chunks.is_empty() { Ok(()) } else { self.commit(Vec::new()) }
+        if chunks.is_empty() {
+            Ok(())
+        } else {
+            self.commit(Vec::new())
+        }
     }
 }
 
@@ -250,7 +332,10 @@ mod tests {
     #[test]
     fn a_list_by_macos() {
         let uuid = Uuid::try_parse("76433c2b-4294-4c25-a6df-9f690dedf9ff").unwrap();
-        assert_eq!(String::from_utf8(Metadata::new(uuid).to_xml().unwrap()).unwrap(), BY_MACOS);
+        assert_eq!(
+            String::from_utf8(Metadata::new(uuid).to_xml().unwrap()).unwrap(),
+            BY_MACOS
+        );
         assert_eq!(BY_MACOS.len(), 351);
         let padded = [BY_MACOS.as_bytes(), &[0; 161]].concat();
         assert_eq!(Metadata::parse(&padded).unwrap(), Metadata::new(uuid));
@@ -265,17 +350,36 @@ mod tests {
             )
             .replace("\t\t<key>stable", "<key>more</key><true/><key>stable");
         let metadata = Metadata::parse(text.as_bytes()).unwrap();
-        assert_eq!(metadata.user.get("owner").and_then(Value::as_string), Some("a <dict /> b"));
+        assert_eq!(
+            metadata.user.get("owner").and_then(Value::as_string),
+            Some("a <dict /> b")
+        );
         let again = Metadata::parse(&metadata.to_xml().unwrap()).unwrap();
         assert_eq!(again, metadata);
-        assert!(String::from_utf8(metadata.to_xml().unwrap()).unwrap().contains("<key>more</key>"));
+        assert!(
+            String::from_utf8(metadata.to_xml().unwrap())
+                .unwrap()
+                .contains("<key>more</key>")
+        );
     }
 
     #[test]
     fn nonsense_is_refused() {
         assert_eq!(Metadata::parse(b"").unwrap_err().kind(), Kind::Corrupt);
-        assert_eq!(Metadata::parse(b"<plist><array/></plist>").unwrap_err().kind(), Kind::Corrupt);
-        let deep = format!("<plist>{}{}</plist>", "<array>".repeat(100_000), "</array>".repeat(100_000));
-        assert_eq!(Metadata::parse(deep.as_bytes()).unwrap_err().kind(), Kind::Limit);
+        assert_eq!(
+            Metadata::parse(b"<plist><array/></plist>")
+                .unwrap_err()
+                .kind(),
+            Kind::Corrupt
+        );
+        let deep = format!(
+            "<plist>{}{}</plist>",
+            "<array>".repeat(100_000),
+            "</array>".repeat(100_000)
+        );
+        assert_eq!(
+            Metadata::parse(deep.as_bytes()).unwrap_err().kind(),
+            Kind::Limit
+        );
     }
 }

@@ -132,12 +132,25 @@ impl Asif {
     /// Opens the image in `file`, for writing if the file may be written and its header does not forbid it.
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let loaded = load::load(&*file, &mut Findings::Open)?;
-        let access = if loaded.header.read_only.is_some() { Access::ReadOnly } else { file.info().access };
+        let access = if loaded.header.read_only.is_some() {
+            Access::ReadOnly
+        } else {
+            file.info().access
+        };
         Self::over(file, loaded, access)
     }
 
     fn over(file: Arc<dyn BlockDevice>, loaded: Loaded, access: Access) -> Result<Self> {
-        let Loaded { raw, header, active, version, tables, used, bitmaps, .. } = loaded;
+        let Loaded {
+            raw,
+            header,
+            active,
+            version,
+            tables,
+            used,
+            bitmaps,
+            ..
+        } = loaded;
         let geometry = header.geometry;
         let is_overlaid = header.is_cache || !header.parent.is_nil();
         let image = Self {
@@ -148,13 +161,22 @@ impl Asif {
             space: Space::new(file.clone(), geometry.chunk_bytes(), used),
             units: Arc::default(),
             making: Mutex::default(),
-            head: Mutex::new(Head { raw, directories: header.directories, active, version }),
+            head: Mutex::new(Head {
+                raw,
+                directories: header.directories,
+                active,
+                version,
+            }),
             described: RwLock::new(Described {
                 metadata: Metadata::default(),
                 chunks: Vec::new(),
                 read_only: header.metadata_read_only,
             }),
-            layer: Layer { parent: header.parent, is_cache: header.is_cache, is_overlaid },
+            layer: Layer {
+                parent: header.parent,
+                is_cache: header.is_cache,
+                is_overlaid,
+            },
             read_only: header.read_only,
             begun: AtomicBool::new(false),
             flushing: Mutex::default(),
@@ -184,7 +206,10 @@ impl Asif {
 
     /// What it is to others in a stack.
     pub fn layer(&self) -> Layer {
-        Layer { parent: Uuid::from_bytes(self.head().raw.parent_uuid), ..self.layer }
+        Layer {
+            parent: Uuid::from_bytes(self.head().raw.parent_uuid),
+            ..self.layer
+        }
     }
 
     /// What the layers above know it by. Changes at the first write of a session, but for a cache.
@@ -245,10 +270,20 @@ impl Asif {
 
 impl BlockDevice for Asif {
     fn info(&self) -> Info {
-        let block = if self.geometry.block.is_multiple_of(4096) { 4096 } else { 512 };
+        let block = if self.geometry.block.is_multiple_of(4096) {
+            4096
+        } else {
+            512
+        };
         let len = self.len.load(Ordering::SeqCst);
         let discard = self.geometry.chunk_bytes();
-        Info { len, block, write: self.file.info().write, discard, access: self.access }
+        Info {
+            len,
+            block,
+            write: self.file.info().write,
+            discard,
+            access: self.access,
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -282,7 +317,8 @@ impl BlockDevice for Asif {
             return Ok(());
         }
         let _one_at_a_time = self.one_at_a_time()?;
-        self.failed.note(self.relocate_some().and_then(|held| self.commit(held)))
+        self.failed
+            .note(self.relocate_some().and_then(|held| self.commit(held)))
     }
 
     /// `len` must be a whole number of blocks, not zero, and leave room for the metadata. What is cut off, or grown, is
@@ -302,7 +338,11 @@ impl BlockDevice for Asif {
 /// Refuses a disk that is not a whole number of blocks; returns their number.
 fn blocks_of(block: u32, len: u64) -> Result<u64> {
     if len == 0 || !len.is_multiple_of(u64::from(block)) {
-        return Err(Error::new(Kind::Invalid, LAYER, format!("{len} bytes are not a whole number of blocks of {block} bytes")));
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            format!("{len} bytes are not a whole number of blocks of {block} bytes"),
+        ));
     }
     Ok(len / u64::from(block))
 }

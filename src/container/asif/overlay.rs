@@ -38,7 +38,11 @@ impl Asif {
     pub fn set_parent(&self, parent: Uuid) -> Result<()> {
         self.check_changeable()?;
         if self.layer.is_cache || !self.layer.is_overlaid {
-            return Err(Error::new(Kind::Invalid, LAYER, "is no overlay, which alone can be laid over another image"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "is no overlay, which alone can be laid over another image",
+            ));
         }
         let _one_at_a_time = self.one_at_a_time()?;
         self.begin_locked()?;

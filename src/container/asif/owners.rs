@@ -31,18 +31,25 @@ impl Asif {
         };
         for (table, chunk) in self.tables.directory() {
             keep(chunk, Owner::Table(table));
-            self.tables.each_entry(table, &mut |entry, raw| match self.geometry.about(table, entry) {
-                About::Data(chunk) => {
-                    Entry::parse(raw).ok().and_then(Entry::chunk).into_iter().for_each(|place| keep(place, Owner::Data(chunk)));
-                }
-                About::Bitmap => {
-                    let group = self.geometry.last_of_group(table, entry);
-                    if let (Ok(Some(bitmap)), Some(chunk)) = (parse_bitmap_entry(raw), group) {
-                        keep(bitmap, Owner::Bitmap(chunk));
+            self.tables.each_entry(
+                table,
+                &mut |entry, raw| match self.geometry.about(table, entry) {
+                    About::Data(chunk) => {
+                        Entry::parse(raw)
+                            .ok()
+                            .and_then(Entry::chunk)
+                            .into_iter()
+                            .for_each(|place| keep(place, Owner::Data(chunk)));
                     }
-                }
-                About::Nothing => {}
-            })?;
+                    About::Bitmap => {
+                        let group = self.geometry.last_of_group(table, entry);
+                        if let (Ok(Some(bitmap)), Some(chunk)) = (parse_bitmap_entry(raw), group) {
+                            keep(bitmap, Owner::Bitmap(chunk));
+                        }
+                    }
+                    About::Nothing => {}
+                },
+            )?;
         }
         Ok(last.into_iter().rev().collect())
     }

@@ -22,8 +22,14 @@ impl Asif {
     /// Where in the file the front of `range`, which is not empty, is stored.
     pub fn place_at(&self, range: Range<u64>) -> Result<Placed> {
         Ok(match self.stands(&range)? {
-            Stands::At(place) => Placed { at: Some(place.start), len: place.end - place.start },
-            Stands::Nowhere(extent) => Placed { at: None, len: extent.len },
+            Stands::At(place) => Placed {
+                at: Some(place.start),
+                len: place.end - place.start,
+            },
+            Stands::Nowhere(extent) => Placed {
+                at: None,
+                len: extent.len,
+            },
         })
     }
 
@@ -33,10 +39,17 @@ impl Asif {
             Stands::Nowhere(extent) => return Ok(extent),
         };
         if at.end > self.file.info().len {
-            return Ok(Extent { kind: ExtentKind::Data, len: at.end - at.start }); // reading it tells what is wrong
+            return Ok(Extent {
+                kind: ExtentKind::Data,
+                len: at.end - at.start,
+            }); // reading it tells what is wrong
         }
         let below = self.file.extent_at(at)?;
-        let kind = if below.kind == ExtentKind::Data { ExtentKind::Data } else { ExtentKind::Zero };
+        let kind = if below.kind == ExtentKind::Data {
+            ExtentKind::Data
+        } else {
+            ExtentKind::Zero
+        };
         Ok(Extent { kind, ..below })
     }
 
@@ -44,7 +57,10 @@ impl Asif {
         let piece = self.piece(range);
         let _held = self.units.shared(piece.chunk.0);
         self.check_piece(&piece)?;
-        let rest = |kind| Extent { kind, len: piece.len() };
+        let rest = |kind| Extent {
+            kind,
+            len: piece.len(),
+        };
         Ok(match self.find(piece.chunk)? {
             Found::Full(place) => Stands::At(self.geometry.in_file(place, piece.within)),
             Found::Partial(place, mask) => {
@@ -52,23 +68,45 @@ impl Asif {
                 let len = run.end - run.start;
                 match state {
                     State::Written => Stands::At(self.geometry.in_file(place, run)),
-                    State::Uninit => Stands::Nowhere(Extent { kind: ExtentKind::Hole, len }),
-                    State::Unmapped => Stands::Nowhere(Extent { kind: ExtentKind::Zero, len }),
+                    State::Uninit => Stands::Nowhere(Extent {
+                        kind: ExtentKind::Hole,
+                        len,
+                    }),
+                    State::Unmapped => Stands::Nowhere(Extent {
+                        kind: ExtentKind::Zero,
+                        len,
+                    }),
                 }
             }
-            Found::Uninit => Stands::Nowhere(self.with_next(rest(ExtentKind::Hole), &piece, range)?),
-            Found::Unmapped => Stands::Nowhere(self.with_next(rest(ExtentKind::Zero), &piece, range)?),
+            Found::Uninit => {
+                Stands::Nowhere(self.with_next(rest(ExtentKind::Hole), &piece, range)?)
+            }
+            Found::Unmapped => {
+                Stands::Nowhere(self.with_next(rest(ExtentKind::Zero), &piece, range)?)
+            }
         })
     }
 
     /// An extent without data, with the chunks after it that are the same.
     fn with_next(&self, extent: Extent, piece: &Piece, range: &Range<u64>) -> Result<Extent> {
-        let Some((entry, count)) = self.without_data(piece, range.end)? else { return Ok(extent) };
-        let kind = if entry == Entry::Uninit { ExtentKind::Hole } else { ExtentKind::Zero };
+        let Some((entry, count)) = self.without_data(piece, range.end)? else {
+            return Ok(extent);
+        };
+        let kind = if entry == Entry::Uninit {
+            ExtentKind::Hole
+        } else {
+            ExtentKind::Zero
+        };
         if kind != extent.kind {
             return Ok(extent);
         }
-        let end = self.geometry.start(DiskChunk(piece.chunk.0 + count)).min(range.end);
-        Ok(Extent { kind, len: end - range.start })
+        let end = self
+            .geometry
+            .start(DiskChunk(piece.chunk.0 + count))
+            .min(range.end);
+        Ok(Extent {
+            kind,
+            len: end - range.start,
+        })
     }
 }

@@ -15,17 +15,22 @@ pub fn plan(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<
     let mut problems = Problems::default();
     let image = check(file, &mut problems, progress)?;
     if problems.count(Severity::Damage) > 0 {
-        let lost = "bytes of the disk are lost or in doubt, which nothing in the image can give back";
+        let lost =
+            "bytes of the disk are lost or in doubt, which nothing in the image can give back";
         return Err(Error::new(Kind::Corrupt, LAYER, lost));
     }
     let mut steps = Vec::new();
     let beyond = problems.count(Severity::Warning);
     if beyond > 0 {
-        steps.push(format!("{beyond} chunks past the end of the disk are given up"));
+        steps.push(format!(
+            "{beyond} chunks past the end of the disk are given up"
+        ));
     }
     let end = image.usage().chunks * image.geometry.chunk_bytes();
     if file.info().len > end {
-        steps.push(format!("the file is cut to {end} bytes, where its last chunk ends"));
+        steps.push(format!(
+            "the file is cut to {end} bytes, where its last chunk ends"
+        ));
     }
     Ok(steps)
 }
@@ -48,6 +53,7 @@ impl Asif {
         self.begin_locked()?;
         let len = self.len.load(Ordering::SeqCst);
         let end = self.geometry.max_sectors * u64::from(self.geometry.block);
-        self.failed.note(self.clear(len, end).and_then(|()| self.commit(Vec::new())))
+        self.failed
+            .note(self.clear(len, end).and_then(|()| self.commit(Vec::new())))
     }
 }

@@ -21,18 +21,28 @@ impl Asif {
         }
         let room = self.room();
         if len > room {
-            let limit = format!("a disk of {len} bytes, at most {room} leave room for the metadata");
+            let limit =
+                format!("a disk of {len} bytes, at most {room} leave room for the metadata");
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
         self.begin_locked()?;
-        let resized = if len < now { self.shrink(len, now, blocks) } else { self.grow(now..len, blocks, hidden) };
+        let resized = if len < now {
+            self.shrink(len, now, blocks)
+        } else {
+            self.grow(now..len, blocks, hidden)
+        };
         self.failed.note(resized)
     }
 
     /// Where the disk must end at the latest.
     fn room(&self) -> u64 {
         let max = self.geometry.max_sectors * u64::from(self.geometry.block);
-        self.described().chunks.iter().map(|chunk| self.geometry.start(*chunk)).min().unwrap_or(max)
+        self.described()
+            .chunks
+            .iter()
+            .map(|chunk| self.geometry.start(*chunk))
+            .min()
+            .unwrap_or(max)
     }
 
     /// The size first: whoever opens the image midway sees a shorter disk with chunks past its end, which count for
@@ -70,7 +80,10 @@ impl Asif {
             if at.is_multiple_of(bytes) {
                 self.tables.set(chunk, Entry::Unmapped, None, &self.space)?;
             } else {
-                self.hide_blocks(&Piece { chunk, within: at % bytes..bytes })?;
+                self.hide_blocks(&Piece {
+                    chunk,
+                    within: at % bytes..bytes,
+                })?;
             }
             drop(alone);
             at = self.geometry.start(DiskChunk(chunk.0 + 1));
@@ -85,7 +98,12 @@ impl Asif {
     /// waited for when it is cleared.
     fn wait_for_requests(&self, len: u64) {
         let first = self.geometry.chunk_at(len);
-        let making: Vec<DiskChunk> = self.making().iter().filter(|chunk| **chunk >= first).copied().collect();
+        let making: Vec<DiskChunk> = self
+            .making()
+            .iter()
+            .filter(|chunk| **chunk >= first)
+            .copied()
+            .collect();
         for chunk in making {
             drop(self.units.exclusive(chunk.0));
         }
@@ -110,7 +128,10 @@ impl Asif {
             if !self.described().chunks.contains(&chunk) {
                 let _alone = self.units.exclusive(chunk.0);
                 self.tables.set(chunk, Entry::Uninit, None, &self.space)?;
-                entry.chunk().into_iter().for_each(|place| self.space.release(place));
+                entry
+                    .chunk()
+                    .into_iter()
+                    .for_each(|place| self.space.release(place));
             }
             chunk.0 += 1;
         }
@@ -122,13 +143,19 @@ impl Asif {
         let _alone = self.units.exclusive(chunk.0);
         match self.tables.entry(chunk)? {
             Entry::Uninit | Entry::Unmapped => Ok(()),
-            Entry::Full(place) => {
-                self.file.discard(self.geometry.in_file(place, start..self.geometry.chunk_bytes()), Leave::Zeros)
-            }
+            Entry::Full(place) => self.file.discard(
+                self.geometry
+                    .in_file(place, start..self.geometry.chunk_bytes()),
+                Leave::Zeros,
+            ),
             Entry::Partial(_) => {
                 let mut mask = (*self.tables.mask(chunk)?).clone();
                 // A disk is a whole number of blocks long.
-                mask.set((start / u64::from(self.geometry.block)) as u32..self.geometry.blocks_per_chunk(), State::Uninit);
+                mask.set(
+                    (start / u64::from(self.geometry.block)) as u32
+                        ..self.geometry.blocks_per_chunk(),
+                    State::Uninit,
+                );
                 self.tables.set_mask(chunk, mask);
                 Ok(())
             }

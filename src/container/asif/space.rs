@@ -31,7 +31,11 @@ impl Used {
             let limit = format!("a file of {chunks} chunks, at most {MAX_CHUNKS} are supported");
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
-        Ok(Self { bits: vec![0; chunks.div_ceil(64) as usize], first, count: 0 })
+        Ok(Self {
+            bits: vec![0; chunks.div_ceil(64) as usize],
+            first,
+            count: 0,
+        })
     }
 
     /// Takes a chunk. `false`: somebody else has it.
@@ -48,7 +52,11 @@ impl Used {
 
     fn free(&mut self, chunk: FileChunk) {
         let bit = 1 << (chunk.0 % 64);
-        if let Some(word) = self.bits.get_mut((chunk.0 / 64) as usize).filter(|word| **word & bit != 0) {
+        if let Some(word) = self
+            .bits
+            .get_mut((chunk.0 / 64) as usize)
+            .filter(|word| **word & bit != 0)
+        {
             *word &= !bit;
             self.count -= 1;
         }
@@ -62,7 +70,9 @@ impl Used {
     /// The chunk after the last one in use.
     pub(super) fn end(&self) -> FileChunk {
         let last = self.bits.iter().rposition(|word| *word != 0);
-        let end = last.map_or(0, |word| word as u64 * 64 + u64::from(64 - self.bits[word].leading_zeros()));
+        let end = last.map_or(0, |word| {
+            word as u64 * 64 + u64::from(64 - self.bits[word].leading_zeros())
+        });
         FileChunk(end).max(self.first)
     }
 
@@ -99,7 +109,15 @@ struct Book {
 impl Space {
     pub(super) fn new(file: Arc<dyn BlockDevice>, chunk_bytes: u64, used: Used) -> Self {
         let hint = used.first;
-        Self { file, chunk_bytes, book: Mutex::new(Book { used, hint, released: Vec::new() }) }
+        Self {
+            file,
+            chunk_bytes,
+            book: Mutex::new(Book {
+                used,
+                hint,
+                released: Vec::new(),
+            }),
+        }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -111,7 +129,11 @@ impl Space {
         let mut book = self.book();
         let chunk = book.used.first_free(book.hint);
         if chunk.0 >= MAX_CHUNKS {
-            return Err(Error::new(Kind::Limit, LAYER, format!("the file has {MAX_CHUNKS} chunks, which is the most")));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("the file has {MAX_CHUNKS} chunks, which is the most"),
+            ));
         }
         // Under the lock: it is the end of the file that is handed out.
         self.reach(chunk)?;
@@ -137,7 +159,9 @@ impl Space {
         if end <= now {
             return Ok(());
         }
-        let ahead = end.max(now.saturating_add(GROWTH)).next_multiple_of(self.chunk_bytes);
+        let ahead = end
+            .max(now.saturating_add(GROWTH))
+            .next_multiple_of(self.chunk_bytes);
         match self.file.set_len(ahead, Leave::Any) {
             Err(_) if ahead > end => self.file.set_len(end, Leave::Any),
             grown => grown,
@@ -167,8 +191,11 @@ impl Space {
         let end = self.book().used.end();
         for run in chunks.chunk_by(|one, next| one.0 + 1 == next.0) {
             // Before they are free: somebody may write there from then on.
-            if let (Some(first), Some(last)) = (run.first(), run.last().filter(|last| last.0 + 1 < end.0)) {
-                self.file.discard(self.bytes(*first..FileChunk(last.0 + 1)), Leave::Any)?;
+            if let (Some(first), Some(last)) =
+                (run.first(), run.last().filter(|last| last.0 + 1 < end.0))
+            {
+                self.file
+                    .discard(self.bytes(*first..FileChunk(last.0 + 1)), Leave::Any)?;
             }
         }
         let mut book = self.book();
@@ -177,7 +204,11 @@ impl Space {
             book.hint = book.hint.min(chunk);
         }
         let end = book.used.end().0 * self.chunk_bytes;
-        if self.file.info().len > end { self.file.set_len(end, Leave::Any) } else { Ok(()) }
+        if self.file.info().len > end {
+            self.file.set_len(end, Leave::Any)
+        } else {
+            Ok(())
+        }
     }
 
     fn bytes(&self, chunks: Range<FileChunk>) -> Range<u64> {
@@ -188,7 +219,10 @@ impl Space {
     /// Chunks in use, and the one after the last of them.
     pub(super) fn extent(&self) -> (u64, FileChunk) {
         let book = self.book();
-        (book.used.count() - book.released.len() as u64, book.used.end())
+        (
+            book.used.count() - book.released.len() as u64,
+            book.used.end(),
+        )
     }
 }
 
@@ -204,11 +238,20 @@ mod tests {
         let chunks: Vec<_> = (0..200).map(|_| space.allocate().unwrap().0).collect();
         assert_eq!(chunks, (2..202).collect::<Vec<_>>());
         assert!(file.info().len >= 202 * 512);
-        [5, 6, 130, 201].into_iter().for_each(|chunk| space.release(FileChunk(chunk)));
-        assert_eq!(space.allocate().unwrap(), FileChunk(202), "what was released is not free yet");
+        [5, 6, 130, 201]
+            .into_iter()
+            .for_each(|chunk| space.release(FileChunk(chunk)));
+        assert_eq!(
+            space.allocate().unwrap(),
+            FileChunk(202),
+            "what was released is not free yet"
+        );
         let released = space.take_released();
         space.reclaim(released).unwrap();
-        assert_eq!((space.extent(), file.info().len), ((197, FileChunk(203)), 203 * 512));
+        assert_eq!(
+            (space.extent(), file.info().len),
+            ((197, FileChunk(203)), 203 * 512)
+        );
         assert_eq!(space.allocate_before(FileChunk(5)), None);
         let next: Vec<_> = (0..4).map(|_| space.allocate().unwrap().0).collect();
         assert_eq!(next, [5, 6, 130, 201]);
@@ -220,7 +263,10 @@ mod tests {
     fn a_free_end_is_cut_off() {
         let file = Arc::new(Memory::zeros(0));
         let space = Space::new(file.clone(), 512, Used::none(FileChunk(1), 1).unwrap());
-        assert_eq!((0..10).map(|_| space.allocate().unwrap()).last(), Some(FileChunk(10)));
+        assert_eq!(
+            (0..10).map(|_| space.allocate().unwrap()).last(),
+            Some(FileChunk(10))
+        );
         (4..11).for_each(|chunk| space.release(FileChunk(chunk)));
         let released = space.take_released();
         space.reclaim(released).unwrap();
@@ -229,6 +275,9 @@ mod tests {
 
     #[test]
     fn endless_files_are_refused() {
-        assert_eq!(Used::none(FileChunk(1), 1 << 43).unwrap_err().kind(), Kind::Limit);
+        assert_eq!(
+            Used::none(FileChunk(1), 1 << 43).unwrap_err().kind(),
+            Kind::Limit
+        );
     }
 }

@@ -61,7 +61,12 @@ pub(super) struct Piece {
 }
 
 impl Bands {
-    pub(super) fn new(store: Arc<dyn Store>, info: super::plist::Info, access: Access, cipher: Option<Arc<Blocks>>) -> Self {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        info: super::plist::Info,
+        access: Access,
+        cipher: Option<Arc<Blocks>>,
+    ) -> Self {
         let limit = platform::raise_file_limit(OPEN_BANDS + OTHER_FILES);
         let most = limit.saturating_sub(OTHER_FILES).min(OPEN_BANDS) as usize;
         Self {
@@ -95,7 +100,13 @@ impl Bands {
     }
 
     pub(super) fn info(&self) -> Info {
-        Info { len: self.len(), block: 512, write: self.grain() as u32, discard: BLOCK.max(self.grain()), access: self.access }
+        Info {
+            len: self.len(),
+            block: 512,
+            write: self.grain() as u32,
+            discard: BLOCK.max(self.grain()),
+            access: self.access,
+        }
     }
 
     /// Returns how many bands a disk of `len` bytes has.
@@ -105,7 +116,8 @@ impl Bands {
 
     /// Returns how long the file of a band may be on a disk of `len` bytes.
     pub(super) fn most(&self, index: BandIndex, len: u64) -> u64 {
-        len.saturating_sub(index.0.saturating_mul(self.band_size)).min(self.band_size)
+        len.saturating_sub(index.0.saturating_mul(self.band_size))
+            .min(self.band_size)
     }
 
     /// `range`, which is within the disk, cut at the borders of bands.
@@ -121,7 +133,12 @@ impl Bands {
             let done = at - range.start;
             let index = BandIndex(at / band_size);
             at += len;
-            Some(Piece { index, within: start..start + len, done, disk_end: at })
+            Some(Piece {
+                index,
+                within: start..start + len,
+                done,
+                disk_end: at,
+            })
         })
     }
 
@@ -132,7 +149,12 @@ impl Bands {
             return Ok(());
         }
         let length = piece.within.end - piece.within.start;
-        Err(Error::out_of_range(LAYER, piece.disk_end - length, length, len))
+        Err(Error::out_of_range(
+            LAYER,
+            piece.disk_end - length,
+            length,
+            len,
+        ))
     }
 
     pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -146,7 +168,9 @@ impl Bands {
                 let run = state.locate(&(at..piece.within.end));
                 let out = &mut buf[done..done + run.len as usize];
                 match (run.kind, &*state) {
-                    (RunKind::File, State::Stored(band)) => self.read_stored(slot.index, band, at, out)?,
+                    (RunKind::File, State::Stored(band)) => {
+                        self.read_stored(slot.index, band, at, out)?
+                    }
                     _ => out.fill(0),
                 }
                 at += run.len;
@@ -222,7 +246,10 @@ impl Bands {
     /// Returns how long to make a band file that has `len` bytes and needs `needed`.
     fn grown(&self, index: BandIndex, len: u64, needed: u64) -> u64 {
         let ahead = len.saturating_add(len.clamp(LEAST_GROWTH, MOST_GROWTH));
-        ahead.max(needed.next_multiple_of(BLOCK)).min(self.most(index, self.len())).max(needed)
+        ahead
+            .max(needed.next_multiple_of(BLOCK))
+            .min(self.most(index, self.len()))
+            .max(needed)
     }
 
     fn create(&self, index: BandIndex, needed: u64) -> Result<Band> {
@@ -244,7 +271,12 @@ impl Bands {
         }
         let name = self.name(index);
         let Some(file) = self.open_file(&name, Open::CreateNew)? else {
-            return Err(Error::new(Kind::Conflict, LAYER, "was made by somebody else while the bundle was open").named(name));
+            return Err(Error::new(
+                Kind::Conflict,
+                LAYER,
+                "was made by somebody else while the bundle was open",
+            )
+            .named(name));
         };
         self.names_changed();
         Ok(file)
@@ -253,35 +285,57 @@ impl Bands {
     pub(super) fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
         let Some(piece) = self.pieces(range.clone()).next() else {
-            return Err(Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start));
+            return Err(
+                Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start),
+            );
         };
         let slot = self.slot(piece.index)?;
         let state = self.opened(&slot)?;
         self.check_not_cut(&piece)?;
         if matches!(*state, State::Missing) {
             drop(state);
-            return Ok(Extent { kind: ExtentKind::Hole, len: self.gap_end(&piece, range.end)? - range.start });
+            return Ok(Extent {
+                kind: ExtentKind::Hole,
+                len: self.gap_end(&piece, range.end)? - range.start,
+            });
         }
         self.missed.reset();
         let run = state.locate(&piece.within);
         match (run.kind, &*state) {
             // Cipher text has no holes.
-            (RunKind::File, _) if self.cipher.is_some() => Ok(Extent { kind: ExtentKind::Data, len: run.len }),
-            (RunKind::File, State::Stored(band)) => band.file.extent_at(piece.within.start..piece.within.start + run.len),
-            (RunKind::Unmapped, _) => Ok(Extent { kind: ExtentKind::Zero, len: run.len }),
-            _ => Ok(Extent { kind: ExtentKind::Hole, len: run.len }),
+            (RunKind::File, _) if self.cipher.is_some() => Ok(Extent {
+                kind: ExtentKind::Data,
+                len: run.len,
+            }),
+            (RunKind::File, State::Stored(band)) => band
+                .file
+                .extent_at(piece.within.start..piece.within.start + run.len),
+            (RunKind::Unmapped, _) => Ok(Extent {
+                kind: ExtentKind::Zero,
+                len: run.len,
+            }),
+            _ => Ok(Extent {
+                kind: ExtentKind::Hole,
+                len: run.len,
+            }),
         }
     }
 
     pub(super) fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.info().check_range(LAYER, &range)?;
-        let Some(piece) = self.pieces(range).next() else { return Ok(None) };
+        let Some(piece) = self.pieces(range).next() else {
+            return Ok(None);
+        };
         let slot = self.slot(piece.index)?;
         let state = self.opened(&slot)?;
         self.check_not_cut(&piece)?;
         let run = state.locate(&piece.within);
-        let (RunKind::File, State::Stored(band), None) = (run.kind, &*state, &self.cipher) else { return Ok(None) };
-        let lent = band.file.lend(piece.within.start..piece.within.start + run.len)?;
+        let (RunKind::File, State::Stored(band), None) = (run.kind, &*state, &self.cipher) else {
+            return Ok(None);
+        };
+        let lent = band
+            .file
+            .lend(piece.within.start..piece.within.start + run.len)?;
         // A slot in use is not forgotten, so that whoever cuts the band does it through the file that knows of the loan.
         Ok(lent.map(|lent| lent.holding(slot.clone())))
     }
@@ -310,7 +364,11 @@ impl Bands {
         if !matches!(state, State::Unopened) {
             return Ok(());
         }
-        let how = if self.access == Access::ReadOnly { Open::Read } else { Open::Write };
+        let how = if self.access == Access::ReadOnly {
+            Open::Read
+        } else {
+            Open::Write
+        };
         let mut name = self.name(index);
         let mut file = self.open_file(&name, how)?;
         if let (None, Some(prefix)) = (&file, self.or_prefix) {
@@ -322,7 +380,9 @@ impl Bands {
             return Ok(());
         };
         let len = file.info().len;
-        let len = self.check_stored(len).map_err(|message| Error::new(Kind::Corrupt, LAYER, message).named(name))?;
+        let len = self
+            .check_stored(len)
+            .map_err(|message| Error::new(Kind::Corrupt, LAYER, message).named(name))?;
         let mapped = match self.version {
             Version::One => None,
             Version::Two => Mapped::load(&*self.store, index, self.band_size)?,
@@ -348,7 +408,8 @@ impl Bands {
 
 /// Returns whether the process, or the host, has no descriptor left.
 fn is_too_many_files(error: &Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    let cause =
+        std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     let errno = cause.and_then(Errno::from_io_error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }

@@ -33,7 +33,10 @@ pub(super) struct Found {
 impl Cache {
     /// Room for about `most` slots.
     pub(super) fn new(most: usize) -> Self {
-        Self { shards: Default::default(), most_per_shard: (most / SHARDS).max(1) }
+        Self {
+            shards: Default::default(),
+            most_per_shard: (most / SHARDS).max(1),
+        }
     }
 
     fn shard(&self, index: BandIndex) -> &Shard {
@@ -44,23 +47,43 @@ impl Cache {
     pub(super) fn slot(&self, index: BandIndex) -> Found {
         let shard = self.shard(index);
         let now = shard.clock.load(Ordering::Relaxed);
-        if let Some(slot) = shard.slots.read().unwrap_or_else(PoisonError::into_inner).get(&index) {
+        if let Some(slot) = shard
+            .slots
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&index)
+        {
             if slot.used.load(Ordering::Relaxed) != now {
                 slot.used.store(now, Ordering::Relaxed);
             }
-            return Found { slot: slot.clone(), crowded: false };
+            return Found {
+                slot: slot.clone(),
+                crowded: false,
+            };
         }
         let mut slots = shard.slots.write().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.entry(index).or_insert_with(|| Arc::new(Slot::new(index))).clone();
-        slot.used.store(shard.clock.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Found { slot, crowded: slots.len() > self.most_per_shard }
+        let slot = slots
+            .entry(index)
+            .or_insert_with(|| Arc::new(Slot::new(index)))
+            .clone();
+        slot.used.store(
+            shard.clock.fetch_add(1, Ordering::Relaxed) + 1,
+            Ordering::Relaxed,
+        );
+        Found {
+            slot,
+            crowded: slots.len() > self.most_per_shard,
+        }
     }
 
     /// Forgets the slots that were not used for long, in the shard of `index`, as far as nobody uses them and they are
     /// clean. Returns the one least recently used if that was none: it is to be flushed first.
     pub(super) fn forget_clean(&self, index: BandIndex) -> Option<Arc<Slot>> {
         let shard = self.shard(index);
-        let long_ago = shard.clock.load(Ordering::Relaxed).saturating_sub(self.most_per_shard as u64 * 7 / 8);
+        let long_ago = shard
+            .clock
+            .load(Ordering::Relaxed)
+            .saturating_sub(self.most_per_shard as u64 * 7 / 8);
         let mut slots = shard.slots.write().unwrap_or_else(PoisonError::into_inner);
         let before = slots.len();
         let age = |slot: &Arc<Slot>| slot.used.load(Ordering::Relaxed);
@@ -70,12 +93,20 @@ impl Cache {
         if slots.len() < before {
             return None;
         }
-        slots.values().filter(|slot| idle(slot)).min_by_key(|slot| age(slot)).cloned()
+        slots
+            .values()
+            .filter(|slot| idle(slot))
+            .min_by_key(|slot| age(slot))
+            .cloned()
     }
 
     /// Forgets a slot, unless somebody else uses it or it was changed again. `false`: it stays.
     pub(super) fn forget(&self, slot: Arc<Slot>) -> bool {
-        let mut slots = self.shard(slot.index).slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self
+            .shard(slot.index)
+            .slots
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         // Two: the cache's and ours. With the shard locked nobody can get a third.
         let idle = Arc::strong_count(&slot) == 2 && !slot.is_dirty();
         if idle {
@@ -88,7 +119,14 @@ impl Cache {
     pub(super) fn all(&self) -> Vec<Arc<Slot>> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.extend(shard.slots.read().unwrap_or_else(PoisonError::into_inner).values().cloned());
+            all.extend(
+                shard
+                    .slots
+                    .read()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .values()
+                    .cloned(),
+            );
         }
         all
     }
@@ -96,7 +134,9 @@ impl Cache {
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("slots", &self.all().len()).finish_non_exhaustive()
+        f.debug_struct("Cache")
+            .field("slots", &self.all().len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -123,9 +163,17 @@ mod tests {
             drop(cache.slot(band(n)));
         }
         assert!(cache.forget_clean(band(5)).is_none());
-        let mut left: Vec<_> = cache.all().iter().map(|slot| slot.index.0 / SHARDS as u64).collect();
+        let mut left: Vec<_> = cache
+            .all()
+            .iter()
+            .map(|slot| slot.index.0 / SHARDS as u64)
+            .collect();
         left.sort();
-        assert_eq!(left, [0, 1, 2, 5, 6, 7, 8, 9, 10, 11], "0 is in use, 1 is dirty, 2 was used since");
+        assert_eq!(
+            left,
+            [0, 1, 2, 5, 6, 7, 8, 9, 10, 11],
+            "0 is in use, 1 is dirty, 2 was used since"
+        );
         drop(held);
     }
 

@@ -5,7 +5,10 @@
 use std::ops::Range;
 
 use super::plist::{self, BACKUP, INFO, Unread, Version};
-use super::{BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, TOKEN, Told, mapped, read_lists, read_plist, rebanding};
+use super::{
+    BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, TOKEN, Told, mapped, read_lists, read_plist,
+    rebanding,
+};
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
 use crate::store::{Entry, Open, Store};
@@ -28,10 +31,18 @@ pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress
     let info = check_plists(store, &mut findings)?;
     let rules = Rules { info, grain };
     if rules.count() > MANY_BANDS {
-        let many = format!("the bundle has {} bands when it is full; that many files make it slow to copy", rules.count());
+        let many = format!(
+            "the bundle has {} bands when it is full; that many files make it slow to copy",
+            rules.count()
+        );
         findings.report(Severity::Note, at(INFO, many))?;
     }
-    let mut walk = Walk { store, rules, findings, met: Vec::new() };
+    let mut walk = Walk {
+        store,
+        rules,
+        findings,
+        met: Vec::new(),
+    };
     store.list(BANDS, &mut |entry| walk.band(&entry))?;
     walk.missing_bands()?;
     store.list(MAPPED, &mut |entry| walk.map(&entry))
@@ -44,16 +55,27 @@ fn at(name: &str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 /// The bytes of the cipher's blocks, where the token holds the header of an encrypted bundle.
 fn check_token(store: &dyn Store, problems: &mut Problems) -> Result<Option<u32>> {
     let Some(token) = store.open(TOKEN, Open::Read)? else {
-        problems.add(Severity::Note, at(TOKEN, "is missing; older systems lock the bundle by it"));
+        problems.add(
+            Severity::Note,
+            at(TOKEN, "is missing; older systems lock the bundle by it"),
+        );
         return Ok(None);
     };
     let mut found = Problems::default();
     let block = crypt::check(&*token, &mut found).map_err(|error| error.in_file(TOKEN));
-    found.into_iter().for_each(|problem| problems.add(problem.severity, problem.error.in_file(TOKEN)));
+    found
+        .into_iter()
+        .for_each(|problem| problems.add(problem.severity, problem.error.in_file(TOKEN)));
     let block = block?;
     let len = token.info().len;
     if block.is_none() && len > 0 {
-        problems.add(Severity::Warning, at(TOKEN, format!("holds {len} bytes that are no encryption header; they are ignored")));
+        problems.add(
+            Severity::Warning,
+            at(
+                TOKEN,
+                format!("holds {len} bytes that are no encryption header; they are ignored"),
+            ),
+        );
     }
     Ok(block)
 }
@@ -73,7 +95,10 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
                 }
             };
             let told = format!("{}; {BACKUP} is used instead", error.message());
-            findings.report(Severity::Damage, Error::new(error.kind(), LAYER, told).named(INFO))?;
+            findings.report(
+                Severity::Damage,
+                Error::new(error.kind(), LAYER, told).named(INFO),
+            )?;
             return Ok(backup);
         }
     };
@@ -81,12 +106,31 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
         Ok(backup) if backup == info => {}
         Ok(backup) => {
             let facts = |info: &plist::Info| {
-                format!("size {}, band-size {}, version {}", info.size, info.band_size, info.version.number())
+                format!(
+                    "size {}, band-size {}, version {}",
+                    info.size,
+                    info.band_size,
+                    info.version.number()
+                )
             };
-            let differs = format!("expected {} as in {INFO}, found {}", facts(&info), facts(&backup));
+            let differs = format!(
+                "expected {} as in {INFO}, found {}",
+                facts(&info),
+                facts(&backup)
+            );
             // A change of size writes the copy first; nothing else ever differs.
-            let resized = plist::Info { size: info.size, ..backup } == info;
-            findings.report(if resized { Severity::Warning } else { Severity::Damage }, at(BACKUP, differs))?;
+            let resized = plist::Info {
+                size: info.size,
+                ..backup
+            } == info;
+            findings.report(
+                if resized {
+                    Severity::Warning
+                } else {
+                    Severity::Damage
+                },
+                at(BACKUP, differs),
+            )?;
         }
         // Bundles of other makers come without the copy; they read no worse.
         Err(error) if error.kind() == Kind::NotFound => findings.report(Severity::Note, error)?,
@@ -112,25 +156,43 @@ impl Rules {
     /// Returns how long a band's file may be: the last cipher block may reach past the end of the disk.
     pub(super) fn most(&self, index: BandIndex) -> u64 {
         let band_size = self.info.band_size;
-        self.info.size.saturating_sub(index.0.saturating_mul(band_size)).min(band_size).next_multiple_of(self.grain)
+        self.info
+            .size
+            .saturating_sub(index.0.saturating_mul(band_size))
+            .min(band_size)
+            .next_multiple_of(self.grain)
     }
 
     /// What is wrong with a band's file of `len` bytes.
     pub(super) fn check_len(&self, index: BandIndex, len: u64) -> Option<(Severity, String)> {
         let (band_size, most) = (self.info.band_size, self.most(index));
         if index.0 >= self.count() {
-            let past = format!("expected no band past the end of the disk, which has {}", self.count());
+            let past = format!(
+                "expected no band past the end of the disk, which has {}",
+                self.count()
+            );
             Some((Severity::Warning, past))
         } else if len > band_size {
             let rest = len - band_size;
             Some((
                 Severity::Warning,
-                format!("expected at most {band_size} bytes, the band size, found {len}; the last {rest} are ignored"),
+                format!(
+                    "expected at most {band_size} bytes, the band size, found {len}; the last {rest} are ignored"
+                ),
             ))
         } else if !len.is_multiple_of(self.grain) {
-            Some((Severity::Damage, format!("expected whole cipher blocks of {} bytes, found {len} bytes", self.grain)))
+            Some((
+                Severity::Damage,
+                format!(
+                    "expected whole cipher blocks of {} bytes, found {len} bytes",
+                    self.grain
+                ),
+            ))
         } else if len > most {
-            Some((Severity::Warning, format!("expected at most {most} bytes up to the end of the disk, found {len}")))
+            Some((
+                Severity::Warning,
+                format!("expected at most {most} bytes up to the end of the disk, found {len}"),
+            ))
         } else {
             None
         }
@@ -140,23 +202,37 @@ impl Rules {
 /// What is wrong with a name in `bands/` that no band has. `None`: nothing, the Finder left it.
 pub(super) fn check_name(name: &str) -> Option<(Severity, String)> {
     let last = name.rsplit('/').next().unwrap_or(name);
-    if let Some(absent) = last.strip_prefix('.').and_then(|name| name.strip_suffix(".icloud")) {
-        return Some((Severity::Damage, format!("band {absent} is in iCloud and not on this disk; download it first")));
+    if let Some(absent) = last
+        .strip_prefix('.')
+        .and_then(|name| name.strip_suffix(".icloud"))
+    {
+        return Some((
+            Severity::Damage,
+            format!("band {absent} is in iCloud and not on this disk; download it first"),
+        ));
     }
     if last == ".DS_Store" || last.starts_with("._") {
         return None;
     }
     Some(match spelled_otherwise(name) {
-        Some(BandIndex(index)) => {
-            (Severity::Damage, format!("is not read: band {index:x} is called so, in lower case and without zeros before it"))
-        }
-        None => (Severity::Warning, "expected the number of a band in lower-case hexadecimal".to_owned()),
+        Some(BandIndex(index)) => (
+            Severity::Damage,
+            format!(
+                "is not read: band {index:x} is called so, in lower case and without zeros before it"
+            ),
+        ),
+        None => (
+            Severity::Warning,
+            "expected the number of a band in lower-case hexadecimal".to_owned(),
+        ),
     })
 }
 
 /// The band whose number a name is that is not spelled as macOS does.
 pub(super) fn spelled_otherwise(name: &str) -> Option<BandIndex> {
-    let digits = name.strip_prefix(BANDS).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    let digits = name
+        .strip_prefix(BANDS)
+        .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     u64::from_str_radix(digits, 16).ok().map(BandIndex)
 }
 
@@ -170,7 +246,9 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn report(&mut self, name: &str, found: Option<(Severity, String)>) -> Result<()> {
-        found.map_or(Ok(()), |(severity, what)| self.findings.report(severity, at(name, what)))
+        found.map_or(Ok(()), |(severity, what)| {
+            self.findings.report(severity, at(name, what))
+        })
     }
 
     fn band(&mut self, entry: &Entry<'_>) -> Result<()> {
@@ -179,10 +257,14 @@ impl Walk<'_> {
             return self.stray(entry.name);
         };
         self.meet(index);
-        let Some(meta) = self.findings.keep(entry.meta())?.flatten() else { return Ok(()) };
+        let Some(meta) = self.findings.keep(entry.meta())?.flatten() else {
+            return Ok(());
+        };
         let found = self.rules.check_len(index, meta.len);
         self.report(entry.name, found)?;
-        self.findings.keep(self.store.open(entry.name, Open::Read)).map(drop)
+        self.findings
+            .keep(self.store.open(entry.name, Open::Read))
+            .map(drop)
     }
 
     /// A name that no band has. It matters most where it could be that of a band that is missing.
@@ -212,10 +294,14 @@ impl Walk<'_> {
     fn missing_bands(&mut self) -> Result<()> {
         let asked: Range<u64> = 0..self.rules.count().min(REMEMBERED);
         for index in asked {
-            let met = self.met.get((index / 64) as usize).is_some_and(|word| word >> (index % 64) & 1 == 1);
+            let met = self
+                .met
+                .get((index / 64) as usize)
+                .is_some_and(|word| word >> (index % 64) & 1 == 1);
             if !met {
                 self.findings.advance(0)?;
-                self.findings.keep(self.store.open(&BandIndex(index).name(), Open::Read))?;
+                self.findings
+                    .keep(self.store.open(&BandIndex(index).name(), Open::Read))?;
             }
         }
         Ok(())
@@ -225,10 +311,13 @@ impl Walk<'_> {
         self.findings.advance(1)?;
         let warn = |what: &str| Some((Severity::Warning, what.to_owned()));
         let Some(index) = BandIndex::from_name(MAPPED, entry.name) else {
-            let found = check_name(entry.name).and_then(|_| warn("expected the number of a band in lower-case hexadecimal"));
+            let found = check_name(entry.name)
+                .and_then(|_| warn("expected the number of a band in lower-case hexadecimal"));
             return self.report(entry.name, found);
         };
-        let Some(meta) = self.findings.keep(entry.meta())?.flatten() else { return Ok(()) };
+        let Some(meta) = self.findings.keep(entry.meta())?.flatten() else {
+            return Ok(());
+        };
         let found = if self.rules.info.version == Version::One {
             warn("expected no maps in a bundle of version 1, which does not know them")
         } else if index.0 >= self.rules.count() {

@@ -29,13 +29,22 @@ impl Bands {
     pub(super) fn check_stored(&self, len: u64) -> Result<u64, String> {
         let len = len.min(self.band_size);
         if !len.is_multiple_of(self.grain()) {
-            return Err(format!("expected whole cipher blocks of {} bytes, found {len} bytes", self.grain()));
+            return Err(format!(
+                "expected whole cipher blocks of {} bytes, found {len} bytes",
+                self.grain()
+            ));
         }
         Ok(len)
     }
 
     /// Reads bytes at `at` of the band, which are in its file.
-    pub(super) fn read_stored(&self, index: BandIndex, band: &Band, at: u64, out: &mut [u8]) -> Result<()> {
+    pub(super) fn read_stored(
+        &self,
+        index: BandIndex,
+        band: &Band,
+        at: u64,
+        out: &mut [u8],
+    ) -> Result<()> {
         match &self.cipher {
             None => band.file.read_at(at, out),
             Some(blocks) => blocks.read(self.window(index, band), self.start(index) + at, out),
@@ -43,7 +52,13 @@ impl Bands {
     }
 
     /// Writes bytes at `at` of the band, where its file has room.
-    pub(super) fn write_stored(&self, index: BandIndex, band: &Band, at: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn write_stored(
+        &self,
+        index: BandIndex,
+        band: &Band,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         match &self.cipher {
             None => band.file.write_at(at, bytes),
             Some(blocks) => blocks.write(self.window(index, band), self.start(index) + at, bytes),
@@ -51,14 +66,30 @@ impl Bands {
     }
 
     /// Discards a part of the band's file: whole cipher blocks are punched, zeros are encrypted.
-    pub(super) fn discard_stored(&self, index: BandIndex, band: &Band, within: Range<u64>, leave: Leave) -> Result<()> {
-        let Some(blocks) = &self.cipher else { return band.file.discard(within, leave) };
+    pub(super) fn discard_stored(
+        &self,
+        index: BandIndex,
+        band: &Band,
+        within: Range<u64>,
+        leave: Leave,
+    ) -> Result<()> {
+        let Some(blocks) = &self.cipher else {
+            return band.file.discard(within, leave);
+        };
         let start = self.start(index);
         match leave {
-            Leave::Zeros => blocks.write_zeros(self.window(index, band), start + within.start..start + within.end),
+            Leave::Zeros => blocks.write_zeros(
+                self.window(index, band),
+                start + within.start..start + within.end,
+            ),
             Leave::Any => {
-                let whole = within.start.next_multiple_of(blocks.block())..within.end / blocks.block() * blocks.block();
-                if whole.start < whole.end { band.file.discard(whole, Leave::Any) } else { Ok(()) }
+                let whole = within.start.next_multiple_of(blocks.block())
+                    ..within.end / blocks.block() * blocks.block();
+                if whole.start < whole.end {
+                    band.file.discard(whole, Leave::Any)
+                } else {
+                    Ok(())
+                }
             }
         }
     }
@@ -80,7 +111,9 @@ impl Bands {
             self.changed(slot);
             return done.map(|_| true);
         }
-        let State::Stored(band) = &mut *state else { return Ok(false) };
+        let State::Stored(band) = &mut *state else {
+            return Ok(false);
+        };
         self.settle(slot.index, band)?;
         if piece.within.end <= band.len {
             return Ok(false);
@@ -98,14 +131,26 @@ impl Bands {
     }
 
     /// The new length of the file. `band` still has the old one.
-    fn grow_and_write(&self, index: BandIndex, band: &Band, piece: &Piece, bytes: &[u8]) -> Result<u64> {
-        let Some(blocks) = &self.cipher else { return Ok(band.len) };
+    fn grow_and_write(
+        &self,
+        index: BandIndex,
+        band: &Band,
+        piece: &Piece,
+        bytes: &[u8],
+    ) -> Result<u64> {
+        let Some(blocks) = &self.cipher else {
+            return Ok(band.len);
+        };
         let (within, block) = (&piece.within, blocks.block());
-        let len = within.end.next_multiple_of(block.max(BLOCK)).min(self.most_stored(index, self.len()));
+        let len = within
+            .end
+            .next_multiple_of(block.max(BLOCK))
+            .min(self.most_stored(index, self.len()));
         band.file.set_len(len, Leave::Zeros)?;
         // Around the blocks of the piece: what these hold beside it is zeros already, by the rule for blank blocks.
         let (start, window) = (self.start(index), self.window(index, band));
-        let written = (within.start / block * block).max(band.len)..within.end.next_multiple_of(block);
+        let written =
+            (within.start / block * block).max(band.len)..within.end.next_multiple_of(block);
         blocks.write_zeros(window, start + band.len..start + written.start)?;
         blocks.write(window, start + within.start, bytes)?;
         blocks.write_zeros(window, start + written.end..start + len)?;
@@ -114,7 +159,9 @@ impl Bands {
 
     /// Makes what the last cipher block holds past the end of the disk zeros, for a growth to show. `false`: it is.
     pub(super) fn clear_beyond(&self, index: BandIndex, band: &Band, most: u64) -> Result<bool> {
-        let Some(blocks) = &self.cipher else { return Ok(false) };
+        let Some(blocks) = &self.cipher else {
+            return Ok(false);
+        };
         let end = most.next_multiple_of(blocks.block()).min(band.len);
         if most >= end {
             return Ok(false);
@@ -135,25 +182,41 @@ impl Bands {
 
     fn window<'a>(&self, index: BandIndex, band: &'a Band) -> Window<'a> {
         let start = self.start(index);
-        Window { file: &*band.file, at: 0, plain: start, numbered_from: start }
+        Window {
+            file: &*band.file,
+            at: 0,
+            plain: start,
+            numbered_from: start,
+        }
     }
 
     /// Reads those bytes of `range` over `buf`, which has all of them as they are, that would be others if block numbers went on
     /// from band to band. `false`: there are none.
-    pub(super) fn read_numbered_over_disk(&self, range: Range<u64>, buf: &mut [u8]) -> Result<bool> {
-        let Some(blocks) = &self.cipher else { return Ok(false) };
+    pub(super) fn read_numbered_over_disk(
+        &self,
+        range: Range<u64>,
+        buf: &mut [u8],
+    ) -> Result<bool> {
+        let Some(blocks) = &self.cipher else {
+            return Ok(false);
+        };
         let (mut rest, mut differs) = (buf, false);
         for piece in self.pieces(range) {
             let out;
             (out, rest) = rest.split_at_mut((piece.within.end - piece.within.start) as usize);
             let slot = self.slot(piece.index)?;
             let state = self.opened(&slot)?;
-            let State::Stored(band) = &*state else { continue };
+            let State::Stored(band) = &*state else {
+                continue;
+            };
             let start = self.start(piece.index);
             // Past the last number nothing was ever written.
             let has_number = (start + piece.within.end).div_ceil(blocks.block()) <= 1 << 32;
             if start > 0 && has_number && piece.within.end <= band.stored() {
-                let window = Window { numbered_from: 0, ..self.window(piece.index, band) };
+                let window = Window {
+                    numbered_from: 0,
+                    ..self.window(piece.index, band)
+                };
                 blocks.read(window, start + piece.within.start, out)?;
                 differs = true;
             }

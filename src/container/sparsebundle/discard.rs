@@ -14,7 +14,8 @@ impl Bands {
     pub(super) fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
         self.check_changeable()?;
         self.info().check_range(LAYER, &range)?;
-        self.pieces(range).try_for_each(|piece| self.discard_piece(&piece, leave))
+        self.pieces(range)
+            .try_for_each(|piece| self.discard_piece(&piece, leave))
     }
 
     fn discard_piece(&self, piece: &Piece, leave: Leave) -> Result<()> {
@@ -22,7 +23,9 @@ impl Bands {
         {
             let state = self.opened(&slot)?;
             self.check_not_cut(piece)?;
-            let State::Stored(band) = &*state else { return Ok(()) };
+            let State::Stored(band) = &*state else {
+                return Ok(());
+            };
             let range = piece.within.start..piece.within.end.min(band.stored());
             if range.is_empty() {
                 return Ok(());
@@ -39,7 +42,9 @@ impl Bands {
         }
         let mut state = slot.exclusive();
         self.check_not_cut(piece)?;
-        let State::Stored(band) = &mut *state else { return Ok(()) };
+        let State::Stored(band) = &mut *state else {
+            return Ok(());
+        };
         // Asked again: the band may have grown in between.
         let end = piece.within.end.min(band.stored());
         if piece.within.start == 0 && end == band.stored() && !self.has_more(band) {
@@ -76,7 +81,9 @@ impl Bands {
     /// Before a band of a version 2 bundle is first changed: the blocks that its map hides become zeros for everybody,
     /// then the map goes, so that it cannot hide what is written next. Source: docs/formats/sparsebundle.md §7.
     pub(super) fn settle(&self, index: BandIndex, band: &mut Band) -> Result<()> {
-        let Some(mapped) = &band.mapped else { return Ok(()) };
+        let Some(mapped) = &band.mapped else {
+            return Ok(());
+        };
         let mut at = 0;
         while at < band.len {
             let (unmapped, len) = mapped.run_at(at);

@@ -10,8 +10,14 @@ use crate::{Error, Result};
 impl Bundle {
     /// Returns whether the cipher blocks of some band would have other numbers if they were counted over the whole disk.
     pub(crate) fn has_other_numbering(&self) -> bool {
-        let bands = [Some(&self.bands), self.front.as_ref().map(|front| &front.bands)];
-        bands.into_iter().flatten().any(|bands| bands.cipher.is_some() && bands.count(bands.len()) > 1)
+        let bands = [
+            Some(&self.bands),
+            self.front.as_ref().map(|front| &front.bands),
+        ];
+        bands
+            .into_iter()
+            .flatten()
+            .any(|bands| bands.cipher.is_some() && bands.count(bands.len()) > 1)
     }
 
     /// Reads bytes with cipher blocks counted over the whole disk, as development versions before the first release wrote them.
@@ -61,7 +67,10 @@ impl BlockDevice for Bundle {
 
     fn flush(&self) -> Result<()> {
         // Before anything of ours comes to lie over what another machine has written since.
-        self.locks.iter().try_for_each(Guard::keep).map_err(|error| self.bands.lose(error))?;
+        self.locks
+            .iter()
+            .try_for_each(Guard::keep)
+            .map_err(|error| self.bands.lose(error))?;
         match &self.front {
             None => self.bands.flush(),
             Some(front) => front.flush(&self.bands),

@@ -36,12 +36,17 @@ impl Bands {
         if self.access == Access::ReadOnly {
             return Ok(());
         }
-        let _one_at_a_time = self.unflushed.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self
+            .unflushed
+            .flushing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         self.check_changeable()?;
         if !self.unflushed.anything.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
-        self.sync_bands(|_| true).map_err(|error| self.lose(error))?;
+        self.sync_bands(|_| true)
+            .map_err(|error| self.lose(error))?;
         if self.unflushed.names.swap(false, Ordering::SeqCst) {
             self.sync_names_now()?;
         }
@@ -52,7 +57,8 @@ impl Bands {
     /// Makes what is in `bands` durable, and not their names: nobody who writes to others meanwhile is waited for.
     pub(super) fn flush_contents(&self, bands: Range<u64>) -> Result<()> {
         self.check_changeable()?;
-        self.sync_bands(|index| bands.contains(&index.0)).map_err(|error| self.lose(error))?;
+        self.sync_bands(|index| bands.contains(&index.0))
+            .map_err(|error| self.lose(error))?;
         // A band that was closed meanwhile may have failed to flush.
         self.check_changeable()
     }
@@ -89,7 +95,11 @@ impl Bands {
             let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
             let mut done = work();
             for other in others {
-                done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                done = done.and(
+                    other
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                );
             }
             done
         })
@@ -131,7 +141,8 @@ impl Bands {
     pub(super) fn check_changeable(&self) -> Result<()> {
         self.info().check_writable(LAYER)?;
         if self.unflushed.lost.load(Ordering::SeqCst) {
-            let refused = "an earlier flush failed and what it lost is not known; open it anew to change it";
+            let refused =
+                "an earlier flush failed and what it lost is not known; open it anew to change it";
             return Err(Error::new(Kind::Io, LAYER, refused));
         }
         Ok(())

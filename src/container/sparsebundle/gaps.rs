@@ -31,10 +31,18 @@ impl Missed {
 impl Bands {
     /// Where on the disk the hole ends, at least, that the missing band of `piece` begins; at most `end`.
     pub(super) fn gap_end(&self, piece: &Piece, end: u64) -> Result<u64> {
-        let behind = end.min(piece.index.0.saturating_add(1).saturating_mul(self.band_size));
+        let behind = end.min(
+            piece
+                .index
+                .0
+                .saturating_add(1)
+                .saturating_mul(self.band_size),
+        );
         // While the size of bands is being changed, those of a part of the disk have other names.
         let plain = self.prefix == BANDS && self.or_prefix.is_none();
-        let Some(names) = self.missed.more().filter(|_| plain && behind < end) else { return Ok(behind) };
+        let Some(names) = self.missed.more().filter(|_| plain && behind < end) else {
+            return Ok(behind);
+        };
         let (mut seen, mut next, mut told) = (0, u64::MAX, true);
         let listed = self.store.list(BANDS, &mut |entry| {
             seen += 1;
@@ -76,15 +84,28 @@ mod tests {
     fn a_look_at_the_folder_tells_what_a_million_looks_would() {
         let store = Arc::new(MemoryStore::default());
         let len = 1_000_000 * MIB;
-        let bundle = Bundle::create(store.clone(), &CreateOptions { len, band_size: Some(MIB) }).unwrap();
+        let bundle = Bundle::create(
+            store.clone(),
+            &CreateOptions {
+                len,
+                band_size: Some(MIB),
+            },
+        )
+        .unwrap();
         let stored = [0, 3, 200, 5000, 5001, 700_000, 999_999];
         for band in stored {
             bundle.write_at(band * MIB, &[1; 4096]).unwrap();
         }
         bundle.flush().unwrap();
         let extents = |bundle: &Bundle| -> (usize, Vec<u64>) {
-            let all: Vec<_> = bundle.extents(0..len).map(|extent| extent.unwrap()).collect();
-            let data = all.iter().filter(|(_, kind)| *kind == ExtentKind::Data).map(|(range, _)| range.start / MIB);
+            let all: Vec<_> = bundle
+                .extents(0..len)
+                .map(|extent| extent.unwrap())
+                .collect();
+            let data = all
+                .iter()
+                .filter(|(_, kind)| *kind == ExtentKind::Data)
+                .map(|(range, _)| range.start / MIB);
             (all.len(), data.collect())
         };
         let (count, data) = extents(&bundle);

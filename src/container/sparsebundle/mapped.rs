@@ -18,7 +18,8 @@ const MOST_BYTES: u64 = (8 << 30) / PER_BYTE;
 
 /// Where the map begins in a file of `len` bytes. `None`: a file of that length means nothing.
 fn start_of(len: u64, band_size: u64) -> Option<u64> {
-    len.checked_sub(band_size.div_ceil(PER_BYTE)).filter(|start| matches!(*start, 0 | PREFIX))
+    len.checked_sub(band_size.div_ceil(PER_BYTE))
+        .filter(|start| matches!(*start, 0 | PREFIX))
 }
 
 /// Returns whether a map of `len` bytes is one for bands of this size; an empty one hides nothing.
@@ -35,14 +36,22 @@ pub(super) struct Mapped {
 
 impl Mapped {
     /// Reads the map of a band. `None`: there is none.
-    pub(super) fn load(store: &dyn Store, index: BandIndex, band_size: u64) -> Result<Option<Self>> {
+    pub(super) fn load(
+        store: &dyn Store,
+        index: BandIndex,
+        band_size: u64,
+    ) -> Result<Option<Self>> {
         let Some(file) = store.open(&index.mapped_name(), Open::Read)? else {
             return Ok(None);
         };
         let expected = band_size.div_ceil(PER_BYTE);
         let start = match start_of(file.info().len, band_size) {
             Some(start) if expected <= MOST_BYTES => start,
-            _ => return Ok(Some(Self { bits: Box::default() })),
+            _ => {
+                return Ok(Some(Self {
+                    bits: Box::default(),
+                }));
+            }
         };
         let bits = file.read_vec(start, expected as usize)?.into_boxed_slice();
         Ok(Some(Self { bits }))
@@ -55,7 +64,10 @@ impl Mapped {
             return (false, u64::MAX);
         };
         let unmapped = *byte == 0;
-        let bytes = rest.iter().take_while(|byte| (**byte == 0) == unmapped).count() as u64;
+        let bytes = rest
+            .iter()
+            .take_while(|byte| (**byte == 0) == unmapped)
+            .count() as u64;
         (unmapped, bytes * PER_BYTE - offset % PER_BYTE)
     }
 }
@@ -75,7 +87,10 @@ mod tests {
 
     #[test]
     fn only_bytes_of_zeros_are_known() {
-        for map in [load(&[0, 0, 0x10, 0]), load(&[&[0; 16][..], &[0, 0, 0x10, 0]].concat())] {
+        for map in [
+            load(&[0, 0, 0x10, 0]),
+            load(&[&[0; 16][..], &[0, 0, 0x10, 0]].concat()),
+        ] {
             assert_eq!(map.run_at(0), (true, 2 * PER_BYTE));
             assert_eq!(map.run_at(PER_BYTE + 1), (true, PER_BYTE - 1));
             assert_eq!(map.run_at(2 * PER_BYTE), (false, PER_BYTE));
@@ -87,6 +102,10 @@ mod tests {
     fn a_map_of_another_length_hides_nothing() {
         assert_eq!(load(&[0; 5]).run_at(0), (false, u64::MAX));
         assert_eq!(load(&[]).run_at(BAND), (false, u64::MAX));
-        assert!(Mapped::load(&MemoryStore::default(), BandIndex(0), BAND).unwrap().is_none());
+        assert!(
+            Mapped::load(&MemoryStore::default(), BandIndex(0), BAND)
+                .unwrap()
+                .is_none()
+        );
     }
 }

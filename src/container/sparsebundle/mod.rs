@@ -69,7 +69,8 @@ const MANY_BANDS: u64 = 100_000;
 pub const BAND_SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 30;
 
 /// Why nothing is done that goes by bands of one size.
-const BETWEEN: &str = "a change of the size of its bands was interrupted; finish it with `bandsaw reband` first";
+const BETWEEN: &str =
+    "a change of the size of its bands was interrupted; finish it with `bandsaw reband` first";
 
 /// What a new bundle is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,14 +117,24 @@ impl Bundle {
     }
 
     /// The same with fresh keys that `protection` guards: what is written to the bands is encrypted.
-    pub fn create_encrypted(store: Arc<dyn Store>, options: &CreateOptions, protection: &Protection) -> Result<Self> {
+    pub fn create_encrypted(
+        store: Arc<dyn Store>,
+        options: &CreateOptions,
+        protection: &Protection,
+    ) -> Result<Self> {
         Self::make(store, options, Some(protection))
     }
 
-    fn make(store: Arc<dyn Store>, options: &CreateOptions, protection: Option<&Protection>) -> Result<Self> {
+    fn make(
+        store: Arc<dyn Store>,
+        options: &CreateOptions,
+        protection: Option<&Protection>,
+    ) -> Result<Self> {
         let info = plist::Info {
             size: options.len,
-            band_size: options.band_size.unwrap_or_else(|| default_band_size(options.len)),
+            band_size: options
+                .band_size
+                .unwrap_or_else(|| default_band_size(options.len)),
             version: Version::One,
         };
         check_len(LAYER, info.size)?;
@@ -143,14 +154,21 @@ impl Bundle {
         store.remove(&first)?;
         store.open(TOKEN, Open::Create)?;
         let locks = lock(&*store, Access::ReadWrite)?;
-        let cipher = protection.map(|protection| token::create(&*store, protection)).transpose()?.map(Arc::new);
+        let cipher = protection
+            .map(|protection| token::create(&*store, protection))
+            .transpose()?
+            .map(Arc::new);
         let xml = info.to_xml();
         for name in [plist::BACKUP, plist::INFO] {
             store.sync()?;
             store.put(name, xml.as_bytes(), Put::Replace)?;
         }
         store.sync()?;
-        Ok(Self::new(Bands::new(store, info, Access::ReadWrite, cipher), warnings_of_size(&info), locks))
+        Ok(Self::new(
+            Bands::new(store, info, Access::ReadWrite, cipher),
+            warnings_of_size(&info),
+            locks,
+        ))
     }
 
     /// Opens the bundle in `store`. Read-only opens change nothing; others make `lock` and `token` if missing.
@@ -161,11 +179,20 @@ impl Bundle {
 
     /// Opens the encrypted bundle in `store` with the keys that `header`, its [`encryption`], unlocked to. A bundle encrypted
     /// by version 1 opens read-only.
-    pub fn open_encrypted(store: Arc<dyn Store>, access: Access, header: &Locked, keys: &KeyMaterial) -> Result<Self> {
+    pub fn open_encrypted(
+        store: Arc<dyn Store>,
+        access: Access,
+        header: &Locked,
+        keys: &KeyMaterial,
+    ) -> Result<Self> {
         Self::unlock(store, access, Some(&Unlocked { header, keys }))
     }
 
-    fn unlock(store: Arc<dyn Store>, access: Access, unlocked: Option<&Unlocked<'_>>) -> Result<Self> {
+    fn unlock(
+        store: Arc<dyn Store>,
+        access: Access,
+        unlocked: Option<&Unlocked<'_>>,
+    ) -> Result<Self> {
         // Refused before a lock is made in something that is no bundle of ours.
         read_lists(&*store)?;
         token::check(&*store, unlocked, access)?;
@@ -186,7 +213,10 @@ impl Bundle {
             Told::Between(state) => (state.before(), Some(state)),
         };
         let cipher = unlocked.map(Unlocked::blocks).transpose()?.map(Arc::new);
-        for band_size in [Some(info.band_size), between.map(|state| state.to)].into_iter().flatten() {
+        for band_size in [Some(info.band_size), between.map(|state| state.to)]
+            .into_iter()
+            .flatten()
+        {
             if let Some(cipher) = &cipher {
                 check_whole_blocks(band_size, cipher.block())?;
             }
@@ -199,16 +229,34 @@ impl Bundle {
     }
 
     fn new(bands: Bands, warnings: Vec<String>, locks: [Guard; 2]) -> Self {
-        Self { bands, front: None, finished: None, warnings, resizing: Mutex::new(()), locks }
+        Self {
+            bands,
+            front: None,
+            finished: None,
+            warnings,
+            resizing: Mutex::new(()),
+            locks,
+        }
     }
 
     /// The part of the disk that is in new bands.
     fn front(&self, state: Rebanding) -> Front {
-        let Bands { store, access, cipher, .. } = &self.bands;
+        let Bands {
+            store,
+            access,
+            cipher,
+            ..
+        } = &self.bands;
         // New bands have no maps, and those of old bands are none of theirs.
-        let info = plist::Info { version: Version::One, ..state.after() };
+        let info = plist::Info {
+            version: Version::One,
+            ..state.after()
+        };
         let bands = Bands::new(store.clone(), info, *access, cipher.clone());
-        Front { bands: bands.called(NEW_BANDS, state.naming.then_some(BANDS)), state }
+        Front {
+            bands: bands.called(NEW_BANDS, state.naming.then_some(BANDS)),
+            state,
+        }
     }
 
     /// Returns whether a change of the size of bands was interrupted: the bundle works, and what goes by its bands does not.
@@ -226,7 +274,11 @@ impl Bundle {
 
     /// The size nearest to `size` that its bands can have.
     pub fn nearest_band_size(&self, size: u64) -> u64 {
-        let unit = self.bands.cipher.as_ref().map_or(SECTOR, |cipher| cipher.block());
+        let unit = self
+            .bands
+            .cipher
+            .as_ref()
+            .map_or(SECTOR, |cipher| cipher.block());
         band_sizes(unit).nearest(size)
     }
 
@@ -272,7 +324,8 @@ fn check_whole_blocks(band_size: u64, block: u64) -> Result<()> {
     if band_size.is_multiple_of(block) {
         return Ok(());
     }
-    let message = format!("expected a band size of whole cipher blocks of {block} bytes, found {band_size}");
+    let message =
+        format!("expected a band size of whole cipher blocks of {block} bytes, found {band_size}");
     Err(Error::new(Kind::Invalid, LAYER, message).named(plist::INFO))
 }
 
@@ -288,14 +341,21 @@ fn warnings_of_size(info: &plist::Info) -> Vec<String> {
         warnings.push(format!("the bundle has {bands} bands when it is full; more than {MANY_BANDS} files make it slow to copy"));
     }
     if !info.band_size.is_multiple_of(slot::BLOCK) {
-        warnings.push(format!("the band size of {} bytes is no multiple of 4096; macOS 26 may refuse it", info.band_size));
+        warnings.push(format!(
+            "the band size of {} bytes is no multiple of 4096; macOS 26 may refuse it",
+            info.band_size
+        ));
     }
     warnings
 }
 
 /// Takes both locks, the newer one first: systems before DiskImages2 know only `token`.
 fn lock(store: &dyn Store, access: Access) -> Result<[Guard; 2]> {
-    let mode = if access == Access::ReadOnly { Lock::Shared } else { Lock::Exclusive };
+    let mode = if access == Access::ReadOnly {
+        Lock::Shared
+    } else {
+        Lock::Exclusive
+    };
     let take = |name| match store.lock(name, mode) {
         // File servers that know no locks: macOS goes on without, too.
         Err(error) if error.kind() == Kind::Unsupported => Ok(Guard::nothing()),
@@ -311,7 +371,11 @@ pub(crate) fn has_snapshots(store: &dyn Store) -> Result<bool> {
         found = true;
         Err(Error::new(Kind::Cancelled, LAYER, "one is enough"))
     });
-    if found { Ok(true) } else { listed.map(|()| false) }
+    if found {
+        Ok(true)
+    } else {
+        listed.map(|()| false)
+    }
 }
 
 /// The locks of a bundle that is read and that nobody may write meanwhile.
@@ -332,7 +396,10 @@ pub(crate) fn lock_unused(store: &dyn Store) -> Result<Vec<Guard>> {
 
 /// The file that holds the encryption header of an encrypted bundle, with its name. It is changed in place: its inode
 /// carries the bundle's lock.
-pub(crate) fn open_token(store: &dyn Store, how: Open) -> Result<Option<(&'static str, Arc<dyn BlockDevice>)>> {
+pub(crate) fn open_token(
+    store: &dyn Store,
+    how: Open,
+) -> Result<Option<(&'static str, Arc<dyn BlockDevice>)>> {
     Ok(store.open(TOKEN, how)?.map(|token| (TOKEN, token)))
 }
 

@@ -89,34 +89,58 @@ impl Info {
             let message = format!("expected the key {key} with a value of its type, found none");
             Unread::Unreadable(Error::new(Kind::Corrupt, LAYER, message).named(name))
         };
-        let bundle_type = found.bundle_type.ok_or_else(|| lacks("diskimage-bundle-type"))?;
+        let bundle_type = found
+            .bundle_type
+            .ok_or_else(|| lacks("diskimage-bundle-type"))?;
         if bundle_type == REBANDING_TYPE {
             let message = "the size of its bands is being changed, and that was interrupted; `bandsaw reband` finishes it";
-            return Err(Unread::Rebanding(Error::new(Kind::Conflict, LAYER, message).named(name)));
+            return Err(Unread::Rebanding(
+                Error::new(Kind::Conflict, LAYER, message).named(name),
+            ));
         }
         let band_size = found.band_size.ok_or_else(|| lacks("band-size"))?;
-        let version = found.version.ok_or_else(|| lacks("bundle-backingstore-version"))?;
+        let version = found
+            .version
+            .ok_or_else(|| lacks("bundle-backingstore-version"))?;
         let size = found.size.ok_or_else(|| lacks("size"))?;
 
-        let refuse = |message: String| Err(Unread::Refused(Error::new(Kind::Corrupt, LAYER, message).named(name)));
+        let refuse = |message: String| {
+            Err(Unread::Refused(
+                Error::new(Kind::Corrupt, LAYER, message).named(name),
+            ))
+        };
         if bundle_type != TYPE {
-            return refuse(format!("expected diskimage-bundle-type {TYPE}, found {bundle_type:.100}"));
+            return refuse(format!(
+                "expected diskimage-bundle-type {TYPE}, found {bundle_type:.100}"
+            ));
         }
         if band_size == 0 || !band_size.is_multiple_of(SECTOR) {
-            return refuse(format!("expected a band-size of whole {SECTOR}-byte sectors, found {band_size}"));
+            return refuse(format!(
+                "expected a band-size of whole {SECTOR}-byte sectors, found {band_size}"
+            ));
         }
         if !size.is_multiple_of(SECTOR) {
-            return refuse(format!("expected a size of whole {SECTOR}-byte sectors, found {size}"));
+            return refuse(format!(
+                "expected a size of whole {SECTOR}-byte sectors, found {size}"
+            ));
         }
         let version = match version {
             1 => Version::One,
             2 => Version::Two,
             other => {
-                let message = format!("has bundle-backingstore-version {other}, of which only 1 and 2 are known");
-                return Err(Unread::Refused(Error::unsupported(LAYER, message).named(name)));
+                let message = format!(
+                    "has bundle-backingstore-version {other}, of which only 1 and 2 are known"
+                );
+                return Err(Unread::Refused(
+                    Error::unsupported(LAYER, message).named(name),
+                ));
             }
         };
-        Ok(Self { size, band_size, version })
+        Ok(Self {
+            size,
+            band_size,
+            version,
+        })
     }
 
     /// The list as macOS writes it.
@@ -168,12 +192,18 @@ pub(super) fn dictionary(lines: &str) -> String {
 /// Calls `each` for the keys of the list and their values, event by event. Collections within the outermost dictionary are
 /// stepped over.
 pub(super) fn each_value(bytes: &[u8], each: &mut dyn FnMut(&str, Event<'_>)) -> Result<()> {
-    let broken = |error: plist::Error| Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error);
+    let broken = |error: plist::Error| {
+        Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error)
+    };
     let mut depth = 0u64;
     let mut key: Option<String> = None;
     for (count, event) in Reader::new(Cursor::new(bytes)).enumerate() {
         if count == MOST_EVENTS {
-            return Err(Error::new(Kind::Limit, LAYER, format!("has more than {MOST_EVENTS} values")));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("has more than {MOST_EVENTS} values"),
+            ));
         }
         let event = event.map_err(broken)?;
         let plain = match event {
@@ -204,7 +234,11 @@ pub(super) fn each_value(bytes: &[u8], each: &mut dyn FnMut(&str, Event<'_>)) ->
             _ => {}
         }
     }
-    Err(Error::new(Kind::Corrupt, LAYER, "expected a property list that is a dictionary"))
+    Err(Error::new(
+        Kind::Corrupt,
+        LAYER,
+        "expected a property list that is a dictionary",
+    ))
 }
 
 impl Found {
@@ -219,8 +253,12 @@ impl Found {
         match (key, value) {
             ("size", Event::Integer(number)) => self.size = number.as_unsigned(),
             ("band-size", Event::Integer(number)) => self.band_size = number.as_unsigned(),
-            ("bundle-backingstore-version", Event::Integer(number)) => self.version = number.as_unsigned(),
-            ("diskimage-bundle-type", Event::String(text)) => self.bundle_type = Some(text.into_owned()),
+            ("bundle-backingstore-version", Event::Integer(number)) => {
+                self.version = number.as_unsigned()
+            }
+            ("diskimage-bundle-type", Event::String(text)) => {
+                self.bundle_type = Some(text.into_owned())
+            }
             _ => {}
         }
     }
@@ -230,7 +268,11 @@ impl Found {
 mod tests {
     use super::*;
 
-    const INFO: Info = Info { size: 40_960_000, band_size: 8 << 20, version: Version::One };
+    const INFO: Info = Info {
+        size: 40_960_000,
+        band_size: 8 << 20,
+        version: Version::One,
+    };
 
     fn parse(text: &str) -> Result<Info, Unread> {
         Info::parse(text.as_bytes(), "Info.plist")
@@ -282,13 +324,23 @@ mod tests {
              <key>flag</key><true/>\
              <key>band-size</key><integer>512</integer>",
         );
-        assert_eq!(parse(&text).ok(), Some(Info { size: 1024, band_size: 512, version: Version::Two }));
+        assert_eq!(
+            parse(&text).ok(),
+            Some(Info {
+                size: 1024,
+                band_size: 512,
+                version: Version::Two
+            })
+        );
     }
 
     #[test]
     fn binary_lists_are_read() {
         let mut bytes = Vec::new();
-        plist::Value::from_reader_xml(INFO.to_xml().as_bytes()).unwrap().to_writer_binary(&mut bytes).unwrap();
+        plist::Value::from_reader_xml(INFO.to_xml().as_bytes())
+            .unwrap()
+            .to_writer_binary(&mut bytes)
+            .unwrap();
         assert_eq!(Info::parse(&bytes, "Info.plist").ok(), Some(INFO));
     }
 
@@ -298,11 +350,22 @@ mod tests {
             ("band-size", "<integer>0</integer>", "found 0"),
             ("band-size", "<integer>1000</integer>", "found 1000"),
             ("size", "<integer>513</integer>", "found 513"),
-            ("bundle-backingstore-version", "<integer>3</integer>", "version 3"),
-            ("diskimage-bundle-type", "<string>com.apple.diskimage</string>", "expected diskimage-bundle-type"),
+            (
+                "bundle-backingstore-version",
+                "<integer>3</integer>",
+                "version 3",
+            ),
+            (
+                "diskimage-bundle-type",
+                "<string>com.apple.diskimage</string>",
+                "expected diskimage-bundle-type",
+            ),
         ] {
             let error = refused(&with(key, value));
-            assert!(error.contains(expected) && error.contains("Info.plist"), "{error}");
+            assert!(
+                error.contains(expected) && error.contains("Info.plist"),
+                "{error}"
+            );
         }
     }
 
@@ -313,10 +376,16 @@ mod tests {
             ("\0\0\0\0".repeat(100), "expected a property list"),
             ("<plist><array/></plist>".to_owned(), "that is a dictionary"),
             (INFO.to_xml().replace("</dict>", ""), "property list"),
-            (INFO.to_xml().replace("band-size", "bandsize"), "the key band-size"),
+            (
+                INFO.to_xml().replace("band-size", "bandsize"),
+                "the key band-size",
+            ),
             (with("size", "<string>40960000</string>"), "the key size"),
             (with("size", "<integer>-512</integer>"), "the key size"),
-            (with("size", "<integer>99999999999999999999</integer>"), "property list"),
+            (
+                with("size", "<integer>99999999999999999999</integer>"),
+                "property list",
+            ),
         ] {
             let error = unreadable(&text);
             assert!(error.contains(expected), "{error} for {text}");
@@ -327,7 +396,10 @@ mod tests {
     fn deep_and_unfolding_lists_end() {
         let deep = dict(&format!("<key>a</key>{}", "<array>".repeat(9000)));
         assert!(unreadable(&deep).contains("more than 4096 values"));
-        assert!(Info::parse(&unfolding(), "Info.plist").is_err_and(|unread| Error::from(unread).kind() == Kind::Limit));
+        assert!(
+            Info::parse(&unfolding(), "Info.plist")
+                .is_err_and(|unread| Error::from(unread).kind() == Kind::Limit)
+        );
     }
 
     /// A binary list of 40 arrays, each of which holds the next one twice: 2^40 values in 300 bytes.
@@ -348,7 +420,11 @@ mod tests {
         let count = offsets.len() as u64;
         bytes.extend(offsets);
         bytes.extend([0, 0, 0, 0, 0, 0, 1, 1]);
-        bytes.extend([count, 0, table].iter().flat_map(|number| number.to_be_bytes()));
+        bytes.extend(
+            [count, 0, table]
+                .iter()
+                .flat_map(|number| number.to_be_bytes()),
+        );
         bytes
     }
 }

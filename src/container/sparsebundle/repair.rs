@@ -54,7 +54,15 @@ impl Listed {
 /// `Info.plist`, or `Info.bckup` for [`Which::Alternate`].
 pub fn listed(store: &dyn Store, which: Which) -> Listed {
     match read_plist(store, name_of(which)) {
-        Ok(plist::Info { size, band_size, version }) => Listed::Whole(Facts { size, band_size, version }),
+        Ok(plist::Info {
+            size,
+            band_size,
+            version,
+        }) => Listed::Whole(Facts {
+            size,
+            band_size,
+            version,
+        }),
         Err(Unread::Unreadable(error)) => Listed::Unreadable(error),
         Err(Unread::Refused(error)) => Listed::Refused(error),
         Err(Unread::Rebanding(error)) => Listed::Between(error),
@@ -72,10 +80,15 @@ pub const fn name_of(which: Which) -> &'static str {
 /// Makes both lists say `facts`. A list that does not is written with the bytes of the other, if that does; returns the steps.
 pub fn put_lists(store: &dyn Store, facts: Facts) -> Result<Vec<String>> {
     let says = |which| listed(store, which).facts() == Some(facts);
-    let right = [Which::Primary, Which::Alternate].into_iter().find(|which| says(*which));
+    let right = [Which::Primary, Which::Alternate]
+        .into_iter()
+        .find(|which| says(*which));
     let mut steps = Vec::new();
     // The copy first, as a change of size does.
-    for which in [Which::Alternate, Which::Primary].into_iter().filter(|which| !says(*which)) {
+    for which in [Which::Alternate, Which::Primary]
+        .into_iter()
+        .filter(|which| !says(*which))
+    {
         let name = name_of(which);
         match right.map(name_of) {
             Some(from) => {
@@ -83,10 +96,26 @@ pub fn put_lists(store: &dyn Store, facts: Facts) -> Result<Vec<String>> {
                 steps.push(format!("{name} is written anew from {from}"));
             }
             None => {
-                let Facts { size, band_size, version } = facts;
-                store.put(name, plist::Info { size, band_size, version }.to_xml().as_bytes(), Put::Replace)?;
+                let Facts {
+                    size,
+                    band_size,
+                    version,
+                } = facts;
+                store.put(
+                    name,
+                    plist::Info {
+                        size,
+                        band_size,
+                        version,
+                    }
+                    .to_xml()
+                    .as_bytes(),
+                    Put::Replace,
+                )?;
                 store.sync()?;
-                steps.push(format!("{name} is written anew with size {size} and band-size {band_size}"));
+                steps.push(format!(
+                    "{name} is written anew with size {size} and band-size {band_size}"
+                ));
             }
         }
     }
@@ -94,7 +123,9 @@ pub fn put_lists(store: &dyn Store, facts: Facts) -> Result<Vec<String>> {
 }
 
 fn copy_list(store: &dyn Store, from: &'static str, to: &str) -> Result<()> {
-    let list = store.open(from, Open::Read)?.ok_or_else(|| Error::not_found(LAYER, from))?;
+    let list = store
+        .open(from, Open::Read)?
+        .ok_or_else(|| Error::not_found(LAYER, from))?;
     // Its length was checked when it was read.
     let bytes = list.read_vec(0, list.info().len as usize)?;
     store.put(to, &bytes, Put::Replace)?;
@@ -120,7 +151,10 @@ pub fn band_lens(store: &dyn Store, progress: &dyn Progress) -> Result<Vec<(u64,
 #[derive(Debug)]
 enum Step {
     /// A list is written anew with the bytes of the other.
-    CopyList { from: &'static str, to: &'static str },
+    CopyList {
+        from: &'static str,
+        to: &'static str,
+    },
     /// A file goes that is no part of the disk.
     Remove(String),
     /// The file of the last band is cut at the end of the disk.
@@ -143,7 +177,9 @@ pub struct Repair {
 /// size that the lists tell is right, and what lies behind it is left from an interrupted change of size.
 pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Result<Repair> {
     let mut repair = Repair::default();
-    let Some(info) = plan_lists(store, &mut repair)? else { return Ok(repair) };
+    let Some(info) = plan_lists(store, &mut repair)? else {
+        return Ok(repair);
+    };
     progress.stage("check", 0);
     let grain = encryption(store)?.map_or(1, |header| u64::from(header.describe().block));
     let rules = Rules { info, grain };
@@ -154,12 +190,17 @@ pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> 
         let Some(index) = BandIndex::from_name(BANDS, entry.name) else {
             return plan_name(store, &rules, entry.name, &mut repair);
         };
-        let Some(meta) = entry.meta()? else { return Ok(()) };
+        let Some(meta) = entry.meta()? else {
+            return Ok(());
+        };
         let most = rules.most(index);
         if index.0 >= rules.count() {
             push(&mut leftovers, Step::Remove(entry.name.to_owned()));
         } else if meta.len > info.band_size {
-            repair.refuse(entry.name, "is longer than a band; what the excess was meant to be cannot be told");
+            repair.refuse(
+                entry.name,
+                "is longer than a band; what the excess was meant to be cannot be told",
+            );
         } else if meta.len > most {
             push(&mut leftovers, Step::Cut(entry.name.to_owned(), most));
         }
@@ -200,7 +241,10 @@ fn plan_lists(store: &dyn Store, repair: &mut Repair) -> Result<Option<plist::In
     match (info, backup) {
         (Ok(info), Ok(backup)) if info == backup => Ok(Some(info)),
         (Ok(info), Ok(_)) => {
-            repair.refuse(BACKUP, format!("does not say what {INFO} says; which of the two is right cannot be told"));
+            repair.refuse(
+                BACKUP,
+                format!("does not say what {INFO} says; which of the two is right cannot be told"),
+            );
             Ok(Some(info))
         }
         (Ok(info), Err(_)) => {
@@ -221,7 +265,8 @@ fn plan_lists(store: &dyn Store, repair: &mut Repair) -> Result<Option<plist::In
 /// A name in `bands/` that no band has. It is a band's for certain where that one is missing and macOS, to whom upper and
 /// lower case are mostly the same, would have read it.
 fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Repair) -> Result<()> {
-    let Some(index) = spelled_otherwise(name).filter(|index| name[BANDS.len()..].eq_ignore_ascii_case(&format!("{:x}", index.0)))
+    let Some(index) = spelled_otherwise(name)
+        .filter(|index| name[BANDS.len()..].eq_ignore_ascii_case(&format!("{:x}", index.0)))
     else {
         if super::check::check_name(name).is_some() {
             repair.refuse(name, "is no band; what it was meant to be cannot be told");
@@ -236,14 +281,20 @@ fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Repair) 
     } else if there == Some(len) && are_equal(store, name, &right)? {
         push(&mut repair.steps, Step::Remove(name.to_owned()));
     } else {
-        repair.refuse(name, format!("could be {right}, but that is there, or it does not fit there"));
+        repair.refuse(
+            name,
+            format!("could be {right}, but that is there, or it does not fit there"),
+        );
     }
     Ok(())
 }
 
 /// Returns whether two files of one length hold the same bytes.
 fn are_equal(store: &dyn Store, one: &str, other: &str) -> Result<bool> {
-    let (Some(one), Some(other)) = (store.open(one, Open::Read)?, store.open(other, Open::Read)?) else { return Ok(false) };
+    let (Some(one), Some(other)) = (store.open(one, Open::Read)?, store.open(other, Open::Read)?)
+    else {
+        return Ok(false);
+    };
     let len = one.info().len;
     for at in (0..len).step_by(PIECE) {
         let piece = PIECE.min((len - at) as usize);
@@ -257,7 +308,8 @@ fn are_equal(store: &dyn Store, one: &str, other: &str) -> Result<bool> {
 impl Repair {
     fn refuse(&mut self, name: &str, why: impl Into<std::borrow::Cow<'static, str>>) {
         if self.refused.len() < MOST_STEPS {
-            self.refused.push(Error::new(Kind::Corrupt, LAYER, why).named(name));
+            self.refused
+                .push(Error::new(Kind::Corrupt, LAYER, why).named(name));
         }
     }
 
@@ -265,7 +317,9 @@ impl Repair {
     pub fn steps(&self) -> Vec<String> {
         let say = |step: &Step| match step {
             Step::CopyList { from, to } => format!("{to} is written anew from {from}"),
-            Step::Remove(name) => format!("{name} is moved to the quarantine: it is no part of the disk"),
+            Step::Remove(name) => {
+                format!("{name} is moved to the quarantine: it is no part of the disk")
+            }
             Step::Cut(name, len) => format!("{name} is cut to {len} bytes, where the disk ends"),
             Step::Rename(from, to) => format!("{from} is called {to}, as it is read"),
         };
@@ -306,5 +360,8 @@ impl Repair {
 
 /// Keeps everybody else away from a bundle that is repaired, even where it does not open.
 pub fn locks(store: &dyn Store) -> Result<[Guard; 2]> {
-    Ok([store.lock(LOCK, Lock::Exclusive)?, store.lock(TOKEN, Lock::Exclusive)?])
+    Ok([
+        store.lock(LOCK, Lock::Exclusive)?,
+        store.lock(TOKEN, Lock::Exclusive)?,
+    ])
 }

@@ -37,10 +37,17 @@ impl Bundle {
     /// Tells the size in both plists, the copy first, each durable before the next step.
     fn write_size(&self, size: u64) -> Result<()> {
         let bands = &self.bands;
-        let info = plist::Info { size, band_size: bands.band_size, version: bands.version };
+        let info = plist::Info {
+            size,
+            band_size: bands.band_size,
+            version: bands.version,
+        };
         let xml = info.to_xml();
         for name in [plist::BACKUP, plist::INFO] {
-            let put = bands.store.put(name, xml.as_bytes(), Put::Replace).and_then(|_| bands.store.sync());
+            let put = bands
+                .store
+                .put(name, xml.as_bytes(), Put::Replace)
+                .and_then(|_| bands.store.sync());
             put.map_err(|error| bands.lose(error))?;
         }
         Ok(())
@@ -71,7 +78,9 @@ impl Bands {
         let mut beyond = BTreeSet::new();
         for folder in [BANDS, MAPPED] {
             self.store.list(folder, &mut |entry| {
-                beyond.extend(BandIndex::from_name(folder, entry.name).filter(|index| index.0 >= count));
+                beyond.extend(
+                    BandIndex::from_name(folder, entry.name).filter(|index| index.0 >= count),
+                );
                 Ok(())
             })?;
         }
@@ -94,7 +103,9 @@ impl Bands {
         let slot = self.slot(index)?;
         drop(self.opened(&slot)?);
         let mut state = slot.exclusive();
-        let State::Stored(band) = &mut *state else { return Ok(false) };
+        let State::Stored(band) = &mut *state else {
+            return Ok(false);
+        };
         if band.len <= most {
             return Ok(false);
         }

@@ -78,26 +78,52 @@ impl State {
             Self::Stored(band) if within.start < band.stored() => {
                 let most = most.min(band.stored() - within.start);
                 match &band.mapped {
-                    None => Run { kind: RunKind::File, len: most },
+                    None => Run {
+                        kind: RunKind::File,
+                        len: most,
+                    },
                     Some(mapped) => {
                         let (unmapped, len) = mapped.run_at(within.start);
-                        Run { kind: if unmapped { RunKind::Unmapped } else { RunKind::File }, len: len.min(most) }
+                        Run {
+                            kind: if unmapped {
+                                RunKind::Unmapped
+                            } else {
+                                RunKind::File
+                            },
+                            len: len.min(most),
+                        }
                     }
                 }
             }
-            _ => Run { kind: RunKind::Gap, len: most },
+            _ => Run {
+                kind: RunKind::Gap,
+                len: most,
+            },
         }
     }
 }
 
 impl Band {
-    pub(super) fn new(file: Arc<dyn BlockDevice>, len: u64, filled: u64, mapped: Option<Mapped>) -> Self {
-        Self { file, len, filled: AtomicU64::new(filled), mapped }
+    pub(super) fn new(
+        file: Arc<dyn BlockDevice>,
+        len: u64,
+        filled: u64,
+        mapped: Option<Mapped>,
+    ) -> Self {
+        Self {
+            file,
+            len,
+            filled: AtomicU64::new(filled),
+            mapped,
+        }
     }
 
     /// Bytes from the front that are in the file; the rest of the band is zeros.
     pub(super) fn stored(&self) -> u64 {
-        self.filled.load(Ordering::Acquire).next_multiple_of(BLOCK).min(self.len)
+        self.filled
+            .load(Ordering::Acquire)
+            .next_multiple_of(BLOCK)
+            .min(self.len)
     }
 
     /// Notes that something was written up to `end`.
@@ -118,7 +144,11 @@ impl Band {
     /// Cuts off what was grown ahead. None of it is lent: there is nothing in it.
     fn trim(&mut self) -> Result<()> {
         let stored = self.stored();
-        if stored < self.len { self.cut(stored) } else { Ok(()) }
+        if stored < self.len {
+            self.cut(stored)
+        } else {
+            Ok(())
+        }
     }
 }
 

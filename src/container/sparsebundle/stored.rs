@@ -42,8 +42,12 @@ pub struct Stored {
 impl Stored {
     /// The bands that `range` of the disk touches, where bands are of `band_size` bytes.
     pub fn in_range(&self, band_size: u64, range: &Range<u64>) -> &[StoredBand] {
-        let from = self.bands.partition_point(|band| band.index < range.start / band_size);
-        let to = self.bands.partition_point(|band| band.index < range.end.div_ceil(band_size));
+        let from = self
+            .bands
+            .partition_point(|band| band.index < range.start / band_size);
+        let to = self
+            .bands
+            .partition_point(|band| band.index < range.end.div_ceil(band_size));
         self.bands.get(from..to).unwrap_or_default()
     }
 }
@@ -59,40 +63,67 @@ impl Bundle {
             progress.check()?;
             progress.advance(1);
             let index = BandIndex::from_name(BANDS, entry.name).filter(|index| index.0 < count);
-            if index.is_none() && check_name(entry.name).is_none() && BandIndex::from_name(BANDS, entry.name).is_none() {
+            if index.is_none()
+                && check_name(entry.name).is_none()
+                && BandIndex::from_name(BANDS, entry.name).is_none()
+            {
                 return Ok(()); // the Finder left it
             }
-            let Some(meta) = entry.meta()? else { return Ok(()) };
+            let Some(meta) = entry.meta()? else {
+                return Ok(());
+            };
             match index {
-                Some(BandIndex(index)) => stored.bands.push(StoredBand { index, len: meta.len, allocated: meta.allocated }),
-                None => stored.stray.push(StrayFile { name: entry.name.to_owned(), allocated: meta.allocated }),
+                Some(BandIndex(index)) => stored.bands.push(StoredBand {
+                    index,
+                    len: meta.len,
+                    allocated: meta.allocated,
+                }),
+                None => stored.stray.push(StrayFile {
+                    name: entry.name.to_owned(),
+                    allocated: meta.allocated,
+                }),
             }
             Ok(())
         })?;
         stored.bands.sort_unstable_by_key(|band| band.index);
-        stored.stray.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        stored
+            .stray
+            .sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok(stored)
     }
 
     /// The part of `range` that lies in `band`, on the disk, and whether that is all of the band.
     pub fn part_in(&self, band: &StoredBand, range: &Range<u64>) -> (Range<u64>, bool) {
-        let (start, len) = (band.index.saturating_mul(self.band_size()), self.bands.len());
+        let (start, len) = (
+            band.index.saturating_mul(self.band_size()),
+            self.bands.len(),
+        );
         let end = start.saturating_add(self.band_size()).min(len);
         let part = range.start.max(start)..range.end.min(end);
         // A file that is longer than a band is left for somebody to look at: what the rest of it was meant to be is not known.
-        let is_whole = part == (start..end) && band.len <= self.band_size() && self.bands.check_stored(band.len).is_ok();
+        let is_whole = part == (start..end)
+            && band.len <= self.band_size()
+            && self.bands.check_stored(band.len).is_ok();
         (part, is_whole)
     }
 
     /// Bytes of storage behind `range` of the disk, which lies in one band, as far as whole blocks of the host are in it.
     pub fn allocated_in(&self, range: Range<u64>) -> Result<u64> {
-        let Some(piece) = self.bands.pieces(range).next() else { return Ok(0) };
+        let Some(piece) = self.bands.pieces(range).next() else {
+            return Ok(0);
+        };
         let slot = self.bands.slot(piece.index)?;
         let state = self.bands.opened(&slot)?;
-        let State::Stored(band) = &*state else { return Ok(0) };
+        let State::Stored(band) = &*state else {
+            return Ok(0);
+        };
         let grain = band.file.info().discard.max(1);
         let len = band.file.info().len;
-        let end = if piece.within.end >= len { len } else { piece.within.end / grain * grain };
+        let end = if piece.within.end >= len {
+            len
+        } else {
+            piece.within.end / grain * grain
+        };
         let whole = piece.within.start.next_multiple_of(grain)..end;
         if whole.is_empty() {
             return Ok(0);
@@ -100,7 +131,11 @@ impl Bundle {
         let mut allocated = 0;
         for extent in band.file.extents(whole) {
             let (range, kind) = extent?;
-            allocated += if kind == ExtentKind::Data { range.end - range.start } else { 0 };
+            allocated += if kind == ExtentKind::Data {
+                range.end - range.start
+            } else {
+                0
+            };
         }
         Ok(allocated)
     }
@@ -148,7 +183,10 @@ mod tests {
     #[test]
     fn whole_bands_go_and_parts_are_punched() {
         let store = MemoryStore::default();
-        let options = CreateOptions { len: 5 * BAND + 512, band_size: Some(BAND) };
+        let options = CreateOptions {
+            len: 5 * BAND + 512,
+            band_size: Some(BAND),
+        };
         let bundle = Bundle::create(Arc::new(store.clone()), &options).unwrap();
         for index in [0, 1, 3, 5] {
             bundle.write_at(index * BAND, &[7; 512]).unwrap();
@@ -156,10 +194,26 @@ mod tests {
         bundle.write_at(BAND - 512, &[7; 512]).unwrap();
         bundle.flush().unwrap();
         store.put("bands/9", b"stray", Put::Replace).unwrap();
-        store.put("bands/.DS_Store", b"Finder", Put::Replace).unwrap();
+        store
+            .put("bands/.DS_Store", b"Finder", Put::Replace)
+            .unwrap();
         let stored = bundle.stored(&Silent).unwrap();
-        assert_eq!(stored.bands.iter().map(|band| band.index).collect::<Vec<_>>(), [0, 1, 3, 5]);
-        assert_eq!(stored.stray.iter().map(|file| file.name.as_str()).collect::<Vec<_>>(), ["bands/9"]);
+        assert_eq!(
+            stored
+                .bands
+                .iter()
+                .map(|band| band.index)
+                .collect::<Vec<_>>(),
+            [0, 1, 3, 5]
+        );
+        assert_eq!(
+            stored
+                .stray
+                .iter()
+                .map(|file| file.name.as_str())
+                .collect::<Vec<_>>(),
+            ["bands/9"]
+        );
         let range = BAND / 2..5 * BAND + 512;
         assert_eq!(stored.in_range(BAND, &range).len(), 4);
         bundle.give_back(&stored, &range, true).unwrap();
@@ -167,13 +221,26 @@ mod tests {
         let left = bundle.stored(&Silent).unwrap().bands;
         assert_eq!(left.iter().map(|band| band.index).collect::<Vec<_>>(), [0]);
         assert_eq!(bundle.read_vec(0, 512).unwrap(), [7; 512]);
-        assert!(bundle.read_vec(BAND - 512, 1024).unwrap().iter().all(|byte| *byte == 0));
+        assert!(
+            bundle
+                .read_vec(BAND - 512, 1024)
+                .unwrap()
+                .iter()
+                .all(|byte| *byte == 0)
+        );
     }
 
     #[test]
     fn a_band_that_is_too_long_is_not_taken_for_a_whole_one() {
         let store = MemoryStore::default();
-        let bundle = Bundle::create(Arc::new(store.clone()), &CreateOptions { len: BAND, band_size: Some(BAND) }).unwrap();
+        let bundle = Bundle::create(
+            Arc::new(store.clone()),
+            &CreateOptions {
+                len: BAND,
+                band_size: Some(BAND),
+            },
+        )
+        .unwrap();
         let file = store.open("bands/0", Open::Create).unwrap().unwrap();
         file.set_len(BAND + 1, Leave::Zeros).unwrap();
         let stored = bundle.stored(&Silent).unwrap();

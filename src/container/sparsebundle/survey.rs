@@ -40,7 +40,8 @@ impl Survey {
 
     fn longer(&mut self, name: &str, message: String) {
         if self.too_long.len() < MOST_PROBLEMS {
-            self.too_long.push(Error::new(Kind::Corrupt, LAYER, message).named(name));
+            self.too_long
+                .push(Error::new(Kind::Corrupt, LAYER, message).named(name));
         }
     }
 
@@ -70,14 +71,32 @@ impl Bundle {
         match (read_plist(store, INFO), read_plist(store, BACKUP)) {
             (Ok(info), Ok(backup)) if info != backup => {
                 let facts = |info: plist::Info| {
-                    format!("size {}, band-size {}, version {}", info.size, info.band_size, info.version.number())
+                    format!(
+                        "size {}, band-size {}, version {}",
+                        info.size,
+                        info.band_size,
+                        info.version.number()
+                    )
                 };
-                survey.found(BACKUP, format!("expected {} as in {INFO}, found {}", facts(info), facts(backup)));
+                survey.found(
+                    BACKUP,
+                    format!(
+                        "expected {} as in {INFO}, found {}",
+                        facts(info),
+                        facts(backup)
+                    ),
+                );
             }
             (info, backup) => {
-                let errors = [info.err(), backup.err()].into_iter().flatten().map(Error::from);
+                let errors = [info.err(), backup.err()]
+                    .into_iter()
+                    .flatten()
+                    .map(Error::from);
                 // Bundles of other makers come without the copy; they read no worse.
-                let worse = |error: &Error| error.kind() != Kind::NotFound || *error.place() != Place::Name(BACKUP.to_owned());
+                let worse = |error: &Error| {
+                    error.kind() != Kind::NotFound
+                        || *error.place() != Place::Name(BACKUP.to_owned())
+                };
                 errors.filter(worse).for_each(|error| survey.problem(error));
             }
         }
@@ -87,18 +106,29 @@ impl Bundle {
         // What is a band of the old size, and what of the new, `check` tells apart.
         let fresh = BandIndex::from_name(NEW_BANDS, entry.name).filter(|_| self.is_between());
         let Some(index) = fresh.or_else(|| BandIndex::from_name(BANDS, entry.name)) else {
-            check_name(entry.name).into_iter().for_each(|(_, what)| survey.found(entry.name, what));
+            check_name(entry.name)
+                .into_iter()
+                .for_each(|(_, what)| survey.found(entry.name, what));
             return Ok(());
         };
-        let Some(meta) = entry.meta()? else { return Ok(()) };
+        let Some(meta) = entry.meta()? else {
+            return Ok(());
+        };
         survey.bands += u64::from(self.is_between() || index.0 < self.band_count());
         survey.len = survey.len.saturating_add(meta.len);
         survey.allocated = survey.allocated.saturating_add(meta.allocated);
         if self.is_between() {
             return Ok(());
         }
-        let info = plist::Info { size: self.bands.len(), band_size: self.bands.band_size, version: self.bands.version };
-        let rules = Rules { info, grain: self.bands.grain() };
+        let info = plist::Info {
+            size: self.bands.len(),
+            band_size: self.bands.band_size,
+            version: self.bands.version,
+        };
+        let rules = Rules {
+            info,
+            grain: self.bands.grain(),
+        };
         if let Some((_, what)) = rules.check_len(index, meta.len) {
             if index.0 < rules.count() && meta.len > info.band_size {
                 survey.longer(entry.name, what);

@@ -26,7 +26,9 @@ pub fn encryption(store: &dyn Store) -> Result<Option<Locked>> {
 }
 
 pub(super) fn read(store: &dyn Store) -> Result<Token> {
-    let Some(token) = store.open(TOKEN, Open::Read)? else { return Ok(Token::Empty) };
+    let Some(token) = store.open(TOKEN, Open::Read)? else {
+        return Ok(Token::Empty);
+    };
     let len = token.info().len;
     if len == 0 {
         return Ok(Token::Empty);
@@ -36,11 +38,18 @@ pub(super) fn read(store: &dyn Store) -> Result<Token> {
     }
     // Half a header is no stray file: without it the bands would be taken for plain bytes.
     let cut_short = match len {
-        0..8 => b"encrcdsa".starts_with(&token.read_vec(0, len as usize)?).then_some("header that they begin"),
+        0..8 => b"encrcdsa"
+            .starts_with(&token.read_vec(0, len as usize)?)
+            .then_some("header that they begin"),
         _ => (token.read_array::<8>(len - 8)? == *b"cdsaencr").then_some("trailer at its end"),
     };
     match cut_short {
-        Some(what) => Err(Error::corrupt(LAYER, 0, format!("{len} bytes are too few for the encryption {what}")).named(TOKEN)),
+        Some(what) => Err(Error::corrupt(
+            LAYER,
+            0,
+            format!("{len} bytes are too few for the encryption {what}"),
+        )
+        .named(TOKEN)),
         None => Ok(Token::Stray(len)),
     }
 }
@@ -58,18 +67,28 @@ fn in_token(error: Error) -> Error {
 
 /// Refuses a bundle that is encrypted where no keys were given, and the reverse. Returns a warning if `token` holds what is
 /// no header.
-pub(super) fn check(store: &dyn Store, keys: Option<&Unlocked<'_>>, access: Access) -> Result<Option<String>> {
+pub(super) fn check(
+    store: &dyn Store,
+    keys: Option<&Unlocked<'_>>,
+    access: Access,
+) -> Result<Option<String>> {
     match (read(store)?, keys) {
-        (Token::Header(_), None) => {
-            Err(Error::new(Kind::WrongKey, LAYER, "the bundle is encrypted: a passphrase is needed").named(TOKEN))
-        }
+        (Token::Header(_), None) => Err(Error::new(
+            Kind::WrongKey,
+            LAYER,
+            "the bundle is encrypted: a passphrase is needed",
+        )
+        .named(TOKEN)),
         (Token::Header(now), Some(unlocked)) => unlocked.check(&now, access).map(|()| None),
-        (Token::Empty | Token::Stray(_), Some(_)) => {
-            Err(Error::new(Kind::Conflict, LAYER, "no longer holds the encryption header that was unlocked").named(TOKEN))
-        }
-        (Token::Stray(len), None) => {
-            Ok(Some(format!("{TOKEN} holds {len} bytes that are no encryption header; they are ignored")))
-        }
+        (Token::Empty | Token::Stray(_), Some(_)) => Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            "no longer holds the encryption header that was unlocked",
+        )
+        .named(TOKEN)),
+        (Token::Stray(len), None) => Ok(Some(format!(
+            "{TOKEN} holds {len} bytes that are no encryption header; they are ignored"
+        ))),
         (Token::Empty, None) => Ok(None),
     }
 }
@@ -105,7 +124,9 @@ pub(super) fn create(store: &dyn Store, protection: &Protection) -> Result<Block
     let keys = KeyMaterial::random(protection.key_bits)?;
     let (header, bytes) = Locked::make(&keys, protection, 0)?;
     // In place: its inode carries the lock.
-    let Some(token) = store.open(TOKEN, Open::Create)? else { return Err(Error::not_found(LAYER, TOKEN)) };
+    let Some(token) = store.open(TOKEN, Open::Create)? else {
+        return Err(Error::not_found(LAYER, TOKEN));
+    };
     token.set_len(bytes.len() as u64, Leave::Any)?;
     token.write_at(0, &bytes)?;
     token.flush()?;
@@ -115,5 +136,8 @@ pub(super) fn create(store: &dyn Store, protection: &Protection) -> Result<Block
 fn blocks(keys: &KeyMaterial, header: &Locked) -> Result<Blocks> {
     // A crash can leave a band's file longer than what was written to it, and macOS may leave gaps. No cipher text is all
     // zeros, so such a block is one that was never written, and what was never written reads as zeros.
-    Ok(Blocks::new(Sectors::new(keys, header.describe().block)?, Blank::Zeros))
+    Ok(Blocks::new(
+        Sectors::new(keys, header.describe().block)?,
+        Blank::Zeros,
+    ))
 }

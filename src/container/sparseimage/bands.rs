@@ -49,7 +49,11 @@ impl SparseImage {
     fn piece(&self, range: &Range<u64>) -> Piece {
         let within = range.start % self.band_size;
         let end = self.band_size.min(within + (range.end - range.start));
-        Piece { band: self.band_at(range.start), start: range.start, within: within..end }
+        Piece {
+            band: self.band_at(range.start),
+            start: range.start,
+            within: within..end,
+        }
     }
 
     /// The band of a byte of the disk. No disk has more bands than can be numbered.
@@ -62,7 +66,12 @@ impl SparseImage {
     fn locate(&self, piece: &Piece) -> Result<Run> {
         let table = self.table();
         if piece.start + piece.len() > table.len {
-            return Err(Error::out_of_range(LAYER, piece.start, piece.len(), table.len));
+            return Err(Error::out_of_range(
+                LAYER,
+                piece.start,
+                piece.len(),
+                table.len,
+            ));
         }
         Ok(match table.bands.get(&piece.band) {
             Some(slot) => Run::Stored(table.place_of(*slot, piece.within.clone())),
@@ -74,7 +83,10 @@ impl SparseImage {
     fn check_stored(&self, piece: &Piece, place: &Range<u64>) -> Result<()> {
         let file_len = self.file.info().len;
         if place.end > file_len {
-            let lost = format!("the file ends at byte {file_len}, within band {}", piece.band.0);
+            let lost = format!(
+                "the file ends at byte {file_len}, within band {}",
+                piece.band.0
+            );
             return Err(Error::corrupt(LAYER, place.start, lost));
         }
         Ok(())
@@ -116,7 +128,9 @@ impl SparseImage {
     /// Writes a piece of a band that is stored. `false`: it is not.
     fn write_in_place(&self, piece: &Piece, bytes: &[u8]) -> Result<bool> {
         let _held = self.units.shared(piece.unit());
-        let Run::Stored(place) = self.locate(piece)? else { return Ok(false) };
+        let Run::Stored(place) = self.locate(piece)? else {
+            return Ok(false);
+        };
         self.file.write_at(place.start, bytes)?;
         Ok(true)
     }
@@ -141,8 +155,14 @@ impl SparseImage {
     /// first: none may be seen that is half as before the discard and half as after.
     fn revive(&self, piece: &Piece, slot: Slot, bytes: &[u8]) -> Result<()> {
         let place = self.table().place(slot);
-        regions::blank(&*self.file, place..place + piece.within.start.next_multiple_of(SECTOR))?;
-        regions::blank(&*self.file, place + piece.within.end / SECTOR * SECTOR..place + self.band_size)?;
+        regions::blank(
+            &*self.file,
+            place..place + piece.within.start.next_multiple_of(SECTOR),
+        )?;
+        regions::blank(
+            &*self.file,
+            place + piece.within.end / SECTOR * SECTOR..place + self.band_size,
+        )?;
         let written = self.file.write_at(place + piece.within.start, bytes);
         let mut table = self.table_mut();
         table.gone.remove(&piece.band);
@@ -155,7 +175,9 @@ impl SparseImage {
     fn add(&self, piece: &Piece, bytes: &[u8]) -> Result<()> {
         let slot = self.reserve(piece)?;
         let place = self.table().place(slot);
-        let written = self.blank_around(piece, place).map(|()| self.file.write_at(place + piece.within.start, bytes));
+        let written = self
+            .blank_around(piece, place)
+            .map(|()| self.file.write_at(place + piece.within.start, bytes));
         let mut table = self.table_mut();
         table.pending.remove(&slot);
         match written {
@@ -175,7 +197,10 @@ impl SparseImage {
     /// Makes a new place read as zeros except where `piece` is to be written.
     fn blank_around(&self, piece: &Piece, place: u64) -> Result<()> {
         regions::blank(&*self.file, place..place + piece.within.start)?;
-        regions::blank(&*self.file, place + piece.within.end..place + self.band_size)
+        regions::blank(
+            &*self.file,
+            place + piece.within.end..place + self.band_size,
+        )
     }
 
     /// Hands out the next slot, its place within the file.
@@ -185,7 +210,12 @@ impl SparseImage {
         self.extend_to(next.end)?;
         let mut table = self.table_mut();
         if piece.start + piece.len() > table.len {
-            return Err(Error::out_of_range(LAYER, piece.start, piece.len(), table.len));
+            return Err(Error::out_of_range(
+                LAYER,
+                piece.start,
+                piece.len(),
+                table.len,
+            ));
         }
         table.push(&next, Label::NONE);
         table.pending.insert(next.slot, piece.band);
@@ -226,7 +256,11 @@ impl SparseImage {
         }
         let next = {
             let table = self.table();
-            table.bands.range(self.band_at(range.start)..).next().map(|(band, _)| table.start_of(*band))?
+            table
+                .bands
+                .range(self.band_at(range.start)..)
+                .next()
+                .map(|(band, _)| table.start_of(*band))?
         };
         (next < range.end).then(|| self.piece(&(next.max(range.start)..range.end)))
     }
@@ -240,10 +274,16 @@ impl SparseImage {
     /// The same, and gives its storage back at once: whoever writes it again before the next flush need not take away what was there.
     fn discard_band(&self, band: BandIndex) -> Result<()> {
         let _alone = self.units.exclusive(u64::from(band.0));
-        let Some(slot) = self.unlist(band) else { return Ok(()) };
+        let Some(slot) = self.unlist(band) else {
+            return Ok(());
+        };
         let place = self.table().place(slot);
         let end = self.file.info().len.min(place + self.band_size); // somebody may have cut it off
-        if place < end { self.file.discard(place..end, Leave::Any) } else { Ok(()) }
+        if place < end {
+            self.file.discard(place..end, Leave::Any)
+        } else {
+            Ok(())
+        }
     }
 
     /// The caller holds the band alone.
@@ -267,8 +307,14 @@ impl SparseImage {
         let piece = self.piece(&range);
         let _held = self.units.shared(piece.unit());
         Ok(match self.locate(&piece)? {
-            Run::Hole => Placed { at: None, len: self.hole_at(piece.band, &range) },
-            Run::Stored(place) => Placed { at: Some(place.start), len: piece.len() },
+            Run::Hole => Placed {
+                at: None,
+                len: self.hole_at(piece.band, &range),
+            },
+            Run::Stored(place) => Placed {
+                at: Some(place.start),
+                len: piece.len(),
+            },
         })
     }
 
@@ -276,13 +322,23 @@ impl SparseImage {
         let piece = self.piece(&range);
         let _held = self.units.shared(piece.unit());
         match self.locate(&piece)? {
-            Run::Hole => Ok(Extent { kind: ExtentKind::Hole, len: self.hole_at(piece.band, &range) }),
+            Run::Hole => Ok(Extent {
+                kind: ExtentKind::Hole,
+                len: self.hole_at(piece.band, &range),
+            }),
             Run::Stored(place) if place.end > self.file.info().len => {
-                Ok(Extent { kind: ExtentKind::Data, len: piece.len() }) // reading it tells what is wrong
+                Ok(Extent {
+                    kind: ExtentKind::Data,
+                    len: piece.len(),
+                }) // reading it tells what is wrong
             }
             Run::Stored(place) => {
                 let below = self.file.extent_at(place)?;
-                let kind = if below.kind == ExtentKind::Data { ExtentKind::Data } else { ExtentKind::Zero };
+                let kind = if below.kind == ExtentKind::Data {
+                    ExtentKind::Data
+                } else {
+                    ExtentKind::Zero
+                };
                 Ok(Extent { kind, ..below })
             }
         }
@@ -292,7 +348,11 @@ impl SparseImage {
     fn hole_at(&self, band: BandIndex, range: &Range<u64>) -> u64 {
         let after = (Bound::Excluded(band), Bound::Unbounded);
         let table = self.table();
-        let next = table.bands.range(after).next().map(|(next, _)| table.start_of(*next));
+        let next = table
+            .bands
+            .range(after)
+            .next()
+            .map(|(next, _)| table.start_of(*next));
         next.map_or(range.end, |next| next.min(range.end)) - range.start
     }
 
@@ -303,7 +363,9 @@ impl SparseImage {
         let piece = self.piece(&range);
         let held = self.units.lent(piece.unit());
         match self.locate(&piece)? {
-            Run::Stored(place) if place.end <= self.file.info().len => Ok(self.file.lend(place)?.map(|lent| lent.holding(held))),
+            Run::Stored(place) if place.end <= self.file.info().len => {
+                Ok(self.file.lend(place)?.map(|lent| lent.holding(held)))
+            }
             _ => Ok(None),
         }
     }

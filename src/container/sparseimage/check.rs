@@ -10,7 +10,11 @@ use crate::{Error, Result};
 
 /// Adds every problem of the image in `file`, which is only read, and returns the disk as far as it can be told. An
 /// error is damage that leaves nothing to tell, or why the image cannot be judged.
-pub fn check(file: &Arc<dyn BlockDevice>, problems: &mut Problems, progress: &dyn Progress) -> Result<SparseImage> {
+pub fn check(
+    file: &Arc<dyn BlockDevice>,
+    problems: &mut Problems,
+    progress: &dyn Progress,
+) -> Result<SparseImage> {
     progress.stage("check", 0);
     let mut findings = Findings::Check(problems, progress);
     let table = load::load(&**file, &mut findings)?.table;
@@ -19,11 +23,19 @@ pub fn check(file: &Arc<dyn BlockDevice>, problems: &mut Problems, progress: &dy
         let lost = format!("the file ends at byte {file_len}, its last band at {end}");
         findings.report(Severity::Damage, Error::corrupt(LAYER, file_len, lost))?;
     } else if file_len < end {
-        let lost = format!("the file ends at byte {file_len}, its last band at {end}; nothing of the disk is lost");
+        let lost = format!(
+            "the file ends at byte {file_len}, its last band at {end}; nothing of the disk is lost"
+        );
         findings.report(Severity::Warning, Error::corrupt(LAYER, file_len, lost))?;
     } else if file_len > end {
-        let unused = format!("{} bytes after the last band belong to nothing", file_len - end);
+        let unused = format!(
+            "{} bytes after the last band belong to nothing",
+            file_len - end
+        );
         findings.report(Severity::Note, Error::corrupt(LAYER, end, unused))?;
     }
-    Ok(SparseImage { access: Access::ReadOnly, ..SparseImage::over(file.clone(), table) })
+    Ok(SparseImage {
+        access: Access::ReadOnly,
+        ..SparseImage::over(file.clone(), table)
+    })
 }

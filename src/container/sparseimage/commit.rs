@@ -25,7 +25,9 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::{U32, U64};
 
 use super::SparseImage;
-use super::layout::{BandIndex, Label, NextRaw, SIZE_AT, SizeRaw, Slot, link_at, slot_at, slots_of};
+use super::layout::{
+    BandIndex, Label, NextRaw, SIZE_AT, SizeRaw, Slot, link_at, slot_at, slots_of,
+};
 use super::table::Table;
 use crate::Result;
 use crate::device::units::{Held, Units};
@@ -61,7 +63,9 @@ impl SparseImage {
     /// Bytes, then the labels that tell of them.
     fn publish(&self) -> Result<()> {
         self.finish_first_writes();
-        let Some(fresh) = self.take_fresh() else { return self.file.flush() };
+        let Some(fresh) = self.take_fresh() else {
+            return self.file.flush();
+        };
         for (at, node) in &fresh.nodes {
             self.file.write_at(*at, node.as_bytes())?;
         }
@@ -83,7 +87,11 @@ impl SparseImage {
     fn trim(&self) -> Result<()> {
         let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         let end = { self.table().end().max(self.table().leftover_end) };
-        if self.file.info().len > end { self.file.set_len(end, Leave::Any) } else { Ok(()) }
+        if self.file.info().len > end {
+            self.file.set_len(end, Leave::Any)
+        } else {
+            Ok(())
+        }
     }
 
     /// What the file does not say yet, as of now.
@@ -96,7 +104,10 @@ impl SparseImage {
         let nodes = table.nodes_on_disk..Table::nodes_for(slots.end);
         let first_new = first_slot_of(nodes.start);
         let fresh = Fresh {
-            nodes: nodes.clone().map(|node| (table.nodes[node], table.whole_node(node, slots.end))).collect(),
+            nodes: nodes
+                .clone()
+                .map(|node| (table.nodes[node], table.whole_node(node, slots.end)))
+                .collect(),
             labels: table.labels(slots.start..slots.end.min(first_new.max(slots.start))),
             links: nodes.start - 1..nodes.end - 1,
         };
@@ -107,7 +118,9 @@ impl SparseImage {
 
     /// Writes labels into nodes that are linked, runs of neighbours at once.
     fn write_labels(&self, labels: &[(Slot, Label)]) -> Result<()> {
-        let follows = |a: &(Slot, Label), b: &(Slot, Label)| b.0.0 == a.0.0 + 1 && a.0.in_node().0 == b.0.in_node().0;
+        let follows = |a: &(Slot, Label), b: &(Slot, Label)| {
+            b.0.0 == a.0.0 + 1 && a.0.in_node().0 == b.0.in_node().0
+        };
         for run in labels.chunk_by(follows) {
             let (node, within) = run[0].0.in_node();
             let at = self.table().nodes[node] + slot_at(node, within);
@@ -122,7 +135,10 @@ impl SparseImage {
         for node in nodes {
             let (at, next) = {
                 let table = self.table();
-                (table.nodes[node] + link_at(node), table.nodes.get(node + 1).copied().unwrap_or(0))
+                (
+                    table.nodes[node] + link_at(node),
+                    table.nodes.get(node + 1).copied().unwrap_or(0),
+                )
             };
             self.file.write_at(at, U64::new(next).as_bytes())?;
         }
@@ -132,7 +148,8 @@ impl SparseImage {
     /// Writes the size of the disk into the header.
     pub(super) fn write_size(&self, sectors: u64) -> Result<()> {
         let next = self.table().link_on_disk();
-        self.file.write_at(SIZE_AT, SizeRaw::new(sectors, next).as_bytes())?;
+        self.file
+            .write_at(SIZE_AT, SizeRaw::new(sectors, next).as_bytes())?;
         self.file.flush()
     }
 
@@ -161,7 +178,10 @@ impl SparseImage {
             let dead = table.dead();
             let holes: Vec<Slot> = dead.range(..Slot(live)).take(most).copied().collect();
             let slots = (live..table.slots.len() as u32).rev().map(Slot);
-            let last: Vec<_> = slots.filter(|slot| !dead.contains(slot)).take(most).collect();
+            let last: Vec<_> = slots
+                .filter(|slot| !dead.contains(slot))
+                .take(most)
+                .collect();
             (holes, last)
         };
         let mut moves = Vec::new();
@@ -172,8 +192,17 @@ impl SparseImage {
             if gone.is_some_and(|band| self.table().gone.get(&band) != Some(&to)) {
                 continue; // it has been written again
             }
-            let Some((band, from, alone)) = last.next().and_then(|from| self.hold_last(from)) else { break };
-            moves.push(Move { band, from, to, gone, _alone: [_alone, Some(alone)] });
+            let Some((band, from, alone)) = last.next().and_then(|from| self.hold_last(from))
+            else {
+                break;
+            };
+            moves.push(Move {
+                band,
+                from,
+                to,
+                gone,
+                _alone: [_alone, Some(alone)],
+            });
         }
         moves
     }
@@ -190,7 +219,9 @@ impl SparseImage {
         let gone: Vec<BandIndex> = self.table().gone.keys().copied().collect();
         for band in gone {
             let _alone = self.units.exclusive(u64::from(band.0));
-            let Some(slot) = self.table().gone.get(&band).copied() else { continue };
+            let Some(slot) = self.table().gone.get(&band).copied() else {
+                continue;
+            };
             let place = self.table().place(slot);
             regions::blank(&*self.file, place..place + self.band_size)?;
             let mut table = self.table_mut();
@@ -251,14 +282,22 @@ impl SparseImage {
 
     /// Labels the places that `moves` were copied to, once the copies, and all labels so far, are durable.
     fn publish_moves(&self, moves: &[&Move<'_>]) -> Result<()> {
-        let relabelled: Vec<_> = moves.iter().map(|one| (one.to, Label::of(one.band))).collect();
+        let relabelled: Vec<_> = moves
+            .iter()
+            .map(|one| (one.to, Label::of(one.band)))
+            .collect();
         let on_disk = self.table().on_disk;
         {
             let mut table = self.table_mut();
-            relabelled.iter().for_each(|(slot, label)| table.slots[slot.0 as usize] = *label);
+            relabelled
+                .iter()
+                .for_each(|(slot, label)| table.slots[slot.0 as usize] = *label);
         }
         self.publish()?;
-        let known: Vec<_> = relabelled.into_iter().filter(|(slot, _)| (slot.0 as usize) < on_disk).collect();
+        let known: Vec<_> = relabelled
+            .into_iter()
+            .filter(|(slot, _)| (slot.0 as usize) < on_disk)
+            .collect();
         if known.is_empty() {
             return Ok(());
         }
@@ -273,13 +312,20 @@ impl SparseImage {
             let kept = table.live_end();
             let nodes = Table::nodes_for(kept);
             let known = table.on_disk.min(first_slot_of(nodes));
-            let labels: Vec<_> = (kept..known).map(|slot| (Slot(slot as u32), Label::NONE)).collect();
+            let labels: Vec<_> = (kept..known)
+                .map(|slot| (Slot(slot as u32), Label::NONE))
+                .collect();
             (kept, labels, (table.nodes_on_disk > nodes).then_some(nodes))
         };
         let was = self.table().slots.len();
         self.write_labels(&labels)?;
         if let Some(nodes) = unlinked {
-            let (at, none) = { (self.table().nodes[nodes - 1] + link_at(nodes - 1), U64::ZERO) };
+            let (at, none) = {
+                (
+                    self.table().nodes[nodes - 1] + link_at(nodes - 1),
+                    U64::ZERO,
+                )
+            };
             self.file.write_at(at, none.as_bytes())?;
         }
         if !labels.is_empty() || unlinked.is_some() {
@@ -310,7 +356,11 @@ struct Fresh {
 
 impl Table {
     fn labels(&self, slots: Range<usize>) -> Vec<(Slot, Label)> {
-        slots.clone().zip(&self.slots[slots]).map(|(slot, label)| (Slot(slot as u32), *label)).collect()
+        slots
+            .clone()
+            .zip(&self.slots[slots])
+            .map(|(slot, label)| (Slot(slot as u32), *label))
+            .collect()
     }
 
     /// Node `node`, not the first, with its slots up to `end`.
@@ -328,13 +378,20 @@ impl Table {
 
     /// Where the first node of the file leads.
     fn link_on_disk(&self) -> u64 {
-        if self.nodes_on_disk > 1 { self.nodes[1] } else { 0 }
+        if self.nodes_on_disk > 1 {
+            self.nodes[1]
+        } else {
+            0
+        }
     }
 
     /// The slot after the last one that something stands in.
     fn live_end(&self) -> usize {
         let dead: BTreeSet<Slot> = self.dead();
-        (0..self.slots.len()).rev().find(|slot| !dead.contains(&Slot(*slot as u32))).map_or(0, |last| last + 1)
+        (0..self.slots.len())
+            .rev()
+            .find(|slot| !dead.contains(&Slot(*slot as u32)))
+            .map_or(0, |last| last + 1)
     }
 }
 

@@ -81,15 +81,25 @@ pub(super) struct Head {
 impl Head {
     pub(super) fn parse(raw: &HeadRaw) -> Result<Self> {
         if raw.magic != MAGIC {
-            return Err(Error::corrupt(LAYER, 0, "is none: it does not begin with \"sprs\""));
+            return Err(Error::corrupt(
+                LAYER,
+                0,
+                "is none: it does not begin with \"sprs\"",
+            ));
         }
         let version = raw.version.get();
         if version != VERSION {
-            return Err(Error::unsupported(LAYER, format!("version {version} of the header, only {VERSION} is known")).at(4));
+            return Err(Error::unsupported(
+                LAYER,
+                format!("version {version} of the header, only {VERSION} is known"),
+            )
+            .at(4));
         }
         let sectors_per_band = raw.sectors_per_band.get();
         if sectors_per_band == 0 || sectors_per_band > MAX_SECTORS_PER_BAND {
-            let expected = format!("{sectors_per_band} sectors in a band, expected 1 to {MAX_SECTORS_PER_BAND}");
+            let expected = format!(
+                "{sectors_per_band} sectors in a band, expected 1 to {MAX_SECTORS_PER_BAND}"
+            );
             return Err(Error::corrupt(LAYER, 8, expected));
         }
         let sectors = match raw.size.sectors.get() {
@@ -98,14 +108,25 @@ impl Head {
         };
         // The bound of file offsets, which hdiutil keeps too.
         if sectors == 0 || sectors > i64::MAX as u64 / SECTOR {
-            return Err(Error::corrupt(LAYER, 0x1C, format!("a disk of {sectors} sectors")));
+            return Err(Error::corrupt(
+                LAYER,
+                0x1C,
+                format!("a disk of {sectors} sectors"),
+            ));
         }
         if sectors.div_ceil(sectors_per_band.into()) > MAX_BANDS_OF_DISK {
-            let limit = format!("a disk of {sectors} sectors has more bands of {sectors_per_band} sectors than can be numbered");
+            let limit = format!(
+                "a disk of {sectors} sectors has more bands of {sectors_per_band} sectors than can be numbered"
+            );
             return Err(Error::new(Kind::Limit, LAYER, limit).at(0x1C));
         }
         let usual_flags = raw.flags.get() == FLAGS;
-        Ok(Self { sectors_per_band, sectors, next: raw.size.next.get(), usual_flags })
+        Ok(Self {
+            sectors_per_band,
+            sectors,
+            next: raw.size.next.get(),
+            usual_flags,
+        })
     }
 
     /// The first node of an image without any band.
@@ -125,7 +146,11 @@ impl Head {
 impl SizeRaw {
     pub(super) fn new(sectors: u64, next: u64) -> Self {
         let low = sectors & u64::from(u32::MAX);
-        Self { sectors_low: U32::new(low as u32), next: next.into(), sectors: sectors.into() }
+        Self {
+            sectors_low: U32::new(low as u32),
+            next: next.into(),
+            sectors: sectors.into(),
+        }
     }
 }
 
@@ -133,7 +158,11 @@ impl NextRaw {
     /// The link of a further node that was read at `at`.
     pub(super) fn parse(&self, at: u64) -> Result<u64> {
         if self.magic != MAGIC {
-            return Err(Error::corrupt(LAYER, at, "the node before leads here, but no node begins here"));
+            return Err(Error::corrupt(
+                LAYER,
+                at,
+                "the node before leads here, but no node begins here",
+            ));
         }
         Ok(self.next.get())
     }
@@ -207,12 +236,21 @@ pub(super) fn slots_of(node: usize) -> u32 {
 
 /// Where in node `node` the slot `within` stands.
 pub(super) fn slot_at(node: usize, within: u32) -> u64 {
-    u64::from(within) * 4 + if node == 0 { HEAD_SLOTS_AT } else { NEXT_SLOTS_AT }
+    u64::from(within) * 4
+        + if node == 0 {
+            HEAD_SLOTS_AT
+        } else {
+            NEXT_SLOTS_AT
+        }
 }
 
 /// Where in node `node` its link to the next stands.
 pub(super) fn link_at(node: usize) -> u64 {
-    if node == 0 { HEAD_LINK_AT } else { NEXT_LINK_AT }
+    if node == 0 {
+        HEAD_LINK_AT
+    } else {
+        NEXT_LINK_AT
+    }
 }
 
 #[cfg(test)]
@@ -229,10 +267,21 @@ mod tests {
             "00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000001 00000000",
         ];
         let expected = expected.concat().replace(' ', "");
-        let found: String = raw.as_bytes()[..0x48].iter().map(|byte| format!("{byte:02x}")).collect();
+        let found: String = raw.as_bytes()[..0x48]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         assert_eq!(found, expected);
         let head = Head::parse(&raw).unwrap();
-        assert_eq!(head, Head { sectors_per_band: 2048, sectors: 128, next: 0, usual_flags: true });
+        assert_eq!(
+            head,
+            Head {
+                sectors_per_band: 2048,
+                sectors: 128,
+                next: 0,
+                usual_flags: true
+            }
+        );
     }
 
     #[test]
@@ -246,7 +295,10 @@ mod tests {
         assert_eq!(refused(|raw| raw.magic = *b"sprz"), Corrupt);
         assert_eq!(refused(|raw| raw.version = 4.into()), Unsupported);
         assert_eq!(refused(|raw| raw.sectors_per_band = 0.into()), Corrupt);
-        assert_eq!(refused(|raw| raw.sectors_per_band = (MAX_SECTORS_PER_BAND + 1).into()), Corrupt);
+        assert_eq!(
+            refused(|raw| raw.sectors_per_band = (MAX_SECTORS_PER_BAND + 1).into()),
+            Corrupt
+        );
         assert_eq!(refused(|raw| raw.size = SizeRaw::new(0, 0)), Corrupt);
         assert_eq!(refused(|raw| raw.size = SizeRaw::new(u64::MAX, 0)), Corrupt);
     }
@@ -256,8 +308,14 @@ mod tests {
         let mut raw = Head::blank(2048, 128);
         raw.size.sectors = U64::ZERO;
         assert_eq!(Head::parse(&raw).unwrap().sectors, 128);
-        assert_eq!(Head::parse(&Head::blank(2048, 1 << 40)).unwrap().sectors, 1 << 40);
-        assert_eq!(Head::parse(&Head::blank(1, 1 << 40)).unwrap_err().kind(), Kind::Limit);
+        assert_eq!(
+            Head::parse(&Head::blank(2048, 1 << 40)).unwrap().sectors,
+            1 << 40
+        );
+        assert_eq!(
+            Head::parse(&Head::blank(1, 1 << 40)).unwrap_err().kind(),
+            Kind::Limit
+        );
     }
 
     #[test]

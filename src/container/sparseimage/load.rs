@@ -34,22 +34,36 @@ pub(super) struct Twins {
 pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Result<Loaded> {
     let file_len = file.info().len;
     if file_len < NODE {
-        return Err(Error::corrupt(LAYER, 0, format!("the file has {file_len} bytes, its header alone {NODE}")));
+        return Err(Error::corrupt(
+            LAYER,
+            0,
+            format!("the file has {file_len} bytes, its header alone {NODE}"),
+        ));
     }
     let mut raw = HeadRaw::read_from_bytes(&[0; NODE as usize]).map_err(|_| short(0))?;
     file.read_at(0, raw.as_mut_bytes())?;
     let head = Head::parse(&raw)?;
     if !head.usual_flags {
-        findings.report(Severity::Note, Error::unsupported(LAYER, "flags other than 1 in the header").at(0xC))?;
+        findings.report(
+            Severity::Note,
+            Error::unsupported(LAYER, "flags other than 1 in the header").at(0xC),
+        )?;
     }
-    let mut table = Table::blank(u64::from(head.sectors_per_band) * SECTOR, head.sectors * SECTOR);
+    let mut table = Table::blank(
+        u64::from(head.sectors_per_band) * SECTOR,
+        head.sectors * SECTOR,
+    );
     table.slots.extend(raw.slots.map(Label::from));
     let mut next = head.next;
     while next != 0 {
         findings.advance(1)?;
         next = load_next(file, &mut table, next)?;
     }
-    let used = table.slots.iter().rposition(|label| *label != Label::NONE).map_or(0, |last| last + 1);
+    let used = table
+        .slots
+        .iter()
+        .rposition(|label| *label != Label::NONE)
+        .map_or(0, |last| last + 1);
     table.slots.truncate(used);
     table.slots.shrink_to_fit();
     table.on_disk = used;
@@ -69,12 +83,16 @@ fn load_next(file: &dyn BlockDevice, table: &mut Table, at: u64) -> Result<u64> 
     let link = table.nodes[last] + super::layout::link_at(last);
     let lowest = table.end_of_node(last);
     if at < lowest {
-        let expected = format!("leads to a node at {at}, within the bands of the node it stands in, which end at {lowest}");
+        let expected = format!(
+            "leads to a node at {at}, within the bands of the node it stands in, which end at {lowest}"
+        );
         return Err(Error::corrupt(LAYER, link, expected));
     }
     let file_len = file.info().len;
     if !at.is_multiple_of(SECTOR) || at.checked_add(NODE).is_none_or(|end| end > file_len) {
-        let expected = format!("leads to a node at {at}, expected a multiple of {SECTOR} within the file of {file_len} bytes");
+        let expected = format!(
+            "leads to a node at {at}, expected a multiple of {SECTOR} within the file of {file_len} bytes"
+        );
         return Err(Error::corrupt(LAYER, link, expected));
     }
     if table.slots.len() + slots_of(last + 1) as usize > MAX_SLOTS {
@@ -90,17 +108,28 @@ fn load_next(file: &dyn BlockDevice, table: &mut Table, at: u64) -> Result<u64> 
 }
 
 /// Sorts the slots into bands, leftovers and gaps. Returns the bands found twice, with both slots.
-fn sort(file_len: u64, table: &mut Table, findings: &mut Findings<'_>) -> Result<Vec<(BandIndex, Slot, Slot)>> {
+fn sort(
+    file_len: u64,
+    table: &mut Table,
+    findings: &mut Findings<'_>,
+) -> Result<Vec<(BandIndex, Slot, Slot)>> {
     let mut twins = Vec::new();
     for number in 0..table.slots.len() as u32 {
         let slot = Slot(number);
         let Some(band) = table.slots[number as usize].band() else {
-            findings.report(Severity::Warning, error_at(table, slot, "is empty, though used ones follow"))?;
+            findings.report(
+                Severity::Warning,
+                error_at(table, slot, "is empty, though used ones follow"),
+            )?;
             table.spare.insert(slot);
             continue;
         };
         if table.place(slot) >= file_len {
-            let lost = format!("names band {} at byte {}, past the end of the file at {file_len}", band.0, table.place(slot));
+            let lost = format!(
+                "names band {} at byte {}, past the end of the file at {file_len}",
+                band.0,
+                table.place(slot)
+            );
             findings.report(Severity::Damage, error_at(table, slot, lost))?;
         }
         if !table.is_visible(band) {
@@ -109,7 +138,10 @@ fn sort(file_len: u64, table: &mut Table, findings: &mut Findings<'_>) -> Result
         }
         if let Some(earlier) = table.bands.insert(band, slot) {
             if twins.len() == MAX_TWINS {
-                let twin = format!("names band {}, as slot {} does, and {MAX_TWINS} more are named twice", band.0, earlier.0);
+                let twin = format!(
+                    "names band {}, as slot {} does, and {MAX_TWINS} more are named twice",
+                    band.0, earlier.0
+                );
                 return Err(error_at(table, slot, twin));
             }
             twins.push((band, earlier, slot));
@@ -128,14 +160,26 @@ fn compare(
     let mut compared = Vec::with_capacity(twins.len());
     for (band, earlier, later) in twins {
         let later_is_zero = is_zero_band(file, table, later)?;
-        let equal = if later_is_zero { is_zero_band(file, table, earlier)? } else { same(file, table, earlier, later)? };
+        let equal = if later_is_zero {
+            is_zero_band(file, table, earlier)?
+        } else {
+            same(file, table, earlier, later)?
+        };
         let both = format!("names band {}, as slot {} does", band.0, earlier.0);
         if equal || later_is_zero {
             findings.report(Severity::Warning, error_at(table, later, both))?;
         } else {
-            findings.report(Severity::Damage, error_at(table, later, both + ", but holds other bytes"))?;
+            findings.report(
+                Severity::Damage,
+                error_at(table, later, both + ", but holds other bytes"),
+            )?;
         }
-        compared.push(Twins { band, earlier, later, equal });
+        compared.push(Twins {
+            band,
+            earlier,
+            later,
+            equal,
+        });
     }
     Ok(compared)
 }
@@ -150,7 +194,15 @@ fn same(file: &dyn BlockDevice, table: &Table, one: Slot, other: Slot) -> Result
     regions::are_equal(file, table.place(one), table.place(other), table.band_size)
 }
 
-fn error_at(table: &Table, slot: Slot, message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+fn error_at(
+    table: &Table,
+    slot: Slot,
+    message: impl Into<std::borrow::Cow<'static, str>>,
+) -> Error {
     let (node, within) = slot.in_node();
-    Error::corrupt(LAYER, table.nodes[node] + slot_at(node, within), format!("slot {} {}", slot.0, message.into()))
+    Error::corrupt(
+        LAYER,
+        table.nodes[node] + slot_at(node, within),
+        format!("slot {} {}", slot.0, message.into()),
+    )
 }

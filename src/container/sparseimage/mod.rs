@@ -81,7 +81,10 @@ pub struct Usage {
 /// Apple's mebibyte, and more where a disk would have more bands than one image stores.
 pub fn default_band_size(len: u64) -> u64 {
     let most = u64::from(MAX_SECTORS_PER_BAND) * SECTOR;
-    len.div_ceil(MAX_SLOTS as u64).checked_next_power_of_two().unwrap_or(most).clamp(1 << 20, most)
+    len.div_ceil(MAX_SLOTS as u64)
+        .checked_next_power_of_two()
+        .unwrap_or(most)
+        .clamp(1 << 20, most)
 }
 
 /// Returns whether a file that begins with `start` is a sparse image.
@@ -92,14 +95,22 @@ pub fn probe(start: &[u8]) -> bool {
 impl SparseImage {
     /// Makes `file`, which must be empty, a blank image.
     pub fn create(file: Arc<dyn BlockDevice>, options: &CreateOptions) -> Result<Self> {
-        let band_size = options.band_size.unwrap_or_else(|| default_band_size(options.len));
+        let band_size = options
+            .band_size
+            .unwrap_or_else(|| default_band_size(options.len));
         let sectors_per_band = check_geometry(band_size, options.len)?;
         if file.info().len != 0 {
-            let taken = format!("the file holds {} bytes already, expected an empty one", file.info().len);
+            let taken = format!(
+                "the file holds {} bytes already, expected an empty one",
+                file.info().len
+            );
             return Err(Error::new(Kind::Conflict, LAYER, taken));
         }
         file.set_len(NODE, Leave::Zeros)?;
-        file.write_at(0, Head::blank(sectors_per_band, options.len / SECTOR).as_bytes())?;
+        file.write_at(
+            0,
+            Head::blank(sectors_per_band, options.len / SECTOR).as_bytes(),
+        )?;
         file.flush()?;
         Ok(Self::over(file, Table::blank(band_size, options.len)))
     }
@@ -171,7 +182,11 @@ impl SparseImage {
 
 /// The sizes that bands can have.
 pub(crate) fn band_sizes() -> BandSizes {
-    BandSizes { least: SECTOR, most: u64::from(MAX_SECTORS_PER_BAND) * SECTOR, unit: SECTOR }
+    BandSizes {
+        least: SECTOR,
+        most: u64::from(MAX_SECTORS_PER_BAND) * SECTOR,
+        unit: SECTOR,
+    }
 }
 
 /// Refuses sizes that the format cannot hold; returns the sectors of a band.
@@ -180,7 +195,9 @@ fn check_geometry(band_size: u64, len: u64) -> Result<u32> {
     band_sizes().check(LAYER, band_size)?;
     check_len(LAYER, len)?;
     if len.div_ceil(band_size) > MAX_BANDS_OF_DISK {
-        let limit = format!("a disk of {len} bytes has more bands of {band_size} bytes than can be numbered");
+        let limit = format!(
+            "a disk of {len} bytes has more bands of {band_size} bytes than can be numbered"
+        );
         return Err(Error::new(Kind::Limit, LAYER, limit));
     }
     Ok(sectors as u32)
@@ -190,7 +207,13 @@ impl BlockDevice for SparseImage {
     fn info(&self) -> Info {
         let below = self.file.info();
         let len = self.table().len;
-        Info { len, block: SECTOR as u32, write: below.write, discard: self.band_size, access: self.access }
+        Info {
+            len,
+            block: SECTOR as u32,
+            write: below.write,
+            discard: self.band_size,
+            access: self.access,
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

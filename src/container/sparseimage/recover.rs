@@ -19,7 +19,9 @@ use crate::{Error, Result};
 pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()> {
     let (file_len, end) = (file.info().len, loaded.table.end());
     if file_len < end {
-        let lost = format!("the file ends at byte {file_len}, its last band at {end}; it can only be read");
+        let lost = format!(
+            "the file ends at byte {file_len}, its last band at {end}; it can only be read"
+        );
         return Err(Error::corrupt(LAYER, file_len, lost));
     }
     if !loaded.twins.is_empty() {
@@ -34,19 +36,34 @@ pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()>
 /// A band that stands in three slots is twice among the twins. If it is zeros in one, it is in all later ones, and then becomes
 /// zeros in all of them before the first label goes: whichever labels are left by a crash, the band is the same.
 fn separate(file: &dyn BlockDevice, Loaded { table, twins }: &mut Loaded) -> Result<()> {
-    let zeros: BTreeSet<BandIndex> = twins.iter().filter(|twins| !twins.equal).map(|twins| twins.band).collect();
+    let zeros: BTreeSet<BandIndex> = twins
+        .iter()
+        .filter(|twins| !twins.equal)
+        .map(|twins| twins.band)
+        .collect();
     for Twins { earlier, .. } in twins.iter().filter(|twins| zeros.contains(&twins.band)) {
         let place = table.place(*earlier);
         regions::blank(file, place..place + table.band_size)?;
     }
     file.flush()?;
     let mut kept = BTreeMap::new();
-    for Twins { band, earlier, later, .. } in twins.drain(..) {
+    for Twins {
+        band,
+        earlier,
+        later,
+        ..
+    } in twins.drain(..)
+    {
         let (node, within) = later.in_node();
-        file.write_at(table.nodes[node] + slot_at(node, within), U32::ZERO.as_bytes())?;
+        file.write_at(
+            table.nodes[node] + slot_at(node, within),
+            U32::ZERO.as_bytes(),
+        )?;
         table.slots[later.0 as usize] = Label::NONE;
         table.spare.insert(later);
-        table.bands.insert(band, *kept.entry(band).or_insert(earlier));
+        table
+            .bands
+            .insert(band, *kept.entry(band).or_insert(earlier));
     }
     file.flush()?;
     Ok(())

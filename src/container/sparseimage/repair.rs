@@ -16,20 +16,32 @@ pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     let table = &loaded.table;
     let (len, end) = (file.info().len, table.end());
     if len < table.needed() || problems.count(Severity::Damage) > 0 {
-        let lost = "bytes of the disk are lost or in doubt, which nothing in the image can give back";
+        let lost =
+            "bytes of the disk are lost or in doubt, which nothing in the image can give back";
         return Err(Error::new(Kind::Corrupt, LAYER, lost));
     }
     let mut steps = Vec::new();
     if len != end {
-        let what = if len > end { "cut to" } else { "extended by zeros to" };
-        steps.push(format!("the file is {what} {end} bytes, where its last band ends"));
+        let what = if len > end {
+            "cut to"
+        } else {
+            "extended by zeros to"
+        };
+        steps.push(format!(
+            "the file is {what} {end} bytes, where its last band ends"
+        ));
     }
     if !loaded.twins.is_empty() {
-        steps.push(format!("{} bands that stand in two places are left in one", loaded.twins.len()));
+        steps.push(format!(
+            "{} bands that stand in two places are left in one",
+            loaded.twins.len()
+        ));
     }
     let unused = table.spare.len() + table.beyond().count();
     if unused > 0 {
-        steps.push(format!("{unused} places without a band of the disk are filled with the last bands"));
+        steps.push(format!(
+            "{unused} places without a band of the disk are filled with the last bands"
+        ));
     }
     Ok(steps)
 }
@@ -52,11 +64,17 @@ pub fn data_beyond(file: &dyn BlockDevice) -> Result<Option<Beyond>> {
     let (len, end) = (file.info().len, table.end());
     let is_tail = problems.worst() <= Some(Severity::Note);
     if len > end && !regions::is_zero(file, end..len)? {
-        return Ok(Some(Beyond { len: table.len, is_tail }));
+        return Ok(Some(Beyond {
+            len: table.len,
+            is_tail,
+        }));
     }
     for (_, slot) in table.beyond() {
         if !load::is_zero_band(file, &table, slot)? {
-            return Ok(Some(Beyond { len: table.len, is_tail: false }));
+            return Ok(Some(Beyond {
+                len: table.len,
+                is_tail: false,
+            }));
         }
     }
     Ok(None)

@@ -24,14 +24,16 @@ impl SparseImage {
         self.table_mut().len = len;
         self.drop_beyond(len);
         self.failed.note(self.write_size(len / SECTOR))?;
-        self.failed.note(self.blank_end().and_then(|()| self.commit()))
+        self.failed
+            .note(self.blank_end().and_then(|()| self.commit()))
     }
 
     /// What the file holds past the end of the disk would come back: it goes first, durably.
     fn grow(&self, now: u64, len: u64) -> Result<()> {
         debug_assert!(now < len);
         self.drop_leftovers();
-        self.failed.note(self.blank_end().and_then(|()| self.commit()))?;
+        self.failed
+            .note(self.blank_end().and_then(|()| self.commit()))?;
         self.failed.note(self.write_size(len / SECTOR))?;
         self.table_mut().len = len;
         Ok(())
@@ -47,8 +49,15 @@ impl SparseImage {
     fn drop_beyond(&self, len: u64) {
         let cut: Vec<BandIndex> = {
             let table = self.table();
-            let known = table.bands.keys().chain(table.gone.keys()).chain(table.pending.values());
-            known.filter(|band| u64::from(band.0) >= len / self.band_size).copied().collect()
+            let known = table
+                .bands
+                .keys()
+                .chain(table.gone.keys())
+                .chain(table.pending.values());
+            known
+                .filter(|band| u64::from(band.0) >= len / self.band_size)
+                .copied()
+                .collect()
         };
         for band in cut {
             if self.table().is_visible(band) {
@@ -64,7 +73,9 @@ impl SparseImage {
         let table = self.table();
         let within = table.len % self.band_size;
         let last = BandIndex((table.len / self.band_size) as u32);
-        let Some(slot) = table.bands.get(&last).filter(|_| within > 0).copied() else { return Ok(()) };
+        let Some(slot) = table.bands.get(&last).filter(|_| within > 0).copied() else {
+            return Ok(());
+        };
         let place = table.place_of(slot, within..self.band_size);
         drop(table);
         regions::blank(&*self.file, place)

@@ -67,7 +67,8 @@ impl Table {
 
     /// The bands that are stored past the end of the disk.
     pub(super) fn beyond(&self) -> impl Iterator<Item = (BandIndex, Slot)> {
-        let beyond = |(band, slot): (&BandIndex, &Slot)| (!self.is_visible(*band)).then_some((*band, *slot));
+        let beyond =
+            |(band, slot): (&BandIndex, &Slot)| (!self.is_visible(*band)).then_some((*band, *slot));
         self.bands.iter().rev().map_while(beyond)
     }
 
@@ -91,7 +92,9 @@ impl Table {
     /// Where the file ends that holds nothing but what is used.
     pub(super) fn end(&self) -> u64 {
         let last_node = self.nodes.last().map_or(NODE, |node| node + NODE);
-        self.slots.len().checked_sub(1).map_or(last_node, |last| last_node.max(self.place(Slot(last as u32)) + self.band_size))
+        self.slots.len().checked_sub(1).map_or(last_node, |last| {
+            last_node.max(self.place(Slot(last as u32)) + self.band_size)
+        })
     }
 
     /// Where the file must reach for every byte of the disk that is stored to be there: the last band may lie partly past
@@ -99,26 +102,41 @@ impl Table {
     pub(super) fn needed(&self) -> u64 {
         let last = self.slots.len().checked_sub(1);
         let visible = last.map(|last| match self.slots[last].band() {
-            Some(band) => self.len.saturating_sub(self.start_of(band)).min(self.band_size),
+            Some(band) => self
+                .len
+                .saturating_sub(self.start_of(band))
+                .min(self.band_size),
             None => 0,
         });
         let nodes = self.nodes.last().map_or(NODE, |node| node + NODE);
-        last.zip(visible).map_or(nodes, |(last, visible)| nodes.max(self.place(Slot(last as u32)) + visible))
+        last.zip(visible).map_or(nodes, |(last, visible)| {
+            nodes.max(self.place(Slot(last as u32)) + visible)
+        })
     }
 
     /// The next slot, with the node it needs if that is not there yet, and where the file will end with it.
     pub(super) fn next_slot(&self) -> Result<Next> {
         if self.slots.len() >= MAX_SLOTS {
-            let limit = format!("{MAX_SLOTS} bands are stored, which is the most; larger bands would hold more");
+            let limit = format!(
+                "{MAX_SLOTS} bands are stored, which is the most; larger bands would hold more"
+            );
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
         let slot = Slot(self.slots.len() as u32);
         let (node, within) = slot.in_node();
         match self.nodes.get(node) {
-            Some(start) => Ok(Next { slot, node: None, end: start + NODE + (u64::from(within) + 1) * self.band_size }),
+            Some(start) => Ok(Next {
+                slot,
+                node: None,
+                end: start + NODE + (u64::from(within) + 1) * self.band_size,
+            }),
             None => {
                 let start = self.end_of_node(node - 1);
-                Ok(Next { slot, node: Some(start), end: start + NODE + self.band_size })
+                Ok(Next {
+                    slot,
+                    node: Some(start),
+                    end: start + NODE + self.band_size,
+                })
             }
         }
     }
@@ -136,12 +154,17 @@ impl Table {
 
     /// Nodes that `slots` slots need.
     pub(super) fn nodes_for(slots: usize) -> usize {
-        slots.checked_sub(1).map_or(1, |last| Slot(last as u32).in_node().0 + 1)
+        slots
+            .checked_sub(1)
+            .map_or(1, |last| Slot(last as u32).in_node().0 + 1)
     }
 
     /// Returns how many slots from the first on are settled: labelled, or never to be by a write under way.
     pub(super) fn settled(&self) -> usize {
-        self.pending.keys().next().map_or(self.slots.len(), |first| first.0 as usize)
+        self.pending
+            .keys()
+            .next()
+            .map_or(self.slots.len(), |first| first.0 as usize)
     }
 
     /// Slots whose places hold nothing any more, by their number.

@@ -18,7 +18,11 @@ pub(super) struct Cache {
 impl Cache {
     /// The layer of this number is a cache. Read-only changes nothing, also here.
     pub(super) fn new(level: usize, access: Access) -> Self {
-        Self { level, is_filled: access == Access::ReadWrite, problem: OnceLock::new() }
+        Self {
+            level,
+            is_filled: access == Access::ReadWrite,
+            problem: OnceLock::new(),
+        }
     }
 
     /// Returns whether data of `level`, as seen from the layer `from`, are to be kept.
@@ -48,7 +52,13 @@ impl Stack {
     /// Reads data that show through the cache, and lets it have the blocks that they are in. Nothing below ever changes,
     /// so two readers of one block store the same bytes.
     pub(super) fn read_through(&self, cache: &Cache, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let Some(layer) = cache.level.checked_sub(1).and_then(|index| self.layers.get(index)) else { return Ok(()) };
+        let Some(layer) = cache
+            .level
+            .checked_sub(1)
+            .and_then(|index| self.layers.get(index))
+        else {
+            return Ok(());
+        };
         let (grain, below) = (layer.grain(), cache.level - 1);
         let keep = |at: u64, bytes: &[u8]| {
             if cache.problem().is_none() {

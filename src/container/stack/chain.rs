@@ -33,11 +33,22 @@ pub struct Link {
 /// [`Kind::NotFound`]: the first is itself a layer, and what is below it is missing. [`Kind::Conflict`]: a layer was made
 /// over another image than the one it is laid over, or that was changed since. Errors name the file.
 pub fn check(links: &[Link]) -> Result<()> {
-    if let Some(base) = links.first().filter(|base| base.identity.is_cache || !base.identity.parent.is_nil()) {
-        let what = if base.identity.is_cache { "a cache" } else { "an overlay" };
+    if let Some(base) = links
+        .first()
+        .filter(|base| base.identity.is_cache || !base.identity.parent.is_nil())
+    {
+        let what = if base.identity.is_cache {
+            "a cache"
+        } else {
+            "an overlay"
+        };
         let missing = match base.identity.parent {
-            parent if parent.is_nil() => format!("is {what} of an image without a UUID, which is missing below it"),
-            parent => format!("is {what} of the image with UUID {parent}, which is missing below it"),
+            parent if parent.is_nil() => {
+                format!("is {what} of an image without a UUID, which is missing below it")
+            }
+            parent => {
+                format!("is {what} of the image with UUID {parent}, which is missing below it")
+            }
         };
         return Err(Error::new(Kind::NotFound, LAYER, missing).in_file(&base.name));
     }
@@ -50,12 +61,22 @@ pub fn check(links: &[Link]) -> Result<()> {
 }
 
 fn check_pair(below: &Link, layer: &Link) -> Result<()> {
-    let Identity { parent, next_parent, .. } = layer.identity;
+    let Identity {
+        parent,
+        next_parent,
+        ..
+    } = layer.identity;
     let found = below.identity.uuid;
     if found == parent || next_parent == Some(found) {
         return Ok(());
     }
-    let named = |uuid: Uuid| if uuid.is_nil() { "no UUID".to_owned() } else { format!("UUID {uuid}") };
+    let named = |uuid: Uuid| {
+        if uuid.is_nil() {
+            "no UUID".to_owned()
+        } else {
+            format!("UUID {uuid}")
+        }
+    };
     let message = format!(
         "was made over an image with {}, but {} has {}: it is another image, or was changed after the layer was made",
         named(parent),
@@ -70,14 +91,26 @@ mod tests {
     use super::*;
 
     fn link(name: &str, uuid: u128, parent: u128) -> Link {
-        let identity = Identity { uuid: Uuid::from_u128(uuid), parent: Uuid::from_u128(parent), ..Identity::default() };
-        Link { name: name.to_owned(), identity }
+        let identity = Identity {
+            uuid: Uuid::from_u128(uuid),
+            parent: Uuid::from_u128(parent),
+            ..Identity::default()
+        };
+        Link {
+            name: name.to_owned(),
+            identity,
+        }
     }
 
     #[test]
     fn layers_follow_their_parents() {
         check(&[]).unwrap();
-        check(&[link("base", 0, 0), link("over a raw disk", 1, 0), link("next", 2, 1)]).unwrap();
+        check(&[
+            link("base", 0, 0),
+            link("over a raw disk", 1, 0),
+            link("next", 2, 1),
+        ])
+        .unwrap();
         let mut cache = link("cache", 7, 7);
         cache.identity.is_cache = true;
         check(&[link("base", 7, 0), cache, link("next", 2, 7)]).unwrap();
@@ -87,19 +120,35 @@ mod tests {
     fn others_are_refused_by_name() {
         let error = check(&[link("base", 7, 0), link("next", 2, 9)]).unwrap_err();
         assert_eq!((error.kind(), error.file()), (Kind::Conflict, Some("next")));
-        assert!(error.message().contains("base has UUID 00000000-0000-0000-0000-000000000007"), "{error}");
+        assert!(
+            error
+                .message()
+                .contains("base has UUID 00000000-0000-0000-0000-000000000007"),
+            "{error}"
+        );
         assert!(error.message().contains("000000000009"), "{error}");
         let error = check(&[link("base", 7, 0), link("over a raw disk", 2, 0)]).unwrap_err();
-        assert!(error.message().contains("over an image with no UUID"), "{error}");
+        assert!(
+            error.message().contains("over an image with no UUID"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_base_is_no_layer() {
         let error = check(&[link("alone", 7, 9), link("next", 2, 7)]).unwrap_err();
-        assert_eq!((error.kind(), error.file()), (Kind::NotFound, Some("alone")));
+        assert_eq!(
+            (error.kind(), error.file()),
+            (Kind::NotFound, Some("alone"))
+        );
         let mut cache = link("cache", 0, 0);
         cache.identity.is_cache = true;
-        assert!(check(&[cache]).unwrap_err().message().contains("a cache of an image without a UUID"));
+        assert!(
+            check(&[cache])
+                .unwrap_err()
+                .message()
+                .contains("a cache of an image without a UUID")
+        );
     }
 
     #[test]

@@ -65,27 +65,61 @@ impl Stack {
     /// The topmost layer is changed if `access` allows it; nothing else ever is, but a cache is filled then. A stack with
     /// the cache on top is read-only: what is written is no copy. That the layers belong over each other is for
     /// [`check_chain`] to say.
-    pub fn new(base: Arc<dyn BlockDevice>, layers: Vec<(Role, Arc<dyn Overlay>)>, access: Access) -> Result<Self> {
+    pub fn new(
+        base: Arc<dyn BlockDevice>,
+        layers: Vec<(Role, Arc<dyn Overlay>)>,
+        access: Access,
+    ) -> Result<Self> {
         let invalid = |message: String| Err(Error::new(Kind::Invalid, LAYER, message));
         if layers.is_empty() || layers.len() > MAX_LAYERS {
-            return invalid(format!("{} layers over a base, expected 1 to {MAX_LAYERS}", layers.len()));
+            return invalid(format!(
+                "{} layers over a base, expected 1 to {MAX_LAYERS}",
+                layers.len()
+            ));
         }
-        let caches = (1..).zip(&layers).filter(|(_, (role, _))| *role == Role::Cache);
+        let caches = (1..)
+            .zip(&layers)
+            .filter(|(_, (role, _))| *role == Role::Cache);
         let levels: Vec<usize> = caches.map(|(level, _)| level).collect();
         if levels.len() > 1 {
-            return invalid(format!("{} caches, but one is all that a stack may have", levels.len()));
+            return invalid(format!(
+                "{} caches, but one is all that a stack may have",
+                levels.len()
+            ));
         }
         if let Some(level) = levels.first() {
-            let len = |level: usize| level.checked_sub(1).map_or(base.info().len, |index| layers[index].1.info().len);
+            let len = |level: usize| {
+                level
+                    .checked_sub(1)
+                    .map_or(base.info().len, |index| layers[index].1.info().len)
+            };
             if len(*level) != len(level - 1) {
-                let message = format!("a cache of {} bytes over an image of {} bytes", len(*level), len(level - 1));
+                let message = format!(
+                    "a cache of {} bytes over an image of {} bytes",
+                    len(*level),
+                    len(level - 1)
+                );
                 return Err(Error::new(Kind::Conflict, LAYER, message));
             }
         }
         let cache = levels.first().map(|level| Cache::new(*level, access));
-        let access = if cache.as_ref().is_some_and(|cache| cache.level == layers.len()) { Access::ReadOnly } else { access };
+        let access = if cache
+            .as_ref()
+            .is_some_and(|cache| cache.level == layers.len())
+        {
+            Access::ReadOnly
+        } else {
+            access
+        };
         let layers = layers.into_iter().map(|(_, layer)| layer).collect();
-        Ok(Self { base, layers, access, cache, padding: Units::default(), resizing: RwLock::default() })
+        Ok(Self {
+            base,
+            layers,
+            access,
+            cache,
+            padding: Units::default(),
+            resizing: RwLock::default(),
+        })
     }
 
     /// Why the cache is not filled any more, if something went wrong with that. Reading goes on without it.
@@ -106,7 +140,10 @@ impl Stack {
     }
 
     fn level(&self, level: usize) -> &dyn BlockDevice {
-        match level.checked_sub(1).and_then(|index| self.layers.get(index)) {
+        match level
+            .checked_sub(1)
+            .and_then(|index| self.layers.get(index))
+        {
             Some(layer) => &**layer,
             None => &*self.base,
         }
@@ -121,20 +158,36 @@ impl Stack {
             if level < self.top_level() {
                 let len = device.info().len;
                 if start >= len {
-                    return Ok(Run { level: None, kind: ExtentKind::Hole, end });
+                    return Ok(Run {
+                        level: None,
+                        kind: ExtentKind::Hole,
+                        end,
+                    });
                 }
                 end = end.min(len);
             }
             let Extent { kind, len } = device.extent_at(start..end)?;
             if len == 0 || len > end - start {
-                return Err(Error::corrupt(LAYER, start, format!("layer {level} tells of {len} bytes of {}", end - start)));
+                return Err(Error::corrupt(
+                    LAYER,
+                    start,
+                    format!("layer {level} tells of {len} bytes of {}", end - start),
+                ));
             }
             end = start + len;
             if kind != ExtentKind::Hole {
-                return Ok(Run { level: Some(level), kind, end });
+                return Ok(Run {
+                    level: Some(level),
+                    kind,
+                    end,
+                });
             }
         }
-        Ok(Run { level: Some(0), kind: ExtentKind::Hole, end })
+        Ok(Run {
+            level: Some(0),
+            kind: ExtentKind::Hole,
+            end,
+        })
     }
 
     /// Reads what shows at `offset` as seen from the layer of number `from`; past the end of one below the topmost, zeros.
@@ -144,7 +197,11 @@ impl Stack {
             let run = self.locate(from, at..at + rest.len() as u64)?;
             let (part, tail) = rest.split_at_mut((run.end - at) as usize);
             match (run.kind, run.level) {
-                (ExtentKind::Data, Some(level)) => match self.cache.as_ref().filter(|cache| cache.is_asked(level, from)) {
+                (ExtentKind::Data, Some(level)) => match self
+                    .cache
+                    .as_ref()
+                    .filter(|cache| cache.is_asked(level, from))
+                {
                     Some(cache) => self.read_through(cache, at, part)?,
                     None => self.level(level).read_at(at, part)?,
                 },
@@ -163,8 +220,14 @@ impl Stack {
 impl BlockDevice for Stack {
     fn info(&self) -> Info {
         let top = self.top().info();
-        let write = u32::try_from(self.top().grain()).unwrap_or(u32::MAX).max(top.write);
-        Info { write, access: self.access, ..top }
+        let write = u32::try_from(self.top().grain())
+            .unwrap_or(u32::MAX)
+            .max(top.write);
+        Info {
+            write,
+            access: self.access,
+            ..top
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -190,7 +253,10 @@ impl BlockDevice for Stack {
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
         let Run { kind, end, .. } = self.locate(self.top_level(), range.clone())?;
-        Ok(Extent { kind, len: end - range.start })
+        Ok(Extent {
+            kind,
+            len: end - range.start,
+        })
     }
 
     /// The topmost layer alone has what must not be lost. What a cache could not store it can read again.
@@ -219,8 +285,15 @@ impl BlockDevice for Stack {
         match (run.kind, run.level) {
             (ExtentKind::Data, Some(level)) => {
                 // What the cache is to keep has to be read.
-                let is_asked = self.cache.as_ref().is_some_and(|cache| cache.is_asked(level, self.top_level()));
-                if is_asked { Ok(None) } else { self.level(level).lend(range.start..run.end) }
+                let is_asked = self
+                    .cache
+                    .as_ref()
+                    .is_some_and(|cache| cache.is_asked(level, self.top_level()));
+                if is_asked {
+                    Ok(None)
+                } else {
+                    self.level(level).lend(range.start..run.end)
+                }
             }
             _ => Ok(None),
         }

@@ -36,7 +36,11 @@ impl Iterator for Pieces {
         }
         let (block, last) = (start - start % self.grain, end - end % self.grain);
         let is_whole = block == start && last > start;
-        let until = if is_whole { last } else { end.min(block + self.grain) };
+        let until = if is_whole {
+            last
+        } else {
+            end.min(block + self.grain)
+        };
         self.rest.start = until;
         Some((start..until, is_whole))
     }
@@ -124,7 +128,12 @@ impl Stack {
                 continue;
             }
             let start = (at / unit * unit).max(range.start);
-            let end = run.end.checked_next_multiple_of(unit).unwrap_or(range.end).min(range.end).min(start + STRETCH);
+            let end = run
+                .end
+                .checked_next_multiple_of(unit)
+                .unwrap_or(range.end)
+                .min(range.end)
+                .min(start + STRETCH);
             top.discard(start..end, Leave::Zeros)?;
             at = end;
         }
@@ -133,7 +142,10 @@ impl Stack {
 
     /// Gives the topmost layer another length. Where it grows over data, these are hidden.
     pub(super) fn resize(&self, len: u64) -> Result<()> {
-        let _alone = self.resizing.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self
+            .resizing
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let now = self.top().info().len;
         let hidden = now..self.end_of_data_below(now..len)?;
         self.top().set_len_hiding(len, hidden)
@@ -165,7 +177,10 @@ mod tests {
         assert_eq!(pieces(5..9), [(5..9, false)]);
         assert_eq!(pieces(512..600), [(512..600, false)]);
         assert_eq!(pieces(600..1024), [(600..1024, false)]);
-        assert_eq!(pieces(500..1600), [(500..512, false), (512..1536, true), (1536..1600, false)]);
+        assert_eq!(
+            pieces(500..1600),
+            [(500..512, false), (512..1536, true), (1536..1600, false)]
+        );
         assert_eq!(pieces(500..600), [(500..512, false), (512..600, false)]);
     }
 }

@@ -47,16 +47,28 @@ impl Reader<'_> {
     /// Tells that `bytes` of the chunks `first` to `last` are read. Returns those of the `depth` after them that are worth
     /// beginning: none unless somebody goes through the disk in order, alone, and has come some way. Readers side by side keep
     /// the cores busy themselves.
-    pub(super) fn passes(&self, first: u32, last: u32, bytes: u64, depth: impl FnOnce() -> u32) -> Range<u32> {
+    pub(super) fn passes(
+        &self,
+        first: u32,
+        last: u32,
+        bytes: u64,
+        depth: impl FnOnce() -> u32,
+    ) -> Range<u32> {
         let mut state = self.ahead.state();
         let next = last.saturating_add(1);
         if state.next == Some(next) {
             state.walked = state.walked.saturating_add(bytes);
             return next..next; // another part of the same chunk
         }
-        let goes_on = state.next.is_some_and(|expected| (first == expected || first + 1 == expected) && next > expected);
+        let goes_on = state.next.is_some_and(|expected| {
+            (first == expected || first + 1 == expected) && next > expected
+        });
         state.next = Some(next);
-        state.walked = if goes_on { state.walked.saturating_add(bytes) } else { bytes };
+        state.walked = if goes_on {
+            state.walked.saturating_add(bytes)
+        } else {
+            bytes
+        };
         if !goes_on || !self.alone || state.walked < WALK {
             state.begun = next;
             return next..next;
@@ -72,7 +84,10 @@ impl Ahead {
     pub(super) fn reader(&self) -> Reader<'_> {
         let mut state = self.state();
         state.readers += 1;
-        Reader { ahead: self, alone: state.readers == 1 }
+        Reader {
+            ahead: self,
+            alone: state.readers == 1,
+        }
     }
 
     /// Does `work` for chunk `index`, unless the image is closed or the reader has come there before.
@@ -93,7 +108,10 @@ impl Ahead {
         let mut state = self.state();
         state.closed = true;
         while state.running > 0 {
-            state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .idle
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -154,14 +172,22 @@ mod tests {
         let ahead = Ahead::default();
         let read = |chunk, bytes| ahead.reader().passes(chunk, chunk, bytes, || 3);
         for chunk in 0..4 {
-            let begun = ahead.reader().passes(chunk, chunk, 4096, || unreachable!("nobody asks how many threads there are"));
+            let begun = ahead.reader().passes(chunk, chunk, 4096, || {
+                unreachable!("nobody asks how many threads there are")
+            });
             assert!(begun.is_empty());
         }
         assert!(read(4, WALK / 2).is_empty());
-        assert!(read(4, WALK / 2).is_empty(), "the same chunk again, which counts");
+        assert!(
+            read(4, WALK / 2).is_empty(),
+            "the same chunk again, which counts"
+        );
         assert_eq!(read(5, 512), 6..9);
         assert!(read(20, WALK).is_empty(), "elsewhere");
         assert!(read(0, 512).is_empty());
-        assert!(read(1, 512).is_empty(), "what was read before the jump does not count");
+        assert!(
+            read(1, 512).is_empty(),
+            "what was read before the jump does not count"
+        );
     }
 }

@@ -34,11 +34,19 @@ struct Entry {
 
 impl Cache {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, inner: Mutex::default(), one_by_one: Mutex::default() }
+        Self {
+            most,
+            inner: Mutex::default(),
+            one_by_one: Mutex::default(),
+        }
     }
 
     /// The bytes of a chunk, decoded by `decode` unless somebody has done so or is doing so now.
-    pub(super) fn get(&self, index: ChunkIndex, decode: impl FnOnce() -> Result<Arc<Vec<u8>>>) -> Result<Arc<Vec<u8>>> {
+    pub(super) fn get(
+        &self,
+        index: ChunkIndex,
+        decode: impl FnOnce() -> Result<Arc<Vec<u8>>>,
+    ) -> Result<Arc<Vec<u8>>> {
         let slot = self.slot(index);
         let mut plain = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plain) = &*plain {
@@ -59,7 +67,9 @@ impl Cache {
 
     /// The turn to decode a chunk whose bytes alone are more than may be kept.
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner)
+        self.one_by_one
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets what is decoded, before something that needs the room.
@@ -77,7 +87,11 @@ impl Cache {
         let mut inner = self.inner();
         inner.clock += 1;
         let used = inner.clock;
-        let entry = inner.slots.entry(index).or_insert_with(|| Entry { slot: Slot::default(), bytes: 0, used });
+        let entry = inner.slots.entry(index).or_insert_with(|| Entry {
+            slot: Slot::default(),
+            bytes: 0,
+            used,
+        });
         entry.used = used;
         entry.slot.clone()
     }
@@ -95,7 +109,9 @@ impl Cache {
                 .iter()
                 .filter(|(other, entry)| **other != index && entry.bytes > 0)
                 .min_by_key(|(_, entry)| entry.used);
-            let Some(oldest) = oldest.map(|(oldest, _)| *oldest) else { return };
+            let Some(oldest) = oldest.map(|(oldest, _)| *oldest) else {
+                return;
+            };
             if let Some(entry) = inner.slots.remove(&oldest) {
                 inner.bytes -= entry.bytes;
             }
@@ -116,7 +132,10 @@ mod tests {
                 decodes.fetch_add(1, Ordering::SeqCst);
                 Ok(Arc::new(vec![n as u8; 400]))
             };
-            assert_eq!(cache.get(ChunkIndex(n), decode).unwrap()[..], [n as u8; 400]);
+            assert_eq!(
+                cache.get(ChunkIndex(n), decode).unwrap()[..],
+                [n as u8; 400]
+            );
         };
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -127,13 +146,19 @@ mod tests {
         read(2);
         read(1);
         read(3);
-        assert!(!cache.expects(ChunkIndex(2)), "the one unused for longest went");
+        assert!(
+            !cache.expects(ChunkIndex(2)),
+            "the one unused for longest went"
+        );
         assert!(cache.expects(ChunkIndex(1)) && cache.expects(ChunkIndex(3)));
         assert_eq!(decodes.load(Ordering::SeqCst), 3);
         cache.forget();
         assert!(!cache.expects(ChunkIndex(1)));
         read(1);
-        assert_eq!((decodes.load(Ordering::SeqCst), cache.inner().bytes), (4, 400));
+        assert_eq!(
+            (decodes.load(Ordering::SeqCst), cache.inner().bytes),
+            (4, 400)
+        );
     }
 
     #[test]

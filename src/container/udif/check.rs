@@ -26,30 +26,60 @@ const MAP: &str = "udif chunk map";
 pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress) -> Result<Udif> {
     progress.stage("check", 0);
     let mut findings = Findings::Check(problems, progress);
-    let first = parts.first().ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a set has at least one part"))?.file.clone();
+    let first = parts
+        .first()
+        .ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a set has at least one part"))?
+        .file
+        .clone();
     let (_, koly) = read_trailer(&*first)?;
     let at = first.info().len - KOLY_SIZE;
     if koly.segment.count as usize > parts.len() {
         let Segment { number, count, .. } = koly.segment;
-        let part = format!("is part {number} of an image in {count} files, of which all are needed");
+        let part =
+            format!("is part {number} of an image in {count} files, of which all are needed");
         return Err(Error::new(Kind::Invalid, LAYER, part));
     }
     check_regions(&koly, at, &mut findings)?;
     let resources = read_resources(&*first, &koly)?;
-    let fork = if koly.segment.count > 1 { Fork::joined(parts)? } else { Fork::whole(first.clone(), &koly)? };
-    let mut walk = Walk { findings, fork: &fork, koly: &koly, trailer: at, tables: Vec::new(), chunks: Vec::new() };
+    let fork = if koly.segment.count > 1 {
+        Fork::joined(parts)?
+    } else {
+        Fork::whole(first.clone(), &koly)?
+    };
+    let mut walk = Walk {
+        findings,
+        fork: &fork,
+        koly: &koly,
+        trailer: at,
+        tables: Vec::new(),
+        chunks: Vec::new(),
+    };
     walk.tables(&resources)?;
     walk.disk()?;
     walk.storage()?;
     let mut tables = walk.tables;
     // What cannot be is left out, so that the rest can be read.
-    for (number, run) in walk.chunks.iter().filter(|placed| placed.is_bad).map(|placed| placed.from).rev() {
+    for (number, run) in walk
+        .chunks
+        .iter()
+        .filter(|placed| placed.is_bad)
+        .map(|placed| placed.from)
+        .rev()
+    {
         tables[number].runs[run].sector_count = 0;
     }
     let chunks = Chunks::new(&tables, fork.len())?;
     let len = disk_len(&koly, &chunks)?;
     let contents = Arc::new(Contents::new(fork, chunks, len));
-    Ok(Udif { contents, first, koly, tables, resources, ahead: Arc::default(), glance: None })
+    Ok(Udif {
+        contents,
+        first,
+        koly,
+        tables,
+        resources,
+        ahead: Arc::default(),
+        glance: None,
+    })
 }
 
 /// The parts of the file that the trailer names: none may lie in another.
@@ -62,16 +92,25 @@ fn check_regions(koly: &Koly, trailer: u64, findings: &mut Findings<'_>) -> Resu
     ];
     regions.sort_by_key(|(_, range, _)| range.start);
     let mut before: Option<(&str, &Range<u64>)> = None;
-    for (name, range, field) in regions.into_iter().filter(|(_, range, _)| !range.is_empty()) {
+    for (name, range, field) in regions
+        .into_iter()
+        .filter(|(_, range, _)| !range.is_empty())
+    {
         if let Some((other, _)) = before.filter(|(_, before)| before.end > range.start) {
             let both = format!("the {name} at {} begins within the {other}", range.start);
-            findings.report(Severity::Damage, Error::corrupt(LAYER, trailer + field, both))?;
+            findings.report(
+                Severity::Damage,
+                Error::corrupt(LAYER, trailer + field, both),
+            )?;
         }
         before = Some((name, range));
     }
     if koly.segment.number > koly.segment.count {
         let odd = format!("is part {} of {}", koly.segment.number, koly.segment.count);
-        findings.report(Severity::Warning, Error::corrupt(LAYER, trailer + 0x38, odd))?;
+        findings.report(
+            Severity::Warning,
+            Error::corrupt(LAYER, trailer + 0x38, odd),
+        )?;
     }
     if koly.sector_count == 0 {
         let none = "the trailer does not tell the length of the disk; it ends with its last chunk";
@@ -99,8 +138,15 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn report(&mut self, severity: Severity, layer: &'static str, at: u64, what: String) -> Result<()> {
-        self.findings.report(severity, Error::corrupt(layer, at, what))
+    fn report(
+        &mut self,
+        severity: Severity,
+        layer: &'static str,
+        at: u64,
+        what: String,
+    ) -> Result<()> {
+        self.findings
+            .report(severity, Error::corrupt(layer, at, what))
     }
 
     fn tables(&mut self, resources: &[Resource]) -> Result<()> {
@@ -108,10 +154,16 @@ impl Walk<'_> {
         for resource in resources.iter().filter(|resource| resource.kind == "blkx") {
             self.findings.advance(1)?;
             if !ids.insert(&resource.id) {
-                let twice = format!("two block tables have the number {}; the second is {}", resource.id, resource.name);
+                let twice = format!(
+                    "two block tables have the number {}; the second is {}",
+                    resource.id, resource.name
+                );
                 self.report(Severity::Warning, TABLE, self.koly.xml.start, twice)?;
             }
-            let Some(table) = self.findings.keep(Table::parse(&resource.data, &resource.name))? else {
+            let Some(table) = self
+                .findings
+                .keep(Table::parse(&resource.data, &resource.name))?
+            else {
                 all = false;
                 continue;
             };
@@ -126,12 +178,18 @@ impl Walk<'_> {
         }
         match self.koly.master_checksum {
             Checksum::Crc32(stored) if all && stored != sum.clone().finalize() => {
-                let differs = format!("the checksum over those of the tables is {:08x}, not {stored:08x}", sum.finalize());
+                let differs = format!(
+                    "the checksum over those of the tables is {:08x}, not {stored:08x}",
+                    sum.finalize()
+                );
                 self.report(Severity::Damage, LAYER, self.trailer + 0x160, differs)
             }
-            Checksum::Other(kind) => {
-                self.report(Severity::Note, LAYER, self.trailer + 0x160, format!("checksums of kind {kind} are not checked"))
-            }
+            Checksum::Other(kind) => self.report(
+                Severity::Note,
+                LAYER,
+                self.trailer + 0x160,
+                format!("checksums of kind {kind} are not checked"),
+            ),
             _ => Ok(()),
         }
     }
@@ -146,7 +204,11 @@ impl Walk<'_> {
             }
             covered.push(run.first_sector..run.first_sector + run.sector_count);
             match chunk(&table, &run, self.fork.len()) {
-                Ok(chunk) => self.chunks.push(Placed { chunk, from: (number, at), is_bad: false }),
+                Ok(chunk) => self.chunks.push(Placed {
+                    chunk,
+                    from: (number, at),
+                    is_bad: false,
+                }),
                 Err(error) => {
                     table.runs[at].sector_count = 0;
                     self.findings.report(Severity::Damage, error)?;
@@ -165,8 +227,16 @@ impl Walk<'_> {
         let mut reached = 0;
         for run in covered.into_iter().chain([end]) {
             if run.start > reached {
-                let gap = format!("{name}: {} sectors from {reached} of the table are in no run", run.start - reached);
-                self.report(Severity::Warning, TABLE, (table.first_sector + reached) * SECTOR, gap)?;
+                let gap = format!(
+                    "{name}: {} sectors from {reached} of the table are in no run",
+                    run.start - reached
+                );
+                self.report(
+                    Severity::Warning,
+                    TABLE,
+                    (table.first_sector + reached) * SECTOR,
+                    gap,
+                )?;
             }
             reached = reached.max(run.end);
         }
@@ -175,7 +245,8 @@ impl Walk<'_> {
 
     /// The chunks in the order of the disk.
     fn disk(&mut self) -> Result<()> {
-        self.chunks.sort_unstable_by_key(|placed| placed.chunk.start);
+        self.chunks
+            .sort_unstable_by_key(|placed| placed.chunk.start);
         let end = match self.koly.sector_count {
             0 => u64::MAX,
             sectors => sectors.saturating_mul(SECTOR),
@@ -185,11 +256,14 @@ impl Walk<'_> {
             let Chunk { start, len, .. } = self.chunks[at].chunk;
             if start < reached {
                 self.chunks[at].is_bad = true;
-                let twice = format!("the chunk of {len} bytes from here begins within another, which ends at {reached}");
+                let twice = format!(
+                    "the chunk of {len} bytes from here begins within another, which ends at {reached}"
+                );
                 self.report(Severity::Damage, MAP, start, twice)?;
             } else if start + len > end {
                 self.chunks[at].is_bad = true;
-                let beyond = format!("the chunk of {len} bytes from here ends past the disk of {end}");
+                let beyond =
+                    format!("the chunk of {len} bytes from here ends past the disk of {end}");
                 self.report(Severity::Damage, MAP, start, beyond)?;
             } else {
                 reached = start + len;
@@ -200,19 +274,36 @@ impl Walk<'_> {
 
     /// The chunks in the order of the file. Programs that store equal chunks once are right to do so.
     fn storage(&mut self) -> Result<()> {
-        let stored = |placed: &&Placed| matches!(placed.chunk.kind, RunKind::Raw | RunKind::Packed(_));
-        let mut places: Vec<_> = self.chunks.iter().filter(stored).map(|placed| placed.chunk).collect();
+        let stored =
+            |placed: &&Placed| matches!(placed.chunk.kind, RunKind::Raw | RunKind::Packed(_));
+        let mut places: Vec<_> = self
+            .chunks
+            .iter()
+            .filter(stored)
+            .map(|placed| placed.chunk)
+            .collect();
         places.sort_unstable_by_key(|chunk| (chunk.offset, chunk.stored));
         for one in places.iter().filter(|chunk| chunk.stored == 0) {
-            let empty = format!("the chunk of byte {} of the disk is stored in no bytes", one.start);
+            let empty = format!(
+                "the chunk of byte {} of the disk is stored in no bytes",
+                one.start
+            );
             self.report(Severity::Damage, MAP, self.fork.place(one.offset).1, empty)?;
         }
         for pair in places.windows(2) {
             let (one, other) = (pair[0], pair[1]);
             let same = (one.offset, one.stored) == (other.offset, other.stored);
             if one.offset + one.stored > other.offset && !same {
-                let both = format!("the chunks of bytes {} and {} of the disk share bytes of the file", one.start, other.start);
-                self.report(Severity::Warning, MAP, self.fork.place(other.offset).1, both)?;
+                let both = format!(
+                    "the chunks of bytes {} and {} of the disk share bytes of the file",
+                    one.start, other.start
+                );
+                self.report(
+                    Severity::Warning,
+                    MAP,
+                    self.fork.place(other.offset).1,
+                    both,
+                )?;
             }
         }
         Ok(())

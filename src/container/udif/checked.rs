@@ -35,8 +35,16 @@ struct Seen {
 impl Udif {
     /// The disk, with its sums checked by the way.
     pub fn checked(&self) -> Checked<'_> {
-        let borders = self.tables.iter().map(|table| table.first_sector * SECTOR).collect();
-        Checked { udif: self, borders, seen: Mutex::default() }
+        let borders = self
+            .tables
+            .iter()
+            .map(|table| table.first_sector * SECTOR)
+            .collect();
+        Checked {
+            udif: self,
+            borders,
+            seen: Mutex::default(),
+        }
     }
 }
 
@@ -44,16 +52,28 @@ impl Checked<'_> {
     /// Compares with every sum of a table that is stored. What was not read, or twice, is read again.
     /// [`Kind::Corrupt`](crate::Kind::Corrupt) says that the bytes that were read are not those that were stored.
     pub fn finish(self) -> Result<()> {
-        let seen = self.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let names = self.udif.resources.iter().filter(|resource| resource.kind == "blkx").map(|resource| &resource.name);
+        let seen = self
+            .seen
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let names = self
+            .udif
+            .resources
+            .iter()
+            .filter(|resource| resource.kind == "blkx")
+            .map(|resource| &resource.name);
         for (table, name) in self.udif.tables.iter().zip(names) {
-            let Checksum::Crc32(stored) = table.checksum else { continue };
+            let Checksum::Crc32(stored) = table.checksum else {
+                continue;
+            };
             let computed = match seen.table_sum(table) {
                 Some(sum) => sum,
                 None => self.udif.contents.table_sum(table, &Silent)?,
             };
             if computed != stored {
-                let message = format!("is damaged: the checksum of {name:?} is {computed:08x}, and {stored:08x} is stored");
+                let message = format!(
+                    "is damaged: the checksum of {name:?} is {computed:08x}, and {stored:08x} is stored"
+                );
                 return Err(Error::corrupt(LAYER, table.first_sector * SECTOR, message));
             }
         }
@@ -68,19 +88,35 @@ impl Checked<'_> {
 impl Seen {
     fn add(&mut self, range: Range<u64>, sum: Hasher, borders: &BTreeSet<u64>) {
         let (mut range, mut sum) = (range, sum);
-        let before = self.sums.range(..=range.start).next_back().map(|(&start, &(end, _))| (start, end));
-        let after = self.sums.range(range.start..).next().map(|(&start, _)| start);
-        if before.is_some_and(|(_, end)| end > range.start) || after.is_some_and(|start| start < range.end) {
+        let before = self
+            .sums
+            .range(..=range.start)
+            .next_back()
+            .map(|(&start, &(end, _))| (start, end));
+        let after = self
+            .sums
+            .range(range.start..)
+            .next()
+            .map(|(&start, _)| start);
+        if before.is_some_and(|(_, end)| end > range.start)
+            || after.is_some_and(|start| start < range.end)
+        {
             self.twice = true;
             return;
         }
-        if let Some((start, _)) = before.filter(|&(_, end)| end == range.start && !borders.contains(&end))
+        if let Some((start, _)) =
+            before.filter(|&(_, end)| end == range.start && !borders.contains(&end))
             && let Some((_, mut whole)) = self.sums.remove(&start)
         {
             whole.combine(&sum);
             (range.start, sum) = (start, whole);
         }
-        if let Some((end, rest)) = self.sums.get(&range.end).filter(|_| !borders.contains(&range.end)).cloned() {
+        if let Some((end, rest)) = self
+            .sums
+            .get(&range.end)
+            .filter(|_| !borders.contains(&range.end))
+            .cloned()
+        {
             self.sums.remove(&range.end);
             sum.combine(&rest);
             range.end = end;
@@ -93,7 +129,11 @@ impl Seen {
         if self.twice {
             return None;
         }
-        let mut runs: Vec<_> = table.runs.iter().filter(|run| run.sector_count > 0 && run.kind != RunKind::Ignore).collect();
+        let mut runs: Vec<_> = table
+            .runs
+            .iter()
+            .filter(|run| run.sector_count > 0 && run.kind != RunKind::Ignore)
+            .collect();
         runs.sort_unstable_by_key(|run| run.first_sector);
         let (mut sum, mut done) = (Hasher::new(), 0);
         for run in runs {
@@ -105,7 +145,10 @@ impl Seen {
             }
             // A stretch may hold this run and others after it, but not begin within it.
             if done < end {
-                let (stretch_end, stretch) = self.sums.get(&start).filter(|(stretch_end, _)| *stretch_end >= end)?;
+                let (stretch_end, stretch) = self
+                    .sums
+                    .get(&start)
+                    .filter(|(stretch_end, _)| *stretch_end >= end)?;
                 sum.combine(stretch);
                 done = *stretch_end;
             }
@@ -122,7 +165,9 @@ impl BlockDevice for Checked<'_> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.udif.read_at(offset, buf)?;
         for (run, found) in self.udif.contents.runs(offset..offset + buf.len() as u64) {
-            if found.is_some_and(|(_, chunk)| matches!(chunk.kind, RunKind::Raw | RunKind::Packed(_))) {
+            if found
+                .is_some_and(|(_, chunk)| matches!(chunk.kind, RunKind::Raw | RunKind::Packed(_)))
+            {
                 let mut sum = Hasher::new();
                 sum.update(&buf[(run.start - offset) as usize..(run.end - offset) as usize]);
                 self.seen().add(run, sum, &self.borders);
@@ -176,8 +221,17 @@ mod tests {
             assert!(!read(range).1);
         }
         let (sums, twice) = read(10..20);
-        let sums: Vec<_> = sums.into_iter().map(|(start, (end, sum))| (start, end, sum.finalize())).collect();
-        assert_eq!(sums, [(0, 60, crc32fast::hash(&bytes[..60])), (60, 100, crc32fast::hash(&bytes[60..]))]);
+        let sums: Vec<_> = sums
+            .into_iter()
+            .map(|(start, (end, sum))| (start, end, sum.finalize()))
+            .collect();
+        assert_eq!(
+            sums,
+            [
+                (0, 60, crc32fast::hash(&bytes[..60])),
+                (60, 100, crc32fast::hash(&bytes[60..]))
+            ]
+        );
         assert!(!twice && read(5..6).1 && read(0..100).1);
     }
 }

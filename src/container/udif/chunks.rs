@@ -45,11 +45,18 @@ impl Chunks {
             }
         }
         if u32::try_from(all.len()).is_err() {
-            return Err(Error::corrupt(LAYER, 0, format!("{} chunks are more than any image has", all.len())));
+            return Err(Error::corrupt(
+                LAYER,
+                0,
+                format!("{} chunks are more than any image has", all.len()),
+            ));
         }
         all.sort_unstable_by_key(|chunk| chunk.start);
         if let Some(pair) = all.windows(2).find(|pair| pair[0].end() > pair[1].start) {
-            let message = format!("two chunks hold this byte of the disk: from {} and from {}", pair[0].start, pair[1].start);
+            let message = format!(
+                "two chunks hold this byte of the disk: from {} and from {}",
+                pair[0].start, pair[1].start
+            );
             return Err(Error::corrupt(LAYER, pair[1].start, message));
         }
         Ok(Self { all })
@@ -71,7 +78,10 @@ impl Chunks {
     /// The chunk that holds byte `offset` of the disk, or how far away the next one begins (`None`: there is none).
     pub(super) fn at(&self, offset: u64) -> Result<(ChunkIndex, &Chunk), Option<u64>> {
         let after = self.all.partition_point(|chunk| chunk.start <= offset);
-        match after.checked_sub(1).map(|n| (ChunkIndex(n as u32), &self.all[n])) {
+        match after
+            .checked_sub(1)
+            .map(|n| (ChunkIndex(n as u32), &self.all[n]))
+        {
             Some((index, chunk)) if offset < chunk.end() => Ok((index, chunk)),
             _ => Err(self.all.get(after).map(|next| next.start - offset)),
         }
@@ -84,13 +94,30 @@ pub(super) fn chunk(table: &Table, run: &Run, fork_len: u64) -> Result<Chunk> {
     let start = (table.first_sector + run.first_sector) * SECTOR;
     let len = run.sector_count * SECTOR;
     let damaged = |message: String| Err(Error::corrupt(LAYER, start, message));
-    if run.offset.checked_add(run.length).is_none_or(|end| end > fork_len) {
-        return damaged(format!("{} bytes stored at {} reach past the data fork of {fork_len}", run.length, run.offset));
+    if run
+        .offset
+        .checked_add(run.length)
+        .is_none_or(|end| end > fork_len)
+    {
+        return damaged(format!(
+            "{} bytes stored at {} reach past the data fork of {fork_len}",
+            run.length, run.offset
+        ));
     }
     match run.kind {
-        RunKind::Raw if run.length < len => damaged(format!("{len} plain bytes stored in {}", run.length)),
-        RunKind::Packed(_) if len > MOST_CHUNK => damaged(format!("a chunk of {len} bytes; up to {MOST_CHUNK} are read")),
-        kind => Ok(Chunk { kind, start, len, offset: run.offset, stored: run.length }),
+        RunKind::Raw if run.length < len => {
+            damaged(format!("{len} plain bytes stored in {}", run.length))
+        }
+        RunKind::Packed(_) if len > MOST_CHUNK => damaged(format!(
+            "a chunk of {len} bytes; up to {MOST_CHUNK} are read"
+        )),
+        kind => Ok(Chunk {
+            kind,
+            start,
+            len,
+            offset: run.offset,
+            stored: run.length,
+        }),
     }
 }
 
@@ -100,16 +127,30 @@ mod tests {
     use crate::container::udif::layout::Checksum;
 
     fn run(kind: RunKind, first_sector: u64, sector_count: u64, length: u64) -> Run {
-        Run { kind, first_sector, sector_count, offset: 0, length }
+        Run {
+            kind,
+            first_sector,
+            sector_count,
+            offset: 0,
+            length,
+        }
     }
 
     fn table(first_sector: u64, runs: Vec<Run>) -> Table {
-        Table { first_sector, sector_count: 100, checksum: Checksum::None, runs }
+        Table {
+            first_sector,
+            sector_count: 100,
+            checksum: Checksum::None,
+            runs,
+        }
     }
 
     #[test]
     fn chunks_are_found_and_gaps_measured() {
-        let tables = [table(10, vec![run(RunKind::Raw, 0, 2, 1024)]), table(0, vec![run(RunKind::Zero, 0, 4, 0)])];
+        let tables = [
+            table(10, vec![run(RunKind::Raw, 0, 2, 1024)]),
+            table(0, vec![run(RunKind::Zero, 0, 4, 0)]),
+        ];
         let chunks = Chunks::new(&tables, 1024).unwrap();
         assert_eq!(chunks.at(0).unwrap().0, ChunkIndex(0));
         assert_eq!(chunks.at(4 * 512), Err(Some(6 * 512)));
@@ -120,10 +161,28 @@ mod tests {
 
     #[test]
     fn lies_are_refused() {
-        let fails = |runs: Vec<Run>| Chunks::new(&[table(0, runs)], 1024).unwrap_err().to_string();
-        assert!(fails(vec![run(RunKind::Raw, 0, 2, 1024), run(RunKind::Zero, 1, 2, 0)]).contains("two chunks"));
+        let fails = |runs: Vec<Run>| {
+            Chunks::new(&[table(0, runs)], 1024)
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(
+            fails(vec![
+                run(RunKind::Raw, 0, 2, 1024),
+                run(RunKind::Zero, 1, 2, 0)
+            ])
+            .contains("two chunks")
+        );
         assert!(fails(vec![run(RunKind::Raw, 0, 3, 1025)]).contains("past the data fork"));
         assert!(fails(vec![run(RunKind::Raw, 0, 3, 1024)]).contains("plain bytes"));
-        assert!(fails(vec![run(RunKind::Packed(crate::codec::Codec::Zlib), 0, 1 << 40, 10)]).contains("up to"));
+        assert!(
+            fails(vec![run(
+                RunKind::Packed(crate::codec::Codec::Zlib),
+                0,
+                1 << 40,
+                10
+            )])
+            .contains("up to")
+        );
     }
 }

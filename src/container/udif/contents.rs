@@ -30,11 +30,19 @@ pub(super) struct Contents {
 
 impl Contents {
     pub(super) fn new(fork: Fork, chunks: Chunks, len: u64) -> Self {
-        Self { fork, chunks, cache: Cache::new(CACHE), len }
+        Self {
+            fork,
+            chunks,
+            cache: Cache::new(CACHE),
+            len,
+        }
     }
 
     /// The runs of `range`, which is within the disk: each lies in one chunk, or in none.
-    pub(super) fn runs(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Option<(ChunkIndex, &Chunk)>)> {
+    pub(super) fn runs(
+        &self,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = (Range<u64>, Option<(ChunkIndex, &Chunk)>)> {
         let mut at = range.start;
         std::iter::from_fn(move || {
             if at >= range.end {
@@ -80,7 +88,10 @@ impl Contents {
                 with_room(stored, |packed| {
                     self.fork.read_at(chunk.offset, packed)?;
                     codec.decode(packed, out).map_err(|error| {
-                        let message = format!("the chunk of byte {} of the disk does not decode", chunk.start);
+                        let message = format!(
+                            "the chunk of byte {} of the disk does not decode",
+                            chunk.start
+                        );
                         let (file, at) = self.fork.place(chunk.offset);
                         let error = Error::corrupt(LAYER, at, message).caused_by(error);
                         file.into_iter().fold(error, Error::in_file)

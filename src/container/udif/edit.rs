@@ -15,7 +15,10 @@ use crate::{Error, Kind, Result};
 pub fn read_list(file: &dyn BlockDevice) -> Result<(Vec<Resource>, Option<Range<u64>>)> {
     let (_, koly) = read_trailer(file)?;
     if koly.segment.number > 1 {
-        let message = format!("is part {} of a set; resources are in the first", koly.segment.number);
+        let message = format!(
+            "is part {} of a set; resources are in the first",
+            koly.segment.number
+        );
         return Err(Error::new(Kind::Invalid, LAYER, message));
     }
     let signature = Some(koly.signature.clone()).filter(|signature| !signature.is_empty());
@@ -29,15 +32,26 @@ pub fn read_list(file: &dyn BlockDevice) -> Result<(Vec<Resource>, Option<Range<
 pub fn write_list(file: &dyn BlockDevice, resources: &[Resource]) -> Result<()> {
     let (old, _) = read_list(file)?;
     let tables = |resources: &[Resource]| -> Vec<Vec<u8>> {
-        resources.iter().filter(|resource| resource.kind == "blkx").map(|table| table.data.clone()).collect()
+        resources
+            .iter()
+            .filter(|resource| resource.kind == "blkx")
+            .map(|table| table.data.clone())
+            .collect()
     };
     if tables(&old) != tables(resources) {
-        return Err(Error::new(Kind::Invalid, LAYER, "the block tables (blkx) say where the disk is and cannot be changed"));
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "the block tables (blkx) say where the disk is and cannot be changed",
+        ));
     }
     let (raw, koly) = read_trailer(file)?;
     let list = image_list(resources)?;
     if list.len() as u64 > MOST_BYTES {
-        let message = format!("{} bytes of resources; an image with more than {MOST_BYTES} is not opened", list.len());
+        let message = format!(
+            "{} bytes of resources; an image with more than {MOST_BYTES} is not opened",
+            list.len()
+        );
         return Err(Error::new(Kind::Limit, LAYER, message));
     }
     let (at, end) = (koly.data_fork.end, koly.data_fork.end + list.len() as u64);

@@ -50,21 +50,36 @@ impl Glance {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Whoever lets as much be decoded as the chunk is long is quicker served with all of it.
         let decoded = |seen: &[Piece]| -> u64 {
-            seen.iter().filter(|piece| piece.chunk == index).map(|piece| Piece::reach(piece.number)).sum()
+            seen.iter()
+                .filter(|piece| piece.chunk == index)
+                .map(|piece| Piece::reach(piece.number))
+                .sum()
         };
         let mut done = 0;
         while done < out.len() {
             let (number, from) = ((within + done) / PIECE, (within + done) % PIECE);
-            let known = seen.iter().position(|piece| (piece.chunk, piece.number) == (index, number));
+            let known = seen
+                .iter()
+                .position(|piece| (piece.chunk, piece.number) == (index, number));
             let at = match known {
                 Some(at) => at,
-                None if decoded(&seen) + Piece::reach(number) > chunk.len.next_multiple_of(PIECE as u64) => return false,
+                None if decoded(&seen) + Piece::reach(number)
+                    > chunk.len.next_multiple_of(PIECE as u64) =>
+                {
+                    return false;
+                }
                 None => {
-                    let Some(bytes) = decode(contents, chunk, codec, number) else { return false };
+                    let Some(bytes) = decode(contents, chunk, codec, number) else {
+                        return false;
+                    };
                     if seen.len() == MOST {
                         seen.remove(0);
                     }
-                    seen.push(Piece { chunk: index, number, bytes });
+                    seen.push(Piece {
+                        chunk: index,
+                        number,
+                        bytes,
+                    });
                     seen.len() - 1
                 }
             };
@@ -79,7 +94,11 @@ impl Glance {
 
 /// A piece of a chunk, with no more of the chunk decoded than what comes before.
 fn decode(contents: &Contents, chunk: &Chunk, codec: Codec, number: usize) -> Option<Vec<u8>> {
-    let mut plain = codec.stream(Stored { contents, at: chunk.offset, left: chunk.stored })?;
+    let mut plain = codec.stream(Stored {
+        contents,
+        at: chunk.offset,
+        left: chunk.stored,
+    })?;
     let mut bytes = vec![0; PIECE];
     for before in 0..=number {
         bytes.truncate((chunk.len - (before * PIECE) as u64).min(PIECE as u64) as usize);
@@ -98,8 +117,13 @@ struct Stored<'a> {
 
 impl Read for Stored<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let len = buf.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        self.contents.fork.read_at(self.at, &mut buf[..len]).map_err(io::Error::other)?;
+        let len = buf
+            .len()
+            .min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.contents
+            .fork
+            .read_at(self.at, &mut buf[..len])
+            .map_err(io::Error::other)?;
         (self.at, self.left) = (self.at + len as u64, self.left - len as u64);
         Ok(len)
     }
@@ -116,19 +140,41 @@ mod tests {
     use crate::progress::Silent;
 
     const CHUNK: usize = 1 << 20;
-    const KINDS: [Format; 5] = [Format::Udco, Format::Udzo, Format::Udbz, Format::Ulfo, Format::Ulmo];
+    const KINDS: [Format; 5] = [
+        Format::Udco,
+        Format::Udzo,
+        Format::Udbz,
+        Format::Ulfo,
+        Format::Ulmo,
+    ];
 
     /// Numbers as text, which packs to a few streams of some length.
     fn disk() -> Vec<u8> {
-        let numbers = (0_u32..).flat_map(|n| format!("{} {n}\n", n.wrapping_mul(2_654_435_761) % 1009).into_bytes());
+        let numbers = (0_u32..)
+            .flat_map(|n| format!("{} {n}\n", n.wrapping_mul(2_654_435_761) % 1009).into_bytes());
         numbers.take(2 * CHUNK).collect()
     }
 
     fn image(format: Format, disk: &[u8]) -> Vec<u8> {
-        let whole = [Area { range: 0..disk.len() as u64, name: String::new(), kind: String::new(), is_free: false }];
+        let whole = [Area {
+            range: 0..disk.len() as u64,
+            name: String::new(),
+            kind: String::new(),
+            is_free: false,
+        }];
         let mut out = ToStream(Vec::new());
-        let options = EncodeOptions { format, level: None };
-        encode(&Memory::read_only(disk), (Numbers::Whole, &whole), &options, &mut out, &Silent).unwrap();
+        let options = EncodeOptions {
+            format,
+            level: None,
+        };
+        encode(
+            &Memory::read_only(disk),
+            (Numbers::Whole, &whole),
+            &options,
+            &mut out,
+            &Silent,
+        )
+        .unwrap();
         out.0
     }
 
@@ -141,10 +187,20 @@ mod tests {
         let disk = disk();
         for format in KINDS {
             let image = open(&image(format, &disk)).glancing();
-            let places =
-                [(0, 512), (PIECE - 3, 6), (CHUNK - 512, 1024), (2 * CHUNK - 512, 512), (300_000, 4096), (0, CHUNK), (70, 9)];
+            let places = [
+                (0, 512),
+                (PIECE - 3, 6),
+                (CHUNK - 512, 1024),
+                (2 * CHUNK - 512, 512),
+                (300_000, 4096),
+                (0, CHUNK),
+                (70, 9),
+            ];
             for (at, len) in places {
-                assert!(image.read_vec(at as u64, len).unwrap() == disk[at..at + len], "{format}: {len} bytes at {at}");
+                assert!(
+                    image.read_vec(at as u64, len).unwrap() == disk[at..at + len],
+                    "{format}: {len} bytes at {at}"
+                );
             }
         }
     }
@@ -158,8 +214,13 @@ mod tests {
         image.read_vec(PIECE as u64, 512).unwrap();
         image.read_vec(CHUNK as u64 / 2, 512).unwrap();
         assert!(!expects() && seen() == 3);
-        image.read_vec(CHUNK as u64 / 2 + 2 * PIECE as u64, 512).unwrap();
-        assert!(expects() && seen() == 3, "so much of it is quicker decoded whole");
+        image
+            .read_vec(CHUNK as u64 / 2 + 2 * PIECE as u64, 512)
+            .unwrap();
+        assert!(
+            expects() && seen() == 3,
+            "so much of it is quicker decoded whole"
+        );
     }
 
     #[test]
@@ -167,14 +228,23 @@ mod tests {
         let disk = disk();
         for format in [Format::Udzo, Format::Ulmo] {
             let mut bytes = image(format, &disk);
-            let stored = open(&bytes).contents.chunks.get(ChunkIndex(0)).unwrap().stored as usize;
+            let stored = open(&bytes)
+                .contents
+                .chunks
+                .get(ChunkIndex(0))
+                .unwrap()
+                .stored as usize;
             bytes[stored / 2..stored].fill(0xFF);
             let plain = open(&bytes).read_vec(0, 512).unwrap_err();
             let image = open(&bytes).glancing();
             assert!(image.read_vec(0, 512).unwrap() == disk[..512], "{format}");
             // What cannot be shown is told as it always is.
             let error = image.read_vec(CHUNK as u64 - 512, 512).unwrap_err();
-            assert_eq!((error.to_string(), error.kind()), (plain.to_string(), plain.kind()), "{format}");
+            assert_eq!(
+                (error.to_string(), error.kind()),
+                (plain.to_string(), plain.kind()),
+                "{format}"
+            );
         }
     }
 }

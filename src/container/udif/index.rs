@@ -9,27 +9,48 @@ use crate::{Error, Kind, Result};
 
 pub(super) fn read_trailer(file: &dyn BlockDevice) -> Result<(KolyRaw, Koly)> {
     let len = file.info().len;
-    let at = len
-        .checked_sub(KOLY_SIZE)
-        .ok_or_else(|| Error::corrupt(LAYER, 0, format!("{len} bytes, the trailer has {KOLY_SIZE}")))?;
+    let at = len.checked_sub(KOLY_SIZE).ok_or_else(|| {
+        Error::corrupt(
+            LAYER,
+            0,
+            format!("{len} bytes, the trailer has {KOLY_SIZE}"),
+        )
+    })?;
     let raw: KolyRaw = zerocopy::transmute!(file.read_array::<{ KOLY_SIZE as usize }>(at)?);
     let koly = Koly::parse(&raw, at)?;
     Ok((raw, koly))
 }
 
 pub(super) fn read_resources(file: &dyn BlockDevice, koly: &Koly) -> Result<Vec<Resource>> {
-    let (place, xml) = if koly.xml.is_empty() { (&koly.resource_fork, false) } else { (&koly.xml, true) };
+    let (place, xml) = if koly.xml.is_empty() {
+        (&koly.resource_fork, false)
+    } else {
+        (&koly.xml, true)
+    };
     let length = place.end - place.start;
     if length > resources::MOST_BYTES {
-        let message = format!("{length} bytes of resources; up to {} are read", resources::MOST_BYTES);
+        let message = format!(
+            "{length} bytes of resources; up to {} are read",
+            resources::MOST_BYTES
+        );
         return Err(Error::new(Kind::Limit, LAYER, message).at(place.start));
     }
     if length == 0 {
-        return Err(Error::corrupt(LAYER, koly.xml.start, "the trailer names neither a property list nor a resource fork"));
+        return Err(Error::corrupt(
+            LAYER,
+            koly.xml.start,
+            "the trailer names neither a property list nor a resource fork",
+        ));
     }
     let bytes = file.read_vec(place.start, length as usize)?;
-    let found = if xml { resources::from_plist(&bytes) } else { resources::from_fork(&bytes) };
-    let mut found = found.map_err(|error| Error::corrupt(LAYER, place.start, "the resources cannot be read").caused_by(error))?;
+    let found = if xml {
+        resources::from_plist(&bytes)
+    } else {
+        resources::from_fork(&bytes)
+    };
+    let mut found = found.map_err(|error| {
+        Error::corrupt(LAYER, place.start, "the resources cannot be read").caused_by(error)
+    })?;
     if xml && !koly.resource_fork.is_empty() {
         add_from_fork(&mut found, file, koly);
     }
@@ -44,8 +65,13 @@ fn add_from_fork(resources: &mut Vec<Resource>, file: &dyn BlockDevice, koly: &K
         return;
     }
     let bytes = file.read_vec(koly.resource_fork.start, length as usize);
-    for resource in bytes.and_then(|bytes| resources::from_fork(&bytes)).unwrap_or_default() {
-        let known = resources.iter().any(|other| other.kind == resource.kind && other.id == resource.id);
+    for resource in bytes
+        .and_then(|bytes| resources::from_fork(&bytes))
+        .unwrap_or_default()
+    {
+        let known = resources
+            .iter()
+            .any(|other| other.kind == resource.kind && other.id == resource.id);
         if !known && resource.kind != "blkx" {
             resources.push(resource);
         }
@@ -54,9 +80,15 @@ fn add_from_fork(resources: &mut Vec<Resource>, file: &dyn BlockDevice, koly: &K
 
 pub(super) fn parse_tables(resources: &[Resource], koly: &Koly) -> Result<Vec<Table>> {
     let tables = resources.iter().filter(|resource| resource.kind == "blkx");
-    let tables: Vec<_> = tables.map(|table| Table::parse(&table.data, &table.name)).collect::<Result<_>>()?;
+    let tables: Vec<_> = tables
+        .map(|table| Table::parse(&table.data, &table.name))
+        .collect::<Result<_>>()?;
     if tables.is_empty() && koly.sector_count > 0 {
-        let message = format!("no block table among {} resources, for a disk of {} sectors", resources.len(), koly.sector_count);
+        let message = format!(
+            "no block table among {} resources, for a disk of {} sectors",
+            resources.len(),
+            koly.sector_count
+        );
         return Err(Error::corrupt(LAYER, koly.xml.start, message));
     }
     Ok(tables)
@@ -64,9 +96,16 @@ pub(super) fn parse_tables(resources: &[Resource], koly: &Koly) -> Result<Vec<Ta
 
 /// The trailer's count of sectors; where it is 0, as other programs leave it, the end of the last chunk.
 pub(super) fn disk_len(koly: &Koly, chunks: &Chunks) -> Result<u64> {
-    let sectors = if koly.sector_count == 0 { chunks.end() / SECTOR } else { koly.sector_count };
+    let sectors = if koly.sector_count == 0 {
+        chunks.end() / SECTOR
+    } else {
+        koly.sector_count
+    };
     if sectors > MOST_SECTORS || sectors * SECTOR < chunks.end() {
-        let message = format!("a disk of {sectors} sectors, of which the last chunk ends at byte {}", chunks.end());
+        let message = format!(
+            "a disk of {sectors} sectors, of which the last chunk ends at byte {}",
+            chunks.end()
+        );
         return Err(Error::corrupt(LAYER, 0x1EC, message));
     }
     Ok(sectors * SECTOR)

@@ -44,7 +44,11 @@ pub fn licence(text: &[u8]) -> Result<Vec<Resource>> {
         }
         Err(_) => return refused(Kind::Invalid, "is neither RTF nor text in UTF-8"),
     };
-    let mut resources = vec![resource("LPic", languages()), resource("STR#", words()?), resource(kind, data)];
+    let mut resources = vec![
+        resource("LPic", languages()),
+        resource("STR#", words()?),
+        resource(kind, data),
+    ];
     if kind == "TEXT" {
         resources.push(resource("styl", style()));
     }
@@ -53,14 +57,24 @@ pub fn licence(text: &[u8]) -> Result<Vec<Resource>> {
 
 fn resource(kind: &str, data: Vec<u8>) -> Resource {
     let name = if kind == "LPic" { "" } else { WORDS[0] };
-    Resource { kind: kind.into(), id: FIRST.into(), name: name.into(), attributes: "0x0000".into(), data, cf_name: None }
+    Resource {
+        kind: kind.into(),
+        id: FIRST.into(),
+        name: name.into(),
+        attributes: "0x0000".into(),
+        data,
+        cf_name: None,
+    }
 }
 
 /// The language shown by default, how many there are, and of each its code, its number from 5000, and whether its letters
 /// have two bytes.
 fn languages() -> Vec<u8> {
     let (us_english, count, number, two_bytes) = (0u16, 1u16, 0u16, 0u16);
-    [us_english, count, us_english, number, two_bytes].iter().flat_map(|word| word.to_be_bytes()).collect()
+    [us_english, count, us_english, number, two_bytes]
+        .iter()
+        .flat_map(|word| word.to_be_bytes())
+        .collect()
 }
 
 /// A count and strings with their lengths before them.
@@ -68,7 +82,13 @@ fn words() -> Result<Vec<u8>> {
     let mut list = (WORDS.len() as u16).to_be_bytes().to_vec();
     for word in WORDS {
         let word = roman::encode(word).filter(|word| word.len() < 256);
-        let word = word.ok_or_else(|| Error::new(Kind::Invalid, "licence", "the words of the dialog are no short strings"))?;
+        let word = word.ok_or_else(|| {
+            Error::new(
+                Kind::Invalid,
+                "licence",
+                "the words of the dialog are no short strings",
+            )
+        })?;
         list.push(word.len() as u8);
         list.extend(word);
     }
@@ -113,7 +133,10 @@ mod tests {
     use super::*;
 
     fn kinds(resources: &[Resource]) -> Vec<&str> {
-        resources.iter().map(|resource| resource.kind.as_str()).collect()
+        resources
+            .iter()
+            .map(|resource| resource.kind.as_str())
+            .collect()
     }
 
     #[test]
@@ -121,7 +144,11 @@ mod tests {
         let made = licence("Caf\u{e9} \u{2014} all rights reserved\n".as_bytes()).unwrap();
         assert_eq!(kinds(&made), ["LPic", "STR#", "TEXT", "styl"]);
         assert_eq!(made[0].data, [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-        assert!(made[1].data.starts_with(b"\0\x06\x07English\x05Agree\x08Disagree\x05Print\x05Save\xc9"));
+        assert!(
+            made[1]
+                .data
+                .starts_with(b"\0\x06\x07English\x05Agree\x08Disagree\x05Print\x05Save\xc9")
+        );
         assert_eq!(made[2].data, b"Caf\x8e \xd1 all rights reserved\n");
         assert_eq!(made[3].data.len(), 22, "a count and an entry of 20 bytes");
     }
@@ -131,7 +158,10 @@ mod tests {
         let made = licence("許 {a}\n😀".as_bytes()).unwrap();
         assert_eq!(kinds(&made), ["LPic", "STR#", "RTF "]);
         let text = String::from_utf8(made[2].data.clone()).unwrap();
-        assert!(text.contains("\\u-30159? \\{a\\}\\par\n\\u-10179?\\u-8704?}"), "{text}");
+        assert!(
+            text.contains("\\u-30159? \\{a\\}\\par\n\\u-10179?\\u-8704?}"),
+            "{text}"
+        );
         let rtf = b"{\\rtf1 plain \xe9}";
         assert_eq!(licence(rtf).unwrap()[2].data, rtf);
     }
@@ -141,6 +171,9 @@ mod tests {
         for bytes in [&b""[..], b" \n", b"\xff\xfe\x00"] {
             assert_eq!(licence(bytes).unwrap_err().kind(), Kind::Invalid);
         }
-        assert_eq!(licence(&vec![b'a'; MOST_BYTES + 1]).unwrap_err().kind(), Kind::Limit);
+        assert_eq!(
+            licence(&vec![b'a'; MOST_BYTES + 1]).unwrap_err().kind(),
+            Kind::Limit
+        );
     }
 }

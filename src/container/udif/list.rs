@@ -52,7 +52,9 @@ fn kinds(text: &mut String, resources: &[Resource], depth: usize) -> Result<()> 
     let tabs = "\t".repeat(depth);
     for (kind, resources) in kinds {
         let _ = writeln!(text, "{tabs}<key>{}</key>\n{tabs}<array>", escaped(kind)?);
-        resources.into_iter().try_for_each(|resource| entry(text, resource, depth + 1))?;
+        resources
+            .into_iter()
+            .try_for_each(|resource| entry(text, resource, depth + 1))?;
         let _ = writeln!(text, "{tabs}</array>");
     }
     Ok(())
@@ -60,9 +62,17 @@ fn kinds(text: &mut String, resources: &[Resource], depth: usize) -> Result<()> 
 
 fn entry(text: &mut String, resource: &Resource, depth: usize) -> Result<()> {
     let tabs = "\t".repeat(depth);
-    let attributes = if resource.attributes.is_empty() { "0x0000" } else { &resource.attributes };
+    let attributes = if resource.attributes.is_empty() {
+        "0x0000"
+    } else {
+        &resource.attributes
+    };
     let string = |text: &mut String, key: &str, value: &str| -> Result<()> {
-        let _ = writeln!(text, "{tabs}\t<key>{key}</key>\n{tabs}\t<string>{}</string>", escaped(value)?);
+        let _ = writeln!(
+            text,
+            "{tabs}\t<key>{key}</key>\n{tabs}\t<string>{}</string>",
+            escaped(value)?
+        );
         Ok(())
     };
     let _ = writeln!(text, "{tabs}<dict>");
@@ -86,11 +96,20 @@ fn entry(text: &mut String, resource: &Resource, depth: usize) -> Result<()> {
 }
 
 fn escaped(value: &str) -> Result<String> {
-    if let Some(c) = value.chars().find(|&c| c.is_control() && !matches!(c, '\t' | '\n') || matches!(c, '\u{fffe}' | '\u{ffff}'))
-    {
-        return Err(Error::new(Kind::Invalid, LAYER, format!("XML cannot hold the character {c:?}")).named(value));
+    if let Some(c) = value.chars().find(|&c| {
+        c.is_control() && !matches!(c, '\t' | '\n') || matches!(c, '\u{fffe}' | '\u{ffff}')
+    }) {
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            format!("XML cannot hold the character {c:?}"),
+        )
+        .named(value));
     }
-    Ok(value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
+    Ok(value
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;"))
 }
 
 #[cfg(test)]
@@ -99,7 +118,14 @@ mod tests {
     use super::*;
 
     fn resource(kind: &str, id: &str, name: &str, data: Vec<u8>) -> Resource {
-        Resource { kind: kind.into(), id: id.into(), name: name.into(), attributes: "0x0050".into(), data, cf_name: None }
+        Resource {
+            kind: kind.into(),
+            id: id.into(),
+            name: name.into(),
+            attributes: "0x0050".into(),
+            data,
+            cf_name: None,
+        }
     }
 
     #[test]
@@ -116,19 +142,42 @@ mod tests {
         assert_eq!(resources::from_plist(&image).unwrap(), all);
         assert_eq!(resources::from_list(&bare).unwrap(), all);
         assert_eq!(resources::from_list(&image).unwrap(), all);
-        assert!(resources::from_plist(&bare).unwrap().is_empty(), "no image has a list like this");
-        assert!(resources::from_plist(&image_list(&[]).unwrap()).unwrap().is_empty());
+        assert!(
+            resources::from_plist(&bare).unwrap().is_empty(),
+            "no image has a list like this"
+        );
+        assert!(
+            resources::from_plist(&image_list(&[]).unwrap())
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
     fn lines_are_as_long_as_apples() {
-        let text = String::from_utf8(image_list(&[resource("STR#", "1", "", vec![7; 100])]).unwrap()).unwrap();
-        let data: Vec<_> = text.lines().skip_while(|line| !line.contains("<data>")).skip(1).take(4).map(str::trim).collect();
-        assert_eq!(data.iter().map(|line| line.len()).collect::<Vec<_>>(), [44, 44, 44, 4]);
+        let text =
+            String::from_utf8(image_list(&[resource("STR#", "1", "", vec![7; 100])]).unwrap())
+                .unwrap();
+        let data: Vec<_> = text
+            .lines()
+            .skip_while(|line| !line.contains("<data>"))
+            .skip(1)
+            .take(4)
+            .map(str::trim)
+            .collect();
+        assert_eq!(
+            data.iter().map(|line| line.len()).collect::<Vec<_>>(),
+            [44, 44, 44, 4]
+        );
     }
 
     #[test]
     fn what_xml_cannot_hold_is_refused() {
-        assert_eq!(image_list(&[resource("TEXT", "1", "a\u{1}b", vec![])]).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(
+            image_list(&[resource("TEXT", "1", "a\u{1}b", vec![])])
+                .unwrap_err()
+                .kind(),
+            Kind::Invalid
+        );
     }
 }

@@ -123,7 +123,8 @@ impl Udif {
         let (_, koly) = read_trailer(&*file)?;
         if koly.segment.count > 1 {
             let Segment { number, count, .. } = koly.segment;
-            let message = format!("is part {number} of an image in {count} files, of which all are needed");
+            let message =
+                format!("is part {number} of an image in {count} files, of which all are needed");
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         let fork = Fork::whole(file.clone(), &koly)?;
@@ -134,11 +135,19 @@ impl Udif {
     /// what its place demands says why and names it.
     pub fn open_parts(parts: Vec<Part>) -> Result<Self> {
         let Some(Part { file, name }) = parts.first().cloned() else {
-            return Err(Error::new(Kind::Invalid, LAYER, "a set has at least one part"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "a set has at least one part",
+            ));
         };
         let (_, koly) = read_trailer(&*file)?;
         if koly.segment.count as usize != parts.len() {
-            let message = format!("has {} parts, of which {} are here", koly.segment.count, parts.len());
+            let message = format!(
+                "has {} parts, of which {} are here",
+                koly.segment.count,
+                parts.len()
+            );
             return Err(Error::new(Kind::Invalid, LAYER, message).in_file(name));
         }
         Self::new(file, koly, Fork::joined(parts)?)
@@ -150,7 +159,15 @@ impl Udif {
         let chunks = Chunks::new(&tables, fork.len())?;
         let len = disk_len(&koly, &chunks)?;
         let contents = Arc::new(Contents::new(fork, chunks, len));
-        Ok(Self { contents, first, koly, tables, resources, ahead: Arc::default(), glance: None })
+        Ok(Self {
+            contents,
+            first,
+            koly,
+            tables,
+            resources,
+            ahead: Arc::default(),
+            glance: None,
+        })
     }
 
     /// The same for whoever only tells what the image is: what is read of a chunk here and there is decoded just so far, and not
@@ -177,8 +194,11 @@ impl Udif {
             (Codec::Lzfse, Format::Ulfo),
             (Codec::Lzma, Format::Ulmo),
         ];
-        let most = codecs.into_iter().max_by_key(|(codec, _)| counts[*codec as usize]);
-        most.filter(|(codec, _)| counts[*codec as usize] > 0).map_or(Format::Udro, |(_, format)| format)
+        let most = codecs
+            .into_iter()
+            .max_by_key(|(codec, _)| counts[*codec as usize]);
+        most.filter(|(codec, _)| counts[*codec as usize] > 0)
+            .map_or(Format::Udro, |(_, format)| format)
     }
 
     /// Facts for people.
@@ -191,7 +211,12 @@ impl Udif {
             tables: self.tables.len() as u64,
             signed: !self.koly.signature.is_empty(),
         };
-        for chunk in self.contents.chunks.iter().filter(|chunk| matches!(chunk.kind, RunKind::Raw | RunKind::Packed(_))) {
+        for chunk in self
+            .contents
+            .chunks
+            .iter()
+            .filter(|chunk| matches!(chunk.kind, RunKind::Raw | RunKind::Packed(_)))
+        {
             usage.chunks += 1;
             usage.stored += chunk.stored;
             usage.held += chunk.len;
@@ -212,7 +237,12 @@ impl Udif {
 
     /// What is odd about it without keeping it from being read.
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<_> = self.check_coverage().err().map(|error| error.to_string()).into_iter().collect();
+        let mut warnings: Vec<_> = self
+            .check_coverage()
+            .err()
+            .map(|error| error.to_string())
+            .into_iter()
+            .collect();
         if self.verify_tables_sum().agrees() == Some(false) {
             warnings.push("the sum over the block tables is not what is stored: tables are damaged, or some are missing".into());
         }

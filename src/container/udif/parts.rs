@@ -58,10 +58,17 @@ impl Udif {
     pub fn cut(&self, cut: Cut) -> Result<Parts<'_>> {
         let list = match self.koly.xml.clone() {
             list if list.is_empty() => image_list(&self.resources)?,
-            list => self.first.read_vec(list.start, (list.end - list.start) as usize)?,
+            list => self
+                .first
+                .read_vec(list.start, (list.end - list.start) as usize)?,
         };
         let ranges = ranges(self.contents.fork.len(), cut, list.len() as u64)?;
-        Ok(Parts { id: self.id(&ranges, &list), image: self, ranges, list })
+        Ok(Parts {
+            id: self.id(&ranges, &list),
+            image: self,
+            ranges,
+            list,
+        })
     }
 
     /// Follows from the image and where it is cut.
@@ -71,7 +78,9 @@ impl Udif {
             name.extend(sum.to_be_bytes());
         }
         name.extend(crc32fast::hash(list).to_be_bytes());
-        ranges.iter().for_each(|range| name.extend(range.end.to_be_bytes()));
+        ranges
+            .iter()
+            .for_each(|range| name.extend(range.end.to_be_bytes()));
         Uuid::new_v5(&Uuid::NAMESPACE_OID, &name)
     }
 }
@@ -88,9 +97,18 @@ impl Parts<'_> {
     }
 
     /// Writes part `number` (from 1) to `file`, which is empty, and flushes it.
-    pub fn write(&self, number: u32, file: &dyn BlockDevice, progress: &dyn Progress) -> Result<()> {
-        let range = number.checked_sub(1).and_then(|at| self.ranges.get(at as usize));
-        let range = range.ok_or_else(|| Error::new(Kind::Invalid, LAYER, format!("there is no part {number}")))?;
+    pub fn write(
+        &self,
+        number: u32,
+        file: &dyn BlockDevice,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let range = number
+            .checked_sub(1)
+            .and_then(|at| self.ranges.get(at as usize));
+        let range = range.ok_or_else(|| {
+            Error::new(Kind::Invalid, LAYER, format!("there is no part {number}"))
+        })?;
         let empty = image_list(&[])?;
         let list = if number == 1 { &self.list } else { &empty };
         let (len, list_len) = (range.end - range.start, list.len() as u64);
@@ -99,7 +117,11 @@ impl Parts<'_> {
         let mut at = range.start;
         while at < range.end {
             progress.check()?;
-            let piece = self.image.contents.fork.read_vec(at, PIECE.min(range.end - at) as usize)?;
+            let piece = self
+                .image
+                .contents
+                .fork
+                .read_vec(at, PIECE.min(range.end - at) as usize)?;
             sum.update(&piece);
             file.write_at(at - range.start, &piece)?;
             progress.advance(piece.len() as u64);
@@ -107,8 +129,15 @@ impl Parts<'_> {
         }
         file.write_at(len, list)?;
         let (raw, _) = read_trailer(&*self.image.first)?;
-        let segment = Segment { number, count: self.count(), id: self.id, start: range.start };
-        let trailer = raw.of_part(segment, len, sum.finalize()).relisted(len..len + list_len);
+        let segment = Segment {
+            number,
+            count: self.count(),
+            id: self.id,
+            start: range.start,
+        };
+        let trailer = raw
+            .of_part(segment, len, sum.finalize())
+            .relisted(len..len + list_len);
         file.write_at(len + list_len, trailer.as_bytes())?;
         file.flush()
     }
@@ -119,7 +148,9 @@ fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
     // What every file has beside its data.
     let rest = image_list(&[])?.len() as u64 + KOLY_SIZE;
     let room = |bytes: u64, beside: u64| match bytes.saturating_sub(beside) / GRAIN * GRAIN {
-        0 => Err(invalid(format!("parts of {bytes} bytes have no room for data: {beside} bytes of a part are needed beside it"))),
+        0 => Err(invalid(format!(
+            "parts of {bytes} bytes have no room for data: {beside} bytes of a part are needed beside it"
+        ))),
         room => Ok(room),
     };
     let ends: Vec<u64> = match cut {
@@ -136,17 +167,27 @@ fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
             (0..=more).map(|n| (first + n * each).min(len)).collect()
         }
         Cut::Count { parts, .. } if parts == 0 || parts > MOST_WRITTEN_PARTS => {
-            return Err(invalid(format!("{parts} parts; an image has 1 to {MOST_WRITTEN_PARTS}")));
+            return Err(invalid(format!(
+                "{parts} parts; an image has 1 to {MOST_WRITTEN_PARTS}"
+            )));
         }
         Cut::Count { first, parts } => {
             let parts = u64::from(parts);
             let own = list + KOLY_SIZE;
             let even = ((len + own + rest * (parts - 1)) / parts).max(own + GRAIN);
-            let first = if parts == 1 { len } else { room(first.unwrap_or(even), own)?.min(len) };
+            let first = if parts == 1 {
+                len
+            } else {
+                room(first.unwrap_or(even), own)?.min(len)
+            };
             if (len - first) < parts - 1 {
-                return Err(invalid(format!("{len} bytes of data cannot be cut into {parts} such parts")));
+                return Err(invalid(format!(
+                    "{len} bytes of data cannot be cut into {parts} such parts"
+                )));
             }
-            let share = |n: u64| ((u128::from(len - first) * u128::from(n)) / u128::from((parts - 1).max(1))) as u64;
+            let share = |n: u64| {
+                ((u128::from(len - first) * u128::from(n)) / u128::from((parts - 1).max(1))) as u64
+            };
             (0..parts).map(|n| first + share(n)).collect()
         }
     };
@@ -165,28 +206,95 @@ mod tests {
             let ranges = ranges(len, cut, list).unwrap();
             assert_eq!((ranges[0].start, ranges.last().unwrap().end), (0, len));
             assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
-            assert!(ranges.iter().all(|range| range.start < range.end), "{cut:?}: {ranges:?}");
+            assert!(
+                ranges.iter().all(|range| range.start < range.end),
+                "{cut:?}: {ranges:?}"
+            );
             ranges
         };
         assert_eq!(check(Cut::Whole).len(), 1);
-        let sized = check(Cut::Size { first: 100_000, each: 300_000 });
+        let sized = check(Cut::Size {
+            first: 100_000,
+            each: 300_000,
+        });
         assert!(sized[0].end + list + KOLY_SIZE <= 100_000);
-        assert!(sized[1..].iter().all(|range| range.end - range.start + 223 + KOLY_SIZE <= 300_000));
-        assert_eq!(check(Cut::Size { first: 1 << 30, each: 1 << 30 }).len(), 1);
+        assert!(
+            sized[1..]
+                .iter()
+                .all(|range| range.end - range.start + 223 + KOLY_SIZE <= 300_000)
+        );
+        assert_eq!(
+            check(Cut::Size {
+                first: 1 << 30,
+                each: 1 << 30
+            })
+            .len(),
+            1
+        );
         for parts in [1, 2, 3, 10, 999] {
-            assert_eq!(check(Cut::Count { first: None, parts }).len(), parts as usize);
+            assert_eq!(
+                check(Cut::Count { first: None, parts }).len(),
+                parts as usize
+            );
         }
-        assert!(check(Cut::Count { first: Some(50_000), parts: 3 })[0].end <= 50_000);
+        assert!(
+            check(Cut::Count {
+                first: Some(50_000),
+                parts: 3
+            })[0]
+                .end
+                <= 50_000
+        );
     }
 
     #[test]
     fn cuts_without_room_are_refused() {
         let fails = |cut| ranges(1_000_000, cut, 8000).unwrap_err().to_string();
-        assert!(fails(Cut::Size { first: 8000, each: 8000 }).contains("no room"));
-        assert!(fails(Cut::Size { first: 100_000, each: 600 }).contains("no room"));
-        assert!(fails(Cut::Size { first: 100_000, each: 1600 }).contains("at most 999"));
-        assert!(fails(Cut::Count { first: None, parts: 0 }).contains("1 to 999"));
-        assert!(fails(Cut::Count { first: Some(u64::MAX), parts: 3 }).contains("cannot be cut"));
-        assert!(ranges(0, Cut::Count { first: None, parts: 2 }, 10).is_err());
+        assert!(
+            fails(Cut::Size {
+                first: 8000,
+                each: 8000
+            })
+            .contains("no room")
+        );
+        assert!(
+            fails(Cut::Size {
+                first: 100_000,
+                each: 600
+            })
+            .contains("no room")
+        );
+        assert!(
+            fails(Cut::Size {
+                first: 100_000,
+                each: 1600
+            })
+            .contains("at most 999")
+        );
+        assert!(
+            fails(Cut::Count {
+                first: None,
+                parts: 0
+            })
+            .contains("1 to 999")
+        );
+        assert!(
+            fails(Cut::Count {
+                first: Some(u64::MAX),
+                parts: 3
+            })
+            .contains("cannot be cut")
+        );
+        assert!(
+            ranges(
+                0,
+                Cut::Count {
+                    first: None,
+                    parts: 2
+                },
+                10
+            )
+            .is_err()
+        );
     }
 }

@@ -29,10 +29,15 @@ impl Udif {
         let within = (from - chunk.start) as usize;
         match chunk.kind {
             RunKind::Zero | RunKind::Ignore => out.fill(0),
-            RunKind::Raw => self.contents.fork.read_at(chunk.offset + within as u64, out)?,
+            RunKind::Raw => self
+                .contents
+                .fork
+                .read_at(chunk.offset + within as u64, out)?,
             RunKind::Packed(codec) => {
                 let glance = self.glance.as_ref();
-                if glance.is_some_and(|glance| glance.read(&self.contents, (index, chunk, codec), within, out)) {
+                if glance.is_some_and(|glance| {
+                    glance.read(&self.contents, (index, chunk, codec), within, out)
+                }) {
                     return Ok(());
                 }
                 let plain = self.contents.decoded(index, chunk)?;
@@ -46,13 +51,19 @@ impl Udif {
     fn begin_ahead(&self, reader: &Reader<'_>, range: Range<u64>) {
         let chunks = &self.contents.chunks;
         let bytes = range.end - range.start;
-        let Some(Ok((first, _))) = (!range.is_empty()).then(|| chunks.at(range.start)) else { return };
-        let Ok((last, chunk)) = chunks.at(range.end - 1) else { return };
+        let Some(Ok((first, _))) = (!range.is_empty()).then(|| chunks.at(range.start)) else {
+            return;
+        };
+        let Ok((last, chunk)) = chunks.at(range.end - 1) else {
+            return;
+        };
         // Asking for the number of threads starts them.
-        let most = || (CACHE as u64 / 2 / chunk.len).min(2 * rayon::current_num_threads() as u64) as u32;
+        let most =
+            || (CACHE as u64 / 2 / chunk.len).min(2 * rayon::current_num_threads() as u64) as u32;
         for index in reader.passes(first.0, last.0, bytes, most) {
             let index = ChunkIndex(index);
-            let is_short = |chunk: &Chunk| matches!(chunk.kind, RunKind::Packed(_)) && chunk.len <= LONG_CHUNK;
+            let is_short =
+                |chunk: &Chunk| matches!(chunk.kind, RunKind::Packed(_)) && chunk.len <= LONG_CHUNK;
             if !chunks.get(index).is_some_and(is_short) || self.contents.cache.expects(index) {
                 continue;
             }
@@ -60,7 +71,9 @@ impl Udif {
             let (contents, ahead) = (Arc::downgrade(&self.contents), self.ahead.clone());
             rayon::spawn(move || {
                 ahead.run(index.0, || {
-                    let Some(contents) = contents.upgrade() else { return };
+                    let Some(contents) = contents.upgrade() else {
+                        return;
+                    };
                     if let Some(chunk) = contents.chunks.get(index) {
                         // A failure is met again, and told, by whoever reads the chunk.
                         drop(contents.decoded(index, chunk));
@@ -72,13 +85,28 @@ impl Udif {
 }
 
 fn is_packed(found: Option<(ChunkIndex, &Chunk)>) -> bool {
-    matches!(found, Some((_, Chunk { kind: RunKind::Packed(_), .. })))
+    matches!(
+        found,
+        Some((
+            _,
+            Chunk {
+                kind: RunKind::Packed(_),
+                ..
+            }
+        ))
+    )
 }
 
 impl BlockDevice for Udif {
     fn info(&self) -> Info {
         let len = self.contents.len;
-        Info { len, block: SECTOR as u32, write: 1, discard: SECTOR, access: Access::ReadOnly }
+        Info {
+            len,
+            block: SECTOR as u32,
+            write: 1,
+            discard: SECTOR,
+            access: Access::ReadOnly,
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -88,11 +116,14 @@ impl BlockDevice for Udif {
         let mut parts = Vec::new();
         let mut rest = buf;
         for (run, found) in self.contents.runs(offset..end) {
-            let (out, after) = std::mem::take(&mut rest).split_at_mut((run.end - run.start) as usize);
+            let (out, after) =
+                std::mem::take(&mut rest).split_at_mut((run.end - run.start) as usize);
             rest = after;
             match found {
                 None => out.fill(0),
-                Some((index, chunk)) if self.is_direct(index, chunk, out.len()) => parts.push((chunk, out)),
+                Some((index, chunk)) if self.is_direct(index, chunk, out.len()) => {
+                    parts.push((chunk, out))
+                }
                 Some((index, chunk)) => self.read_part(index, chunk, run.start, out)?,
             }
         }
@@ -125,14 +156,18 @@ impl BlockDevice for Udif {
                 Some(_) => break,
             }
         }
-        extent.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start))
+        extent.ok_or_else(|| {
+            Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start)
+        })
     }
 
     read_only!(LAYER);
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.info().check_range(LAYER, &range)?;
-        let Some((run, Some((_, chunk)))) = self.contents.runs(range).next() else { return Ok(None) };
+        let Some((run, Some((_, chunk)))) = self.contents.runs(range).next() else {
+            return Ok(None);
+        };
         if chunk.kind != RunKind::Raw {
             return Ok(None);
         }

@@ -46,7 +46,11 @@ pub(super) fn from_plist(bytes: &[u8]) -> Result<Vec<Resource>> {
 /// [`Kind::Corrupt`] for what is no property list, [`Kind::Limit`] for one that no image has.
 pub fn from_list(bytes: &[u8]) -> Result<Vec<Resource>> {
     let wrapped = read_list(bytes, &[Some("resource-fork")])?;
-    if wrapped.is_empty() { read_list(bytes, &[]) } else { Ok(wrapped) }
+    if wrapped.is_empty() {
+        read_list(bytes, &[])
+    } else {
+        Ok(wrapped)
+    }
 }
 
 /// Reads the dictionary of kinds that stands under the keys `above`.
@@ -54,11 +58,18 @@ fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
     // The root, what is above, a kind's array, an entry.
     let depth = above.len() + 3;
     let is_entry = |path: &[Option<String>]| {
-        path.len() == depth && path[depth - 1].is_none() && path[1..].iter().zip(above).all(|(key, name)| key.as_deref() == *name)
+        path.len() == depth
+            && path[depth - 1].is_none()
+            && path[1..]
+                .iter()
+                .zip(above)
+                .all(|(key, name)| key.as_deref() == *name)
     };
     let mut taken = Taken::out_of(bytes);
     let list = std::mem::take(&mut taken.list);
-    let broken = |error: plist::Error| Error::new(Kind::Corrupt, LAYER, "a property list expected").caused_by(error);
+    let broken = |error: plist::Error| {
+        Error::new(Kind::Corrupt, LAYER, "a property list expected").caused_by(error)
+    };
     let (mut resources, mut held) = (Vec::new(), 0);
     // The key that each open collection stands under, and the one just read in the innermost dictionary.
     let mut path: Vec<Option<String>> = Vec::new();
@@ -66,13 +77,20 @@ fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
     let mut current = Resource::default();
     for (count, event) in Reader::new(Cursor::new(&list)).enumerate() {
         if count == MOST_EVENTS {
-            return Err(Error::new(Kind::Limit, LAYER, format!("more than {MOST_EVENTS} values")));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("more than {MOST_EVENTS} values"),
+            ));
         }
         match event.map_err(broken)? {
             Event::StartDictionary(_) | Event::StartArray(_) => {
                 path.push(key.take());
                 if is_entry(&path) {
-                    current = Resource { kind: path[depth - 2].clone().unwrap_or_default(), ..Resource::default() };
+                    current = Resource {
+                        kind: path[depth - 2].clone().unwrap_or_default(),
+                        ..Resource::default()
+                    };
                 }
             }
             Event::EndCollection => {
@@ -81,7 +99,11 @@ fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
                     current.data = taken.restored(std::mem::take(&mut current.data));
                     held += (size_of::<Resource>() + current.data.len()) as u64;
                     if held > MOST_BYTES {
-                        return Err(Error::new(Kind::Limit, LAYER, "more resources than any image has"));
+                        return Err(Error::new(
+                            Kind::Limit,
+                            LAYER,
+                            "more resources than any image has",
+                        ));
                     }
                     resources.push(std::mem::take(&mut current));
                 }
@@ -141,7 +163,11 @@ pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
             // References may share their bytes; their copies do not.
             held += (size_of::<Resource>() + length) as u64;
             if held > MOST_BYTES {
-                return Err(Error::new(Kind::Limit, LAYER, "more resources than any image has"));
+                return Err(Error::new(
+                    Kind::Limit,
+                    LAYER,
+                    "more resources than any image has",
+                ));
             }
         }
     }
@@ -155,13 +181,17 @@ impl Fork<'_> {
     fn get(&self, at: usize, length: usize) -> Result<&[u8]> {
         let end = at.checked_add(length);
         end.and_then(|end| self.0.get(at..end)).ok_or_else(|| {
-            let message = format!("{length} bytes expected in a resource fork of {}", self.0.len());
+            let message = format!(
+                "{length} bytes expected in a resource fork of {}",
+                self.0.len()
+            );
             Error::corrupt(LAYER, at as u64, message)
         })
     }
 
     fn u16(&self, at: usize) -> Result<usize> {
-        self.get(at, 2).map(|bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]))
+        self.get(at, 2)
+            .map(|bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]))
     }
 
     fn u32(&self, at: usize) -> Result<usize> {
@@ -200,10 +230,17 @@ mod tests {
             cf_name: None,
         };
         assert_eq!(resources[0], expected);
-        assert_eq!((resources[1].kind.as_str(), resources[1].data.len()), ("plst", 0));
+        assert_eq!(
+            (resources[1].kind.as_str(), resources[1].data.len()),
+            ("plst", 0)
+        );
         assert!(from_plist(b"<plist").is_err());
         for more in ["\0\0", "\n", " <more", "text"] {
-            assert_eq!(from_plist(format!("{list}{more}").as_bytes()).unwrap(), resources, "{more:?}");
+            assert_eq!(
+                from_plist(format!("{list}{more}").as_bytes()).unwrap(),
+                resources,
+                "{more:?}"
+            );
         }
     }
 
@@ -223,7 +260,11 @@ mod tests {
         let resources = from_fork(&fork).unwrap();
         assert_eq!(resources.len(), 1);
         assert_eq!(
-            (resources[0].id.as_str(), resources[0].name.as_str(), resources[0].data.as_slice()),
+            (
+                resources[0].id.as_str(),
+                resources[0].name.as_str(),
+                resources[0].data.as_slice()
+            ),
             ("-2", "disk", &b"mish"[..])
         );
         for cut in 0..fork.len() {

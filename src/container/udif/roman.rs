@@ -5,15 +5,32 @@ const UPPER: &str = "ÄÅÇÉÑÖÜáàâäãåçéèêëíìîïñóòôöõú�
 
 /// The text that `bytes` are; all bytes are some.
 pub(super) fn decode(bytes: &[u8]) -> String {
-    let upper = |byte: u8| UPPER.chars().nth(usize::from(byte - 0x80)).unwrap_or(char::REPLACEMENT_CHARACTER);
-    bytes.iter().map(|&byte| if byte.is_ascii() { char::from(byte) } else { upper(byte) }).collect()
+    let upper = |byte: u8| {
+        UPPER
+            .chars()
+            .nth(usize::from(byte - 0x80))
+            .unwrap_or(char::REPLACEMENT_CHARACTER)
+    };
+    bytes
+        .iter()
+        .map(|&byte| {
+            if byte.is_ascii() {
+                char::from(byte)
+            } else {
+                upper(byte)
+            }
+        })
+        .collect()
 }
 
 /// The bytes that are `text`; `None` where a character is none of Mac Roman's.
 pub(super) fn encode(text: &str) -> Option<Vec<u8>> {
     let byte = |c: char| match u8::try_from(c) {
         Ok(byte) if byte.is_ascii() => Some(byte),
-        _ => UPPER.chars().position(|other| other == c).and_then(|at| u8::try_from(0x80 + at).ok()),
+        _ => UPPER
+            .chars()
+            .position(|other| other == c)
+            .and_then(|at| u8::try_from(0x80 + at).ok()),
     };
     text.chars().map(byte).collect()
 }

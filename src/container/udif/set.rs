@@ -26,8 +26,16 @@ pub struct Part {
 
 /// Where part `number` (from 2) of the set is that begins with `first`: `NAME.002.dmgpart` beside `NAME.dmg`.
 pub fn part_path(first: &Path, number: u32) -> PathBuf {
-    let is_dmg = first.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("dmg"));
-    let mut name = if is_dmg { first.file_stem() } else { first.file_name() }.unwrap_or_default().to_owned();
+    let is_dmg = first
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("dmg"));
+    let mut name = if is_dmg {
+        first.file_stem()
+    } else {
+        first.file_name()
+    }
+    .unwrap_or_default()
+    .to_owned();
     name.push(format!(".{number:03}.dmgpart"));
     first.with_file_name(name)
 }
@@ -68,7 +76,15 @@ impl Fork {
     pub(super) fn whole(file: Arc<dyn BlockDevice>, koly: &Koly) -> Result<Self> {
         let data = Slice::new(file, koly.data_fork.clone())?;
         let len = data.info().len;
-        Ok(Self { pieces: vec![Piece { start: 0, data, checksum: koly.data_checksum, name: None }], len })
+        Ok(Self {
+            pieces: vec![Piece {
+                start: 0,
+                data,
+                checksum: koly.data_checksum,
+                name: None,
+            }],
+            len,
+        })
     }
 
     /// `parts` are all files in their order; each is checked to be what its place demands.
@@ -79,7 +95,12 @@ impl Fork {
             let first = first.get_or_insert_with(|| koly.clone());
             check(&koly, first, number, len).map_err(|error| error.in_file(&part.name))?;
             let data = Slice::new(part.file, koly.data_fork)?;
-            let piece = Piece { start: len, data, checksum: koly.data_checksum, name: Some(part.name) };
+            let piece = Piece {
+                start: len,
+                data,
+                checksum: koly.data_checksum,
+                name: Some(part.name),
+            };
             len = piece.end();
             pieces.push(piece);
         }
@@ -97,7 +118,10 @@ impl Fork {
     /// The file that holds byte `offset` of the fork, if it is one of several, and where in it.
     pub(super) fn place(&self, offset: u64) -> (Option<&Path>, u64) {
         match self.piece(offset) {
-            Some(piece) => (piece.name.as_deref(), piece.data.start() + (offset - piece.start)),
+            Some(piece) => (
+                piece.name.as_deref(),
+                piece.data.start() + (offset - piece.start),
+            ),
             None => (None, offset),
         }
     }
@@ -105,9 +129,16 @@ impl Fork {
     pub(super) fn read_at(&self, mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
         while !buf.is_empty() {
             let Some(piece) = self.piece(offset) else {
-                return Err(Error::out_of_range(LAYER, offset, buf.len() as u64, self.len));
+                return Err(Error::out_of_range(
+                    LAYER,
+                    offset,
+                    buf.len() as u64,
+                    self.len,
+                ));
             };
-            let here = usize::try_from(piece.end() - offset).unwrap_or(usize::MAX).min(buf.len());
+            let here = usize::try_from(piece.end() - offset)
+                .unwrap_or(usize::MAX)
+                .min(buf.len());
             let (now, rest) = buf.split_at_mut(here);
             piece.data.read_at(offset - piece.start, now)?;
             offset += here as u64;
@@ -124,7 +155,9 @@ impl Fork {
 
     pub(super) fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         match self.piece(range.start) {
-            Some(piece) => piece.data.lend(range.start - piece.start..range.end.min(piece.end()) - piece.start),
+            Some(piece) => piece
+                .data
+                .lend(range.start - piece.start..range.end.min(piece.end()) - piece.start),
             None => Ok(None),
         }
     }
@@ -132,7 +165,9 @@ impl Fork {
     /// Pieces without bytes hold none.
     fn piece(&self, offset: u64) -> Option<&Piece> {
         let after = self.pieces.partition_point(|piece| piece.start <= offset);
-        self.pieces.get(after.checked_sub(1)?).filter(|piece| offset < piece.end())
+        self.pieces
+            .get(after.checked_sub(1)?)
+            .filter(|piece| offset < piece.end())
     }
 }
 
@@ -141,7 +176,9 @@ fn part_trailer(part: &Part, number: u32) -> Result<Koly> {
     let Info { len, .. } = part.file.info();
     let at = len.saturating_sub(KOLY_SIZE);
     if number > 1 && (len < KOLY_SIZE || part.file.read_array::<4>(at)? != KOLY_MAGIC) {
-        let message = format!("part {number} does not end in a trailer, as every part does: it was cut short, or is no part");
+        let message = format!(
+            "part {number} does not end in a trailer, as every part does: it was cut short, or is no part"
+        );
         return Err(Error::corrupt(LAYER, at, message));
     }
     Ok(read_trailer(&*part.file)?.1)
@@ -150,21 +187,43 @@ fn part_trailer(part: &Part, number: u32) -> Result<Koly> {
 /// Returns whether a trailer is that of part `number` of the set that `first` begins, whose bytes begin at `start` of the fork.
 fn check(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> {
     let (segment, set) = (koly.segment, first.segment);
-    let wrong = |field: u64, message: String| Err(Error::new(Kind::Corrupt, "udif set", message).at(field));
+    let wrong =
+        |field: u64, message: String| Err(Error::new(Kind::Corrupt, "udif set", message).at(field));
     if segment.id != set.id {
-        return wrong(0x40, format!("is a part of another set: of {}, where {} was expected", segment.id, set.id));
+        return wrong(
+            0x40,
+            format!(
+                "is a part of another set: of {}, where {} was expected",
+                segment.id, set.id
+            ),
+        );
     }
     if segment.count != set.count {
-        return wrong(0x3C, format!("says that the set has {} parts, the first says {}", segment.count, set.count));
+        return wrong(
+            0x3C,
+            format!(
+                "says that the set has {} parts, the first says {}",
+                segment.count, set.count
+            ),
+        );
     }
     if segment.number != number {
         return wrong(
             0x38,
-            format!("is part {} of the set, where part {number} was expected: files were renamed", segment.number),
+            format!(
+                "is part {} of the set, where part {number} was expected: files were renamed",
+                segment.number
+            ),
         );
     }
     if segment.start != start {
-        return wrong(0x10, format!("begins at byte {} of the data, the parts before it end at {start}", segment.start));
+        return wrong(
+            0x10,
+            format!(
+                "begins at byte {} of the data, the parts before it end at {start}",
+                segment.start
+            ),
+        );
     }
     if koly.data_fork.end.checked_add(start).is_none() {
         return wrong(0x20, "has more data than a disk".into());
@@ -178,12 +237,18 @@ mod tests {
 
     #[test]
     fn parts_have_names() {
-        let part = |first: &str, number| part_path(Path::new(first), number).to_str().unwrap().to_owned();
+        let part = |first: &str, number| {
+            part_path(Path::new(first), number)
+                .to_str()
+                .unwrap()
+                .to_owned()
+        };
         assert_eq!(part("a/b.dmg", 2), "a/b.002.dmgpart");
         assert_eq!(part("b.x.DMG", 123), "b.x.123.dmgpart");
         assert_eq!(part("b.dmg", 1234), "b.1234.dmgpart");
         assert_eq!(part("image", 2), "image.002.dmgpart");
-        let first = |part: &str| first_path(Path::new(part)).map(|path| path.to_str().unwrap().to_owned());
+        let first =
+            |part: &str| first_path(Path::new(part)).map(|path| path.to_str().unwrap().to_owned());
         assert_eq!(first("a/b.002.dmgpart").as_deref(), Some("a/b.dmg"));
         assert_eq!(first("a/b.1234.dmgpart").as_deref(), Some("a/b.dmg"));
         assert_eq!(first("a/b.02.dmgpart"), None);

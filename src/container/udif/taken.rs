@@ -26,14 +26,20 @@ impl Taken {
     /// Takes the elements out of `list`, if it is XML. What is not Base64, letter for letter as the reader of XML wants it, stays
     /// for that to complain of.
     pub(super) fn out_of(list: &[u8]) -> Self {
-        let mut taken = Self { list: Vec::new(), found: Vec::new() };
+        let mut taken = Self {
+            list: Vec::new(),
+            found: Vec::new(),
+        };
         let mut rest = list;
         while let Some(start) = data_in(rest).filter(|_| !list.starts_with(b"bplist")) {
             let (before, after) = rest.split_at(start);
             taken.list.extend_from_slice(before);
             rest = after;
-            if let Some((bytes, end)) = decode(after).filter(|(_, end)| *end >= LEAST && after[*end..].starts_with(b"</data>")) {
-                let mark = STANDARD.encode([MARK, &(taken.found.len() as u32).to_be_bytes()].concat());
+            if let Some((bytes, end)) = decode(after)
+                .filter(|(_, end)| *end >= LEAST && after[*end..].starts_with(b"</data>"))
+            {
+                let mark =
+                    STANDARD.encode([MARK, &(taken.found.len() as u32).to_be_bytes()].concat());
                 taken.list.extend_from_slice(mark.as_bytes());
                 taken.found.push(bytes);
                 rest = &after[end..];
@@ -45,8 +51,14 @@ impl Taken {
 
     /// The bytes that `data` of the shortened list stands for: mostly itself.
     pub(super) fn restored(&mut self, data: Vec<u8>) -> Vec<u8> {
-        let number = data.strip_prefix(MARK).and_then(|number| number.try_into().ok()).map(u32::from_be_bytes);
-        number.and_then(|number| self.found.get_mut(number as usize)).map(std::mem::take).unwrap_or(data)
+        let number = data
+            .strip_prefix(MARK)
+            .and_then(|number| number.try_into().ok())
+            .map(u32::from_be_bytes);
+        number
+            .and_then(|number| self.found.get_mut(number as usize))
+            .map(std::mem::take)
+            .unwrap_or(data)
     }
 }
 
@@ -69,7 +81,11 @@ fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     let end = memchr(b'<', text)?;
     let decoded = decode_lines(&text[..end]).or_else(|| {
         // Seldom is there any white space within lines.
-        let digits: Vec<_> = text[..end].iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        let digits: Vec<_> = text[..end]
+            .iter()
+            .copied()
+            .filter(|byte| !byte.is_ascii_whitespace())
+            .collect();
         STANDARD.decode(digits).ok()
     });
     Some((decoded?, end))
@@ -77,14 +93,20 @@ fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
 
 /// The same for lines without white space but around them. Their letters never stand all side by side in memory.
 fn decode_lines(text: &[u8]) -> Option<Vec<u8>> {
-    let (mut decoded, mut digits) = (Vec::with_capacity(text.len() / 4 * 3), Vec::with_capacity(2 * BATCH));
+    let (mut decoded, mut digits) = (
+        Vec::with_capacity(text.len() / 4 * 3),
+        Vec::with_capacity(2 * BATCH),
+    );
     let mut rest = text;
     while let Some(line) = memchr(b'\n', rest) {
         digits.extend_from_slice(rest[..line].trim_ascii());
         rest = &rest[line + 1..];
         if digits.len() >= BATCH {
             let whole = digits.len() / 4 * 4;
-            STANDARD.decode_vec(&digits[..whole], &mut decoded).ok().filter(|()| digits[whole - 1] != b'=')?;
+            STANDARD
+                .decode_vec(&digits[..whole], &mut decoded)
+                .ok()
+                .filter(|()| digits[whole - 1] != b'=')?;
             digits.drain(..whole);
         }
     }
@@ -100,7 +122,10 @@ mod tests {
 
     fn lines(bytes: &[u8], width: usize, indent: &str) -> String {
         let text = STANDARD.encode(bytes);
-        let lines = text.as_bytes().chunks(width).map(|line| format!("\n{indent}{}", String::from_utf8_lossy(line)));
+        let lines = text
+            .as_bytes()
+            .chunks(width)
+            .map(|line| format!("\n{indent}{}", String::from_utf8_lossy(line)));
         lines.collect::<String>() + "\n\t"
     }
 
@@ -155,13 +180,27 @@ mod tests {
         }
         // An end in the middle, where letters are decoded in batches.
         let lines = format!("\t{whole}\n").repeat(BATCH / whole.len() + 1);
-        for (text, good) in [(format!("{lines}QQ=="), true), (format!("{lines}\tQQ==\n{lines}"), false)] {
+        for (text, good) in [
+            (format!("{lines}QQ=="), true),
+            (format!("{lines}\tQQ==\n{lines}"), false),
+        ] {
             let list = format!("<data>{text}</data>");
-            assert_eq!(Taken::out_of(list.as_bytes()).found.len(), usize::from(good), "{good}");
+            assert_eq!(
+                Taken::out_of(list.as_bytes()).found.len(),
+                usize::from(good),
+                "{good}"
+            );
         }
-        let ended = format!("<data>{}</data>", format!("{}QQ==\n", &whole[4..]).repeat(BATCH));
+        let ended = format!(
+            "<data>{}</data>",
+            format!("{}QQ==\n", &whole[4..]).repeat(BATCH)
+        );
         assert!(Taken::out_of(ended.as_bytes()).found.is_empty());
-        for list in [format!("<data>{whole}"), format!("<data>{whole}<data>"), format!("bplist00<data>{whole}</data>")] {
+        for list in [
+            format!("<data>{whole}"),
+            format!("<data>{whole}<data>"),
+            format!("bplist00<data>{whole}</data>"),
+        ] {
             assert_eq!(Taken::out_of(list.as_bytes()).list, list.as_bytes());
         }
     }

@@ -36,13 +36,21 @@ impl Udif {
     /// Computes every stored sum anew, decoding the whole image on all cores. A chunk that does not decode is an error.
     pub fn verify(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
         progress.stage("verify", self.info().len);
-        let names = self.resources.iter().filter(|resource| resource.kind == "blkx").map(|resource| &resource.name);
+        let names = self
+            .resources
+            .iter()
+            .filter(|resource| resource.kind == "blkx")
+            .map(|resource| &resource.name);
         self.check_coverage()?;
         let mut verdicts = vec![self.verify_tables_sum()];
         verdicts.extend(self.verify_stored(progress)?);
         for (table, name) in self.tables.iter().zip(names) {
             let computed = self.contents.table_sum(table, progress)?;
-            verdicts.push(Verdict { of: name.clone(), stored: table.checksum, computed: Some(computed) });
+            verdicts.push(Verdict {
+                of: name.clone(),
+                stored: table.checksum,
+                computed: Some(computed),
+            });
         }
         Ok(verdicts)
     }
@@ -50,14 +58,20 @@ impl Udif {
     /// Returns whether the tables lie side by side from the first sector to the last. What they leave out reads as zeros, and no
     /// sum would tell.
     pub(super) fn check_coverage(&self) -> Result<()> {
-        let mut areas: Vec<_> =
-            self.tables.iter().map(|table| (table.first_sector, table.first_sector + table.sector_count)).collect();
+        let mut areas: Vec<_> = self
+            .tables
+            .iter()
+            .map(|table| (table.first_sector, table.first_sector + table.sector_count))
+            .collect();
         areas.sort_unstable();
         areas.push((self.contents.len / SECTOR, u64::MAX));
         let mut covered = 0;
         for (start, end) in areas {
             if start > covered {
-                let message = format!("sectors {covered} to {} of the disk are in no block table", start - 1);
+                let message = format!(
+                    "sectors {covered} to {} of the disk are in no block table",
+                    start - 1
+                );
                 return Err(Error::corrupt("udif chunk map", covered * SECTOR, message));
             }
             covered = covered.max(end);
@@ -74,20 +88,34 @@ impl Udif {
                 Checksum::None | Checksum::Other(_) => {}
             }
         }
-        Verdict { of: "tables".into(), stored: self.koly.master_checksum, computed: Some(sum.finalize()) }
+        Verdict {
+            of: "tables".into(),
+            stored: self.koly.master_checksum,
+            computed: Some(sum.finalize()),
+        }
     }
 
     /// The sums of the bytes as stored, one for each file; newer images have none.
     pub fn verify_stored(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
         let pieces = (1..).zip(self.contents.fork.pieces());
-        pieces.map(|(number, piece)| self.verify_piece(number, piece, progress)).collect()
+        pieces
+            .map(|(number, piece)| self.verify_piece(number, piece, progress))
+            .collect()
     }
 
     fn verify_piece(&self, number: u32, piece: &Piece, progress: &dyn Progress) -> Result<Verdict> {
-        let of = if piece.name.is_some() { format!("data fork of part {number}") } else { "data fork".into() };
+        let of = if piece.name.is_some() {
+            format!("data fork of part {number}")
+        } else {
+            "data fork".into()
+        };
         let stored = piece.checksum;
         if !matches!(stored, Checksum::Crc32(_)) {
-            return Ok(Verdict { of, stored, computed: None });
+            return Ok(Verdict {
+                of,
+                stored,
+                computed: None,
+            });
         }
         let mut sum = Hasher::new();
         let len = piece.data.info().len;
@@ -95,7 +123,11 @@ impl Udif {
             progress.check()?;
             sum.update(&piece.data.read_vec(at, PIECE.min((len - at) as usize))?);
         }
-        Ok(Verdict { of, stored, computed: Some(sum.finalize()) })
+        Ok(Verdict {
+            of,
+            stored,
+            computed: Some(sum.finalize()),
+        })
     }
 }
 
@@ -106,7 +138,11 @@ const BATCH: usize = 64;
 impl Contents {
     /// The sum of a table's content: zeros count, what the file system has not allocated does not.
     pub(super) fn table_sum(&self, table: &Table, progress: &dyn Progress) -> Result<u32> {
-        let mut runs: Vec<_> = table.runs.iter().filter(|run| run.sector_count > 0 && run.kind != RunKind::Ignore).collect();
+        let mut runs: Vec<_> = table
+            .runs
+            .iter()
+            .filter(|run| run.sector_count > 0 && run.kind != RunKind::Ignore)
+            .collect();
         runs.sort_unstable_by_key(|run| run.first_sector);
         let mut sum = Hasher::new();
         for batch in runs.chunks(BATCH) {
@@ -120,20 +156,28 @@ impl Contents {
                 progress.advance(len);
                 Ok(sum)
             });
-            sums.collect::<Result<Vec<_>>>()?.iter().for_each(|part| sum.combine(part));
+            sums.collect::<Result<Vec<_>>>()?
+                .iter()
+                .for_each(|part| sum.combine(part));
         }
         Ok(sum.finalize())
     }
 
     /// The sum of one run that holds bytes.
     fn run_sum(&self, start: u64, len: u64) -> Result<Hasher> {
-        let (_, chunk) =
-            self.chunks.at(start).map_err(|_| Error::corrupt("udif", start, "no chunk holds this byte of the disk"))?;
+        let (_, chunk) = self
+            .chunks
+            .at(start)
+            .map_err(|_| Error::corrupt("udif", start, "no chunk holds this byte of the disk"))?;
         let mut sum = Hasher::new();
         if chunk.kind == RunKind::Raw {
             // Plain runs may be long.
             for at in (0..len).step_by(PIECE) {
-                sum.update(&self.fork.read_vec(chunk.offset + at, PIECE.min((len - at) as usize))?);
+                sum.update(
+                    &self
+                        .fork
+                        .read_vec(chunk.offset + at, PIECE.min((len - at) as usize))?,
+                );
             }
         } else {
             let _turn = self.turn(chunk);
@@ -167,7 +211,11 @@ mod tests {
     #[test]
     fn sums_of_zeros() {
         for len in [0u64, 1, 2, 3, 511, 4096, 1_000_001] {
-            assert_eq!(zeros(len).finalize(), crc32fast::hash(&vec![0; len as usize]), "{len}");
+            assert_eq!(
+                zeros(len).finalize(),
+                crc32fast::hash(&vec![0; len as usize]),
+                "{len}"
+            );
         }
     }
 }

@@ -30,11 +30,18 @@ impl Width {
     /// The widest that this processor has and that is no wider than `most`, if there is one.
     pub(super) fn detect(most: Self) -> Option<Self> {
         let vaes = is_x86_feature_detected!("vaes");
-        [Self::Quadruple, Self::Double, Self::Single].into_iter().filter(|width| *width <= most).find(|width| match width {
-            Self::Single => is_x86_feature_detected!("aes"),
-            Self::Double => vaes && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("aes"),
-            Self::Quadruple => vaes && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("aes"),
-        })
+        [Self::Quadruple, Self::Double, Self::Single]
+            .into_iter()
+            .filter(|width| *width <= most)
+            .find(|width| match width {
+                Self::Single => is_x86_feature_detected!("aes"),
+                Self::Double => {
+                    vaes && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("aes")
+                }
+                Self::Quadruple => {
+                    vaes && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("aes")
+                }
+            })
     }
 }
 
@@ -49,16 +56,30 @@ impl NativeAes {
     pub(in crate::crypt) fn new(key: &[u8], most: Width) -> Option<Self> {
         let width = Width::detect(most).filter(|_| matches!(key.len(), 16 | 32))?;
         // SAFETY: the processor has AES-NI, as every width needs.
-        Some(Self { schedule: unsafe { expand(key) }, width })
+        Some(Self {
+            schedule: unsafe { expand(key) },
+            width,
+        })
     }
 
     /// Encrypts `ivs.len()` blocks of `block` bytes from `plain` to `cipher`, each a CBC chain of its own that begins with its vector.
-    pub(in crate::crypt) fn encrypt(&self, ivs: &[[u8; CELL]], plain: &[u8], cipher: &mut [u8], block: usize) {
+    pub(in crate::crypt) fn encrypt(
+        &self,
+        ivs: &[[u8; CELL]],
+        plain: &[u8],
+        cipher: &mut [u8],
+        block: usize,
+    ) {
         check(ivs, plain, block);
         check(ivs, cipher, block);
         let mut done = 0;
         while done < ivs.len() {
-            let chains = Chains { ivs: &ivs[done..], plain: &plain[done * block..], cipher: &mut cipher[done * block..], block };
+            let chains = Chains {
+                ivs: &ivs[done..],
+                plain: &plain[done * block..],
+                cipher: &mut cipher[done * block..],
+                block,
+            };
             // SAFETY: `new` detected AES-NI, and what `width` says beyond that; `check` proved that each chain has `block` bytes on
             // both sides, and the arm taken that there are as many chains as its lanes.
             done += unsafe {
@@ -84,8 +105,12 @@ impl NativeAes {
             // SAFETY: as for `encrypt`; the wider forms take chains of whole 512 bytes only.
             unsafe {
                 match self.width {
-                    Width::Quadruple if block.is_multiple_of(512) => decrypt_quadruple(&self.schedule, iv, chain),
-                    Width::Double if block.is_multiple_of(512) => decrypt_double(&self.schedule, iv, chain),
+                    Width::Quadruple if block.is_multiple_of(512) => {
+                        decrypt_quadruple(&self.schedule, iv, chain)
+                    }
+                    Width::Double if block.is_multiple_of(512) => {
+                        decrypt_double(&self.schedule, iv, chain)
+                    }
                     _ => decrypt_single(&self.schedule, iv, chain),
                 }
             }
@@ -102,7 +127,10 @@ struct Chains<'a> {
 }
 
 fn check(ivs: &[[u8; CELL]], data: &[u8], block: usize) {
-    assert!(block >= 64 && block.is_multiple_of(64), "blocks are of whole 64 bytes");
+    assert!(
+        block >= 64 && block.is_multiple_of(64),
+        "blocks are of whole 64 bytes"
+    );
     assert_eq!(ivs.len() * block, data.len(), "one vector for each block");
 }
 
@@ -126,10 +154,23 @@ pub(super) fn expand(key: &[u8]) -> Schedule {
         }
         w[i] = w[i - words] ^ next;
     }
-    let mut schedule = Schedule { encrypt: [[0; CELL]; 15], decrypt: [[0; CELL]; 15], rounds };
+    let mut schedule = Schedule {
+        encrypt: [[0; CELL]; 15],
+        decrypt: [[0; CELL]; 15],
+        rounds,
+    };
     for (round, words) in w.chunks_exact(4).take(rounds + 1).enumerate() {
-        let key = _mm_set_epi32(words[3] as i32, words[2] as i32, words[1] as i32, words[0] as i32);
-        let inner = if round == 0 || round == rounds { key } else { _mm_aesimc_si128(key) };
+        let key = _mm_set_epi32(
+            words[3] as i32,
+            words[2] as i32,
+            words[1] as i32,
+            words[0] as i32,
+        );
+        let inner = if round == 0 || round == rounds {
+            key
+        } else {
+            _mm_aesimc_si128(key)
+        };
         schedule.encrypt[round] = to_bytes(key);
         schedule.decrypt[rounds - round] = to_bytes(inner);
     }
@@ -159,7 +200,11 @@ fn keys(bytes: &[[u8; CELL]; 15]) -> [__m128i; 15] {
 unsafe fn encrypt_single<const L: usize>(schedule: &Schedule, chains: Chains<'_>) -> usize {
     let key = keys(&schedule.encrypt);
     let mut chain: [__m128i; L] = array::from_fn(|lane| from_bytes(&chains.ivs[lane]));
-    let (source, target, block) = (chains.plain.as_ptr(), chains.cipher.as_mut_ptr(), chains.block);
+    let (source, target, block) = (
+        chains.plain.as_ptr(),
+        chains.cipher.as_mut_ptr(),
+        chains.block,
+    );
     for at in (0..block).step_by(CELL) {
         // SAFETY: lane < L and at + 16 <= block, so every access is within the L * block bytes of either side.
         unsafe {
@@ -189,15 +234,23 @@ unsafe fn encrypt_single<const L: usize>(schedule: &Schedule, chains: Chains<'_>
 /// There are at least `2 * Y` chains.
 #[target_feature(enable = "aes,vaes,avx2")]
 unsafe fn encrypt_double<const Y: usize>(schedule: &Schedule, chains: Chains<'_>) -> usize {
-    let key: [__m256i; 15] = array::from_fn(|round| _mm256_broadcastsi128_si256(from_bytes(&schedule.encrypt[round])));
-    let (source, target, block) = (chains.plain.as_ptr(), chains.cipher.as_mut_ptr(), chains.block);
+    let key: [__m256i; 15] =
+        array::from_fn(|round| _mm256_broadcastsi128_si256(from_bytes(&schedule.encrypt[round])));
+    let (source, target, block) = (
+        chains.plain.as_ptr(),
+        chains.cipher.as_mut_ptr(),
+        chains.block,
+    );
     // SAFETY: two vectors of 16 bytes are 32 bytes, and there are 2 * Y of them.
-    let mut chain: [__m256i; Y] = array::from_fn(|y| unsafe { _mm256_loadu_si256(chains.ivs.as_ptr().add(2 * y).cast()) });
+    let mut chain: [__m256i; Y] =
+        array::from_fn(|y| unsafe { _mm256_loadu_si256(chains.ivs.as_ptr().add(2 * y).cast()) });
     for at in (0..block).step_by(32) {
         let mut cells = [[_mm256_setzero_si256(); 2]; Y];
         for (y, cells) in cells.iter_mut().enumerate() {
             // SAFETY: 2 * y + 1 < 2 * Y and at + 32 <= block.
-            let halves = [0, 1].map(|lane| unsafe { _mm256_loadu_si256(source.add((2 * y + lane) * block + at).cast()) });
+            let halves = [0, 1].map(|lane| unsafe {
+                _mm256_loadu_si256(source.add((2 * y + lane) * block + at).cast())
+            });
             *cells = swap_halves(halves);
         }
         for step in 0..2 {
@@ -217,7 +270,9 @@ unsafe fn encrypt_double<const Y: usize>(schedule: &Schedule, chains: Chains<'_>
         for (y, cells) in cells.into_iter().enumerate() {
             for (lane, half) in swap_halves(cells).into_iter().enumerate() {
                 // SAFETY: as for the loads.
-                unsafe { _mm256_storeu_si256(target.add((2 * y + lane) * block + at).cast(), half) };
+                unsafe {
+                    _mm256_storeu_si256(target.add((2 * y + lane) * block + at).cast(), half)
+                };
             }
         }
     }
@@ -228,7 +283,10 @@ unsafe fn encrypt_double<const Y: usize>(schedule: &Schedule, chains: Chains<'_>
 #[inline]
 #[target_feature(enable = "avx2")]
 fn swap_halves([a, b]: [__m256i; 2]) -> [__m256i; 2] {
-    [_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b)]
+    [
+        _mm256_permute2x128_si256::<0x20>(a, b),
+        _mm256_permute2x128_si256::<0x31>(a, b),
+    ]
 }
 
 /// `4 * Z` chains, four in each 512-bit register. Each chain's next 64 bytes are loaded whole and transposed in registers, so that
@@ -238,16 +296,23 @@ fn swap_halves([a, b]: [__m256i; 2]) -> [__m256i; 2] {
 /// There are at least `4 * Z` chains.
 #[target_feature(enable = "aes,vaes,avx512f")]
 unsafe fn encrypt_quadruple<const Z: usize>(schedule: &Schedule, chains: Chains<'_>) -> usize {
-    let key: [__m512i; 15] = array::from_fn(|round| _mm512_broadcast_i32x4(from_bytes(&schedule.encrypt[round])));
-    let (source, target, block) = (chains.plain.as_ptr(), chains.cipher.as_mut_ptr(), chains.block);
+    let key: [__m512i; 15] =
+        array::from_fn(|round| _mm512_broadcast_i32x4(from_bytes(&schedule.encrypt[round])));
+    let (source, target, block) = (
+        chains.plain.as_ptr(),
+        chains.cipher.as_mut_ptr(),
+        chains.block,
+    );
     // SAFETY: four vectors of 16 bytes are 64 bytes, and there are 4 * Z of them.
-    let mut chain: [__m512i; Z] = array::from_fn(|z| unsafe { _mm512_loadu_si512(chains.ivs.as_ptr().add(4 * z).cast()) });
+    let mut chain: [__m512i; Z] =
+        array::from_fn(|z| unsafe { _mm512_loadu_si512(chains.ivs.as_ptr().add(4 * z).cast()) });
     for at in (0..block).step_by(64) {
         let mut cells: [[__m512i; 4]; Z] = [[_mm512_setzero_si512(); 4]; Z];
         for (z, cells) in cells.iter_mut().enumerate() {
             for (lane, cell) in cells.iter_mut().enumerate() {
                 // SAFETY: 4 * z + lane < 4 * Z and at + 64 <= block.
-                *cell = unsafe { _mm512_loadu_si512(source.add((4 * z + lane) * block + at).cast()) };
+                *cell =
+                    unsafe { _mm512_loadu_si512(source.add((4 * z + lane) * block + at).cast()) };
             }
             transpose(cells);
         }
@@ -269,7 +334,9 @@ unsafe fn encrypt_quadruple<const Z: usize>(schedule: &Schedule, chains: Chains<
             transpose(cells);
             for (lane, cell) in cells.iter().enumerate() {
                 // SAFETY: as for the loads.
-                unsafe { _mm512_storeu_si512(target.add((4 * z + lane) * block + at).cast(), *cell) };
+                unsafe {
+                    _mm512_storeu_si512(target.add((4 * z + lane) * block + at).cast(), *cell)
+                };
             }
         }
     }
@@ -310,7 +377,10 @@ fn decrypt_single(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
             }
         }
         for (n, bytes) in part.chunks_exact_mut(CELL).enumerate() {
-            let x = _mm_xor_si128(_mm_aesdeclast_si128(plain[n], key[schedule.rounds]), previous);
+            let x = _mm_xor_si128(
+                _mm_aesdeclast_si128(plain[n], key[schedule.rounds]),
+                previous,
+            );
             previous = cipher[n];
             // SAFETY: `chunks_exact_mut` gives 16 bytes.
             unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), x) };
@@ -321,13 +391,15 @@ fn decrypt_single(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
 /// One chain of whole 256 bytes, sixteen AES blocks in flight.
 #[target_feature(enable = "aes,vaes,avx2")]
 fn decrypt_double(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
-    let key: [__m256i; 15] = array::from_fn(|round| _mm256_broadcastsi128_si256(from_bytes(&schedule.decrypt[round])));
+    let key: [__m256i; 15] =
+        array::from_fn(|round| _mm256_broadcastsi128_si256(from_bytes(&schedule.decrypt[round])));
     // The upper half of the register before: what the next register's first cell is chained to.
     let mut previous = _mm256_broadcastsi128_si256(from_bytes(iv));
     for part in data.as_chunks_mut::<256>().0 {
         let base: *mut u8 = part.as_mut_ptr();
         // SAFETY: eight times 32 bytes are the 256 of `part`.
-        let cipher: [__m256i; 8] = array::from_fn(|n| unsafe { _mm256_loadu_si256(base.add(32 * n).cast()) });
+        let cipher: [__m256i; 8] =
+            array::from_fn(|n| unsafe { _mm256_loadu_si256(base.add(32 * n).cast()) });
         let mut plain: [__m256i; 8] = array::from_fn(|n| _mm256_xor_si256(cipher[n], key[0]));
         for round in key.iter().take(schedule.rounds).skip(1) {
             for x in &mut plain {
@@ -337,7 +409,10 @@ fn decrypt_double(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
         for n in 0..8 {
             let chained = _mm256_permute2x128_si256::<0x21>(previous, cipher[n]);
             previous = cipher[n];
-            let x = _mm256_xor_si256(_mm256_aesdeclast_epi128(plain[n], key[schedule.rounds]), chained);
+            let x = _mm256_xor_si256(
+                _mm256_aesdeclast_epi128(plain[n], key[schedule.rounds]),
+                chained,
+            );
             // SAFETY: as for the loads.
             unsafe { _mm256_storeu_si256(base.add(32 * n).cast(), x) };
         }
@@ -347,13 +422,15 @@ fn decrypt_double(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
 /// One chain of whole 512 bytes, thirty-two AES blocks in flight.
 #[target_feature(enable = "aes,vaes,avx512f")]
 fn decrypt_quadruple(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
-    let key: [__m512i; 15] = array::from_fn(|round| _mm512_broadcast_i32x4(from_bytes(&schedule.decrypt[round])));
+    let key: [__m512i; 15] =
+        array::from_fn(|round| _mm512_broadcast_i32x4(from_bytes(&schedule.decrypt[round])));
     // The top lane of the register before: what the next register's first cell is chained to.
     let mut previous = _mm512_broadcast_i32x4(from_bytes(iv));
     for part in data.as_chunks_mut::<512>().0 {
         let base: *mut u8 = part.as_mut_ptr();
         // SAFETY: eight times 64 bytes are the 512 of `part`.
-        let cipher: [__m512i; 8] = array::from_fn(|n| unsafe { _mm512_loadu_si512(base.add(64 * n).cast()) });
+        let cipher: [__m512i; 8] =
+            array::from_fn(|n| unsafe { _mm512_loadu_si512(base.add(64 * n).cast()) });
         let mut plain: [__m512i; 8] = array::from_fn(|n| _mm512_xor_si512(cipher[n], key[0]));
         for round in key.iter().take(schedule.rounds).skip(1) {
             for x in &mut plain {
@@ -363,7 +440,10 @@ fn decrypt_quadruple(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
         for n in 0..8 {
             let chained = _mm512_alignr_epi64::<6>(cipher[n], previous);
             previous = cipher[n];
-            let x = _mm512_xor_si512(_mm512_aesdeclast_epi128(plain[n], key[schedule.rounds]), chained);
+            let x = _mm512_xor_si512(
+                _mm512_aesdeclast_epi128(plain[n], key[schedule.rounds]),
+                chained,
+            );
             // SAFETY: as for the loads.
             unsafe { _mm512_storeu_si512(base.add(64 * n).cast(), x) };
         }

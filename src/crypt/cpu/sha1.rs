@@ -23,13 +23,26 @@ impl NativeSha1 {
     }
 
     /// The first 16 bytes of HMAC-SHA1 of each of the numbers from `first`, 32 bits big-endian, by the states of the key's two pads.
-    pub(in crate::crypt) fn number_macs(self, inner: &[u32; 5], outer: &[u32; 5], first: u32, macs: &mut [[u8; CELL]]) {
+    pub(in crate::crypt) fn number_macs(
+        self,
+        inner: &[u32; 5],
+        outer: &[u32; 5],
+        first: u32,
+        macs: &mut [[u8; CELL]],
+    ) {
         // SAFETY: the SHA extensions were detected, or `self` would not exist.
         unsafe { number_macs(inner, outer, first, macs) }
     }
 
     /// PBKDF2's chain: xors `count` further MACs, each of the one before, into `sum`.
-    pub(in crate::crypt) fn chain(self, inner: &[u32; 5], outer: &[u32; 5], mac: &mut [u32; 5], sum: &mut [u32; 5], count: u32) {
+    pub(in crate::crypt) fn chain(
+        self,
+        inner: &[u32; 5],
+        outer: &[u32; 5],
+        mac: &mut [u32; 5],
+        sum: &mut [u32; 5],
+        count: u32,
+    ) {
         // SAFETY: as above.
         unsafe { chain(inner, outer, mac, sum, count) }
     }
@@ -38,7 +51,10 @@ impl NativeSha1 {
 #[target_feature(enable = "sha,sse4.1")]
 fn load(state: &[u32; 5]) -> Sha1State {
     let [a, b, c, d, e] = state.map(|word| word as i32);
-    Sha1State { abcd: _mm_set_epi32(a, b, c, d), e: _mm_set_epi32(e, 0, 0, 0) }
+    Sha1State {
+        abcd: _mm_set_epi32(a, b, c, d),
+        e: _mm_set_epi32(e, 0, 0, 0),
+    }
 }
 
 #[target_feature(enable = "sha,sse4.1")]
@@ -62,11 +78,17 @@ fn compress<const L: usize>(state: &mut [Sha1State; L], mut message: [[__m128i; 
             for lane in 0..L {
                 let w = &mut message[lane];
                 if $i >= 4 {
-                    let mixed = _mm_xor_si128(_mm_sha1msg1_epu32(w[$i & 3], w[($i + 1) & 3]), w[($i + 2) & 3]);
+                    let mixed = _mm_xor_si128(
+                        _mm_sha1msg1_epu32(w[$i & 3], w[($i + 1) & 3]),
+                        w[($i + 2) & 3],
+                    );
                     w[$i & 3] = _mm_sha1msg2_epu32(mixed, w[($i + 3) & 3]);
                 }
-                let next =
-                    if $i == 0 { _mm_add_epi32(state[lane].e, w[0]) } else { _mm_sha1nexte_epu32(state[lane].e, w[$i & 3]) };
+                let next = if $i == 0 {
+                    _mm_add_epi32(state[lane].e, w[0])
+                } else {
+                    _mm_sha1nexte_epu32(state[lane].e, w[$i & 3])
+                };
                 state[lane].e = state[lane].abcd;
                 state[lane].abcd = _mm_sha1rnds4_epu32::<$f>(state[lane].abcd, next);
             }
@@ -85,7 +107,11 @@ fn compress<const L: usize>(state: &mut [Sha1State; L], mut message: [[__m128i; 
 /// The MAC of a message whose last block, padded, is `message`: the rest of the inner hash, then the whole outer one.
 #[inline]
 #[target_feature(enable = "sha,sse4.1")]
-fn mac<const L: usize>(inner: Sha1State, outer: Sha1State, message: [[__m128i; 4]; L]) -> [Sha1State; L] {
+fn mac<const L: usize>(
+    inner: Sha1State,
+    outer: Sha1State,
+    message: [[__m128i; 4]; L],
+) -> [Sha1State; L] {
     let mut hash = [inner; L];
     compress(&mut hash, message);
     let mut tag = [outer; L];
@@ -99,7 +125,12 @@ fn mac<const L: usize>(inner: Sha1State, outer: Sha1State, message: [[__m128i; 4
 fn digest_block(hash: Sha1State) -> [__m128i; 4] {
     let pad = _mm_set_epi32(0, 0x8000_0000_u32 as i32, 0, 0);
     let last = _mm_and_si128(hash.e, _mm_set_epi32(-1, 0, 0, 0));
-    [hash.abcd, _mm_or_si128(last, pad), _mm_setzero_si128(), _mm_set_epi32(0, 0, 0, (64 + 20) * 8)]
+    [
+        hash.abcd,
+        _mm_or_si128(last, pad),
+        _mm_setzero_si128(),
+        _mm_set_epi32(0, 0, 0, (64 + 20) * 8),
+    ]
 }
 
 /// A 32-bit number as the only block after a pad of 64, padded.
@@ -107,7 +138,12 @@ fn digest_block(hash: Sha1State) -> [__m128i; 4] {
 #[target_feature(enable = "sha,sse4.1")]
 fn number_block(number: u32) -> [__m128i; 4] {
     let zero = _mm_setzero_si128();
-    [_mm_set_epi32(number as i32, 0x8000_0000_u32 as i32, 0, 0), zero, zero, _mm_set_epi32(0, 0, 0, (64 + 4) * 8)]
+    [
+        _mm_set_epi32(number as i32, 0x8000_0000_u32 as i32, 0, 0),
+        zero,
+        zero,
+        _mm_set_epi32(0, 0, 0, (64 + 4) * 8),
+    ]
 }
 
 #[target_feature(enable = "sha,sse4.1")]
@@ -131,7 +167,11 @@ fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32, macs: &mut [[u8; 
 #[target_feature(enable = "sha,sse4.1")]
 fn some_macs<const L: usize>(inner: Sha1State, outer: Sha1State, first: u32) -> [[u8; CELL]; L] {
     let swap = _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    let tags = mac::<L>(inner, outer, array::from_fn(|lane| number_block(first.wrapping_add(lane as u32))));
+    let tags = mac::<L>(
+        inner,
+        outer,
+        array::from_fn(|lane| number_block(first.wrapping_add(lane as u32))),
+    );
     array::from_fn(|lane| to_bytes(_mm_shuffle_epi8(tags[lane].abcd, swap)))
 }
 

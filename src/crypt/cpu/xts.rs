@@ -25,7 +25,12 @@ impl NativeXts {
     pub(in crate::crypt) fn new(data: &[u8; CELL], tweak: &[u8; CELL]) -> Option<Self> {
         Width::detect(Width::Quadruple).filter(|width| *width == Width::Quadruple)?;
         // SAFETY: the processor has AES-NI, as that width needs.
-        unsafe { Some(Self { data: expand(data), tweak: expand(tweak) }) }
+        unsafe {
+            Some(Self {
+                data: expand(data),
+                tweak: expand(tweak),
+            })
+        }
     }
 
     /// Encrypts units in place, the first of number `first`. What is left after the last whole unit stays as it is.
@@ -43,7 +48,11 @@ impl NativeXts {
     #[target_feature(enable = "aes,vaes,avx512f")]
     fn each_unit<const ENCRYPT: bool>(&self, first: u64, data: &mut [u8]) {
         let of_numbers = keys(&self.tweak.encrypt);
-        let of_data = keys(if ENCRYPT { &self.data.encrypt } else { &self.data.decrypt });
+        let of_data = keys(if ENCRYPT {
+            &self.data.encrypt
+        } else {
+            &self.data.decrypt
+        });
         let mut number = first;
         for batch in data.as_chunks_mut::<UNIT>().0.chunks_mut(BATCH) {
             // The last batch may be shorter; the numbers after it are of no use.
@@ -71,18 +80,30 @@ fn keys(bytes: &[[u8; CELL]; 15]) -> [__m512i; 15] {
 /// All rounds of AES on each lane.
 #[inline]
 #[target_feature(enable = "aes,vaes,avx512f")]
-fn rounds<const ENCRYPT: bool, const N: usize>(key: &[__m512i; 15], rounds: usize, cells: &mut [__m512i; N]) {
+fn rounds<const ENCRYPT: bool, const N: usize>(
+    key: &[__m512i; 15],
+    rounds: usize,
+    cells: &mut [__m512i; N],
+) {
     for x in cells.iter_mut() {
         *x = _mm512_xor_si512(*x, key[0]);
     }
     for round in key.iter().take(rounds).skip(1) {
         for x in cells.iter_mut() {
-            *x = if ENCRYPT { _mm512_aesenc_epi128(*x, *round) } else { _mm512_aesdec_epi128(*x, *round) };
+            *x = if ENCRYPT {
+                _mm512_aesenc_epi128(*x, *round)
+            } else {
+                _mm512_aesdec_epi128(*x, *round)
+            };
         }
     }
     for x in cells.iter_mut() {
         let last = key[rounds];
-        *x = if ENCRYPT { _mm512_aesenclast_epi128(*x, last) } else { _mm512_aesdeclast_epi128(*x, last) };
+        *x = if ENCRYPT {
+            _mm512_aesenclast_epi128(*x, last)
+        } else {
+            _mm512_aesdeclast_epi128(*x, last)
+        };
     }
 }
 
@@ -101,7 +122,12 @@ fn spread(x: __m512i, lane: usize) -> __m512i {
 /// A unit whose first tweak stands in all lanes of `start`.
 #[inline]
 #[target_feature(enable = "aes,vaes,avx512f")]
-fn one_unit<const ENCRYPT: bool>(key: &[__m512i; 15], count: usize, start: __m512i, unit: &mut [u8; UNIT]) {
+fn one_unit<const ENCRYPT: bool>(
+    key: &[__m512i; 15],
+    count: usize,
+    start: __m512i,
+    unit: &mut [u8; UNIT],
+) {
     let base: *mut u8 = unit.as_mut_ptr();
     // Lane l of register n belongs to cell 4n + l, whose tweak is the first one times x that many times.
     let mut tweak = times_x(start, _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0));
@@ -112,12 +138,18 @@ fn one_unit<const ENCRYPT: bool>(key: &[__m512i; 15], count: usize, start: __m51
         this
     });
     // SAFETY: eight times 64 bytes are the 512 of `unit`.
-    let mut cells: [__m512i; REGISTERS] =
-        array::from_fn(|n| unsafe { _mm512_xor_si512(_mm512_loadu_si512(base.add(64 * n).cast()), tweaks[n]) });
+    let mut cells: [__m512i; REGISTERS] = array::from_fn(|n| unsafe {
+        _mm512_xor_si512(_mm512_loadu_si512(base.add(64 * n).cast()), tweaks[n])
+    });
     rounds::<ENCRYPT, _>(key, count, &mut cells);
     for n in 0..REGISTERS {
         // SAFETY: as for the loads.
-        unsafe { _mm512_storeu_si512(base.add(64 * n).cast(), _mm512_xor_si512(cells[n], tweaks[n])) };
+        unsafe {
+            _mm512_storeu_si512(
+                base.add(64 * n).cast(),
+                _mm512_xor_si512(cells[n], tweaks[n]),
+            )
+        };
     }
 }
 
@@ -132,5 +164,9 @@ fn times_x(x: __m512i, count: __m512i) -> __m512i {
     let low = _mm512_maskz_mov_epi64(0x55, out);
     let shifted = _mm512_xor_si512(_mm512_sllv_epi64(x, count), out);
     let (one, two) = (_mm512_slli_epi64::<1>(low), _mm512_slli_epi64::<2>(low));
-    _mm512_ternarylogic_epi64::<0x96>(_mm512_xor_si512(shifted, one), two, _mm512_slli_epi64::<7>(low))
+    _mm512_ternarylogic_epi64::<0x96>(
+        _mm512_xor_si512(shifted, one),
+        two,
+        _mm512_slli_epi64::<7>(low),
+    )
 }

@@ -70,15 +70,27 @@ const _: () = assert!(size_of::<PublicKeyRaw>() as u64 == PUBLIC_KEY_SIZE);
 impl DirectoryRaw {
     /// What leads to an entry that stands at `place`.
     pub(in crate::crypt) fn new(kind: u32, place: &Range<u64>) -> Self {
-        Self { kind: kind.into(), offset: place.start.into(), size: (place.end - place.start).into() }
+        Self {
+            kind: kind.into(),
+            offset: place.start.into(),
+            size: (place.end - place.start).into(),
+        }
     }
 
     /// The entry's bytes, checked to lie behind the directory and before the data.
     pub(in crate::crypt) fn range(&self, header: &Header) -> Result<Range<u64>> {
         let (start, size) = (self.offset.get(), self.size.get());
         match start.checked_add(size) {
-            Some(end) if start >= Header::directory_at(header.entries) && end <= header.data_offset => Ok(start..end),
-            _ => Err(Error::corrupt(ENTRY, start, format!("{size} bytes are not between the directory and the data"))),
+            Some(end)
+                if start >= Header::directory_at(header.entries) && end <= header.data_offset =>
+            {
+                Ok(start..end)
+            }
+            _ => Err(Error::corrupt(
+                ENTRY,
+                start,
+                format!("{size} bytes are not between the directory and the data"),
+            )),
         }
     }
 }
@@ -99,9 +111,22 @@ impl Passphrase {
         known(ENTRY, "key derivation", at, raw.kdf, PBKDF2)?;
         known(ENTRY, "derivation's MAC", at + 4, raw.prf, 0)?;
         check_iterations(ENTRY, raw.iterations.get()).map_err(|error| error.at(at + 8))?;
-        let wrap = match one_of(ENTRY, "wrapping cipher", at + 0x58, raw.algorithm, [TRIPLE_DES, AES])? {
-            TRIPLE_DES => one_of(ENTRY, "wrapping key bits", at + 0x54, raw.key_bits, [192]).map(|_| KeyWrap::TripleDes)?,
-            _ => match one_of(ENTRY, "wrapping key bits", at + 0x54, raw.key_bits, [128, 192, 256])? {
+        let wrap = match one_of(
+            ENTRY,
+            "wrapping cipher",
+            at + 0x58,
+            raw.algorithm,
+            [TRIPLE_DES, AES],
+        )? {
+            TRIPLE_DES => one_of(ENTRY, "wrapping key bits", at + 0x54, raw.key_bits, [192])
+                .map(|_| KeyWrap::TripleDes)?,
+            _ => match one_of(
+                ENTRY,
+                "wrapping key bits",
+                at + 0x54,
+                raw.key_bits,
+                [128, 192, 256],
+            )? {
                 128 => KeyWrap::Aes128,
                 192 => KeyWrap::Aes192,
                 _ => KeyWrap::Aes256,
@@ -117,7 +142,10 @@ impl Passphrase {
         known(ENTRY, "wrapping mode", at + 0x60, raw.mode, CBC_PADDED)?;
         let blob = prefix(ENTRY, "wrapped keys", at + 0x64, &raw.blob, raw.blob_length)?;
         if blob.is_empty() || !blob.len().is_multiple_of(wrap.cell()) {
-            let message = format!("wrapped keys of {} bytes, no whole number of {wrap} blocks", blob.len());
+            let message = format!(
+                "wrapped keys of {} bytes, no whole number of {wrap} blocks",
+                blob.len()
+            );
             return Err(Error::corrupt(ENTRY, at + 0x64, message));
         }
         Ok(Self {
@@ -140,7 +168,12 @@ impl Passphrase {
             iv_length: (self.iv.len() as u32).into(),
             iv: padded(&self.iv),
             key_bits: self.wrap.key_bits().into(),
-            algorithm: if self.wrap == KeyWrap::TripleDes { TRIPLE_DES } else { AES }.into(),
+            algorithm: if self.wrap == KeyWrap::TripleDes {
+                TRIPLE_DES
+            } else {
+                AES
+            }
+            .into(),
             padding: PKCS7.into(),
             mode: CBC_PADDED.into(),
             blob_length: (self.blob.len() as u32).into(),
@@ -160,7 +193,10 @@ pub(in crate::crypt) struct PublicKey {
 impl PublicKey {
     /// An entry to be written: RSA with the padding of PKCS#1 v1.5.
     pub(in crate::crypt) fn new(hash: [u8; 20], blob: Vec<u8>) -> Self {
-        Self { hash: hash.to_vec(), blob }
+        Self {
+            hash: hash.to_vec(),
+            blob,
+        }
     }
 
     /// `at` is where the entry stands, for errors.

@@ -3,7 +3,9 @@
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{AES, CBC, CBC_PADDED, HMAC_SHA1, MAGIC_V1, PBKDF2, PKCS7, TRIPLE_DES, known, one_of, prefix};
+use super::{
+    AES, CBC, CBC_PADDED, HMAC_SHA1, MAGIC_V1, PBKDF2, PKCS7, TRIPLE_DES, known, one_of, prefix,
+};
 use crate::{Error, Result};
 
 const TRAILER: &str = "encryption trailer";
@@ -73,28 +75,68 @@ impl Trailer {
             return Err(Error::corrupt(TRAILER, at + 0x4F4, "cdsaencr expected"));
         }
         known(TRAILER, "version", at + 0x4F0, raw.version, 1)?;
-        known(TRAILER, "wrapping cipher", at + 0x14, raw.algorithm, TRIPLE_DES)?;
+        known(
+            TRAILER,
+            "wrapping cipher",
+            at + 0x14,
+            raw.algorithm,
+            TRIPLE_DES,
+        )?;
         known(TRAILER, "padding", at + 0x18, raw.padding, PKCS7)?;
         known(TRAILER, "wrapping mode", at + 0x1C, raw.mode, CBC_PADDED)?;
         known(TRAILER, "wrapping key bits", at + 0x20, raw.key_bits, 192)?;
-        known(TRAILER, "wrapping vector length", at + 0x24, raw.iv_length, 8)?;
+        known(
+            TRAILER,
+            "wrapping vector length",
+            at + 0x24,
+            raw.iv_length,
+            8,
+        )?;
         known(TRAILER, "key derivation", at + 0x28, raw.kdf, PBKDF2)?;
         known(TRAILER, "derivation's MAC", at + 0x2C, raw.prf, 0)?;
         known(TRAILER, "vector length", at + 0x58, raw.data_iv_length, 16)?;
         known(TRAILER, "cipher mode", at + 0x5C, raw.data_mode, CBC)?;
         known(TRAILER, "cipher", at + 0x60, raw.cipher_key.algorithm, AES)?;
-        known(TRAILER, "vector algorithm", at + 0x18C, raw.mac_key.algorithm, HMAC_SHA1)?;
+        known(
+            TRAILER,
+            "vector algorithm",
+            at + 0x18C,
+            raw.mac_key.algorithm,
+            HMAC_SHA1,
+        )?;
         known(TRAILER, "MAC length", at + 0x3E4, raw.mac_length, 20)?;
         let blob = |record: &KeyRecordRaw, place: u64| {
-            prefix(TRAILER, "wrapped key", at + place + 0x28, &record.blob, record.blob_length)
+            prefix(
+                TRAILER,
+                "wrapped key",
+                at + place + 0x28,
+                &record.blob,
+                record.blob_length,
+            )
         };
         let trailer = Self {
             uuid: raw.uuid,
-            block: one_of(TRAILER, "block size", at + 0x10, raw.block_size, [512, 4096])?,
-            key_bits: one_of(TRAILER, "key bits", at + 0x64, raw.cipher_key.key_bits, [128, 256])?,
+            block: one_of(
+                TRAILER,
+                "block size",
+                at + 0x10,
+                raw.block_size,
+                [512, 4096],
+            )?,
+            key_bits: one_of(
+                TRAILER,
+                "key bits",
+                at + 0x64,
+                raw.cipher_key.key_bits,
+                [128, 256],
+            )?,
             iterations: raw.iterations.get(),
             salt: prefix(TRAILER, "salt", at + 0x34, &raw.salt, raw.salt_length)?,
-            blobs: [blob(&raw.cipher_key, 0x60)?, blob(&raw.mac_key, 0x18C)?, blob(&raw.integrity_key, 0x2B8)?],
+            blobs: [
+                blob(&raw.cipher_key, 0x60)?,
+                blob(&raw.mac_key, 0x18C)?,
+                blob(&raw.integrity_key, 0x2B8)?,
+            ],
             mac: std::array::from_fn(|n| raw.mac[n]),
             covered: raw.as_bytes()[..MAC_AT].to_vec(),
             data_size: raw.data_size.get(),
@@ -103,7 +145,10 @@ impl Trailer {
             return Err(Error::corrupt(
                 TRAILER,
                 at + 0x4E8,
-                format!("{} bytes of data where {at} stand before the trailer", trailer.data_size),
+                format!(
+                    "{} bytes of data where {at} stand before the trailer",
+                    trailer.data_size
+                ),
             ));
         }
         Ok(trailer)

@@ -10,7 +10,10 @@ use crate::device::Memory;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::progress::Silent;
 
-const ALL: Bounds = Bounds { attribute: MAX_ATTRIBUTE, fork: u64::MAX };
+const ALL: Bounds = Bounds {
+    attribute: MAX_ATTRIBUTE,
+    fork: u64::MAX,
+};
 const METHODS: [Method; 3] = [Method::Zlib, Method::Lzvn, Method::Lzfse];
 
 fn packed(plain: &[u8], method: Method, bounds: Bounds) -> Option<(Packed, Vec<u8>)> {
@@ -23,7 +26,17 @@ fn packed(plain: &[u8], method: Method, bounds: Bounds) -> Option<(Packed, Vec<u
         Ok(())
     };
     let mut read = |at: u64, buf: &mut [u8]| Memory::read_only(plain).read_at(at, buf);
-    let packed = pack(Plain { len: plain.len() as u64, read: &mut read }, packing, bounds, &Silent, &mut write).unwrap()?;
+    let packed = pack(
+        Plain {
+            len: plain.len() as u64,
+            read: &mut read,
+        },
+        packing,
+        bounds,
+        &Silent,
+        &mut write,
+    )
+    .unwrap()?;
     assert!(packed.fork_len == 0 || packed.fork_len == fork.len() as u64);
     Some((packed, fork))
 }
@@ -41,7 +54,13 @@ fn mixed(len: usize, step: usize) -> Vec<u8> {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 24) as u8
     };
-    let byte = |at: usize| if (at / step).is_multiple_of(2) { b"so it goes, "[at % 12] } else { noise() };
+    let byte = |at: usize| {
+        if (at / step).is_multiple_of(2) {
+            b"so it goes, "[at % 12]
+        } else {
+            noise()
+        }
+    };
     (0..len).map(byte).collect()
 }
 
@@ -52,7 +71,10 @@ fn what_is_packed_comes_out_again() {
             for step in [1 << 30, 1000, 90_000] {
                 let plain = mixed(len, step);
                 let (packed, fork) = packed(&plain, method, ALL).unwrap();
-                assert!(unpacked(&packed, fork) == plain, "{method}, {len} bytes, {step} of a kind");
+                assert!(
+                    unpacked(&packed, fork) == plain,
+                    "{method}, {len} bytes, {step} of a kind"
+                );
                 assert!(packed.attribute.len() <= MAX_ATTRIBUTE);
                 assert!(len <= 65_536 || packed.fork_len > 0);
             }
@@ -64,18 +86,44 @@ fn what_is_packed_comes_out_again() {
 fn what_is_not_worth_it_is_told() {
     let noise: Vec<u8> = mixed(400_000, 200_000)[200_000..].to_vec();
     for method in METHODS {
-        assert_eq!(packed(&noise, method, Bounds { fork: 200_000, ..ALL }), None);
+        assert_eq!(
+            packed(
+                &noise,
+                method,
+                Bounds {
+                    fork: 200_000,
+                    ..ALL
+                }
+            ),
+            None
+        );
         let text = mixed(5000, 1 << 30);
         let (short, _) = packed(&text, method, ALL).unwrap();
         assert_eq!(short.fork_len, 0);
-        let (long, _) = packed(&text, method, Bounds { attribute: 20, ..ALL }).unwrap();
+        let (long, _) = packed(
+            &text,
+            method,
+            Bounds {
+                attribute: 20,
+                ..ALL
+            },
+        )
+        .unwrap();
         assert!(long.fork_len > 0 && long.attribute.len() == 16);
     }
     let packing = Packing::new(Method::Zlib, Level::default()).unwrap();
-    let nothing = Plain { len: 0, read: &mut |_, _| Ok(()) };
+    let nothing = Plain {
+        len: 0,
+        read: &mut |_, _| Ok(()),
+    };
     let empty = pack(nothing, packing, ALL, &Silent, &mut |_, _| Ok(()));
     assert_eq!(empty.unwrap_err().kind(), Kind::Limit);
-    assert_eq!(Packing::new(Method::Lzbitmap, Level::default()).unwrap_err().kind(), Kind::Unsupported);
+    assert_eq!(
+        Packing::new(Method::Lzbitmap, Level::default())
+            .unwrap_err()
+            .kind(),
+        Kind::Unsupported
+    );
 }
 
 #[test]
@@ -84,17 +132,27 @@ fn the_classic_fork_is_as_specified() {
     let (packed, fork) = packed(&plain, Method::Zlib, ALL).unwrap();
     let end = fork.len() - 50;
     let word = |at: usize| u32::from_be_bytes(fork[at..at + 4].try_into().unwrap()) as usize;
-    assert_eq!([word(0), word(4), word(8), word(12)], [0x100, end, end - 0x100, 50]);
+    assert_eq!(
+        [word(0), word(4), word(8), word(12)],
+        [0x100, end, end - 0x100, 50]
+    );
     assert_eq!(word(0x100), end - 0x104);
     assert_eq!(fork[0x104..0x10C], [2, 0, 0, 0, 20, 0, 0, 0]);
-    assert_eq!(fork[end + 24..end + 38], [0, 0x1C, 0, 50, 0, 0, b'c', b'm', b'p', b'f', 0, 0, 0, 0x0A]);
+    assert_eq!(
+        fork[end + 24..end + 38],
+        [0, 0x1C, 0, 50, 0, 0, b'c', b'm', b'p', b'f', 0, 0, 0, 0x0A]
+    );
     assert_eq!(fork[end + 38..], [0, 1, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(packed.attribute[..5], *b"fpmc\x04");
 }
 
 /// `work` on so many cores: batches are as many times as long.
 fn on_cores<T: Send>(cores: usize, work: impl FnOnce() -> T + Send) -> T {
-    rayon::ThreadPoolBuilder::new().num_threads(cores).build().unwrap().install(work)
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(cores)
+        .build()
+        .unwrap()
+        .install(work)
 }
 
 #[test]
@@ -102,7 +160,10 @@ fn batches_join_without_a_seam() {
     for method in METHODS {
         let plain = mixed(5 * (1 << 20) + 4321, 70_000);
         let made = [1, 2, 3].map(|cores| on_cores(cores, || packed(&plain, method, ALL).unwrap()));
-        assert!(made[0] == made[1] && made[1] == made[2], "{method}: however many cores");
+        assert!(
+            made[0] == made[1] && made[1] == made[2],
+            "{method}: however many cores"
+        );
         let (packed, fork) = made.into_iter().next().unwrap();
         assert!(unpacked(&packed, fork) == plain, "{method}");
     }
@@ -117,13 +178,33 @@ fn a_failure_to_read_or_write_is_told() {
         buf.fill(1);
         if at > 3 << 20 { Err(failed()) } else { Ok(()) }
     };
-    let told = on_cores(1, || pack(Plain { len, read: &mut read }, packing, ALL, &Silent, &mut |_, _| Ok(())));
+    let told = on_cores(1, || {
+        pack(
+            Plain {
+                len,
+                read: &mut read,
+            },
+            packing,
+            ALL,
+            &Silent,
+            &mut |_, _| Ok(()),
+        )
+    });
     assert_eq!(told.unwrap_err().kind(), Kind::Io);
     let mut read = |_: u64, buf: &mut [u8]| {
         buf.fill(1);
         Ok(())
     };
-    let told = pack(Plain { len, read: &mut read }, packing, ALL, &Silent, &mut |_, _| Err(failed()));
+    let told = pack(
+        Plain {
+            len,
+            read: &mut read,
+        },
+        packing,
+        ALL,
+        &Silent,
+        &mut |_, _| Err(failed()),
+    );
     assert_eq!(told.unwrap_err().kind(), Kind::Io);
 }
 
@@ -131,10 +212,19 @@ fn a_failure_to_read_or_write_is_told() {
 fn every_length_around_the_limits() {
     let noise = mixed(8000, 4000)[4000..].to_vec();
     for method in METHODS {
-        for len in (3786 - 40..3786 + 40).chain(65_536 - 20..65_536 + 20).chain(1..40) {
-            for plain in [mixed(len, 1 << 30), noise.iter().cycle().take(len).copied().collect()] {
+        for len in (3786 - 40..3786 + 40)
+            .chain(65_536 - 20..65_536 + 20)
+            .chain(1..40)
+        {
+            for plain in [
+                mixed(len, 1 << 30),
+                noise.iter().cycle().take(len).copied().collect(),
+            ] {
                 let (packed, fork) = packed(&plain, method, ALL).unwrap();
-                assert!(packed.attribute.len() <= MAX_ATTRIBUTE && (packed.fork_len == 0) == fork.is_empty());
+                assert!(
+                    packed.attribute.len() <= MAX_ATTRIBUTE
+                        && (packed.fork_len == 0) == fork.is_empty()
+                );
                 assert!(unpacked(&packed, fork) == plain, "{method}, {len} bytes");
             }
         }

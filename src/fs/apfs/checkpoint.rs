@@ -5,8 +5,8 @@ use std::ops::Range;
 use zerocopy::FromBytes;
 
 use super::layout::{
-    AREA_SCATTERED, BlockSize, CHECKPOINT_MAP_LAST, CONTAINER_MAGIC, CheckpointEntryRaw, CheckpointMapRaw, ContainerRaw,
-    OBJECT_HEADER, Oid, Paddr, object_type, verify,
+    AREA_SCATTERED, BlockSize, CHECKPOINT_MAP_LAST, CONTAINER_MAGIC, CheckpointEntryRaw,
+    CheckpointMapRaw, ContainerRaw, OBJECT_HEADER, Oid, Paddr, object_type, verify,
 };
 use super::store::{Expected, Store};
 use crate::device::{BlockDevice, ExtentKind};
@@ -45,7 +45,8 @@ pub(super) fn anchor(device: &dyn BlockDevice, problems: &mut Vec<Error>) -> Res
         Err(error) => {
             let block = u64::from(BlockSize::DEFAULT.get());
             let end = SEARCHED.min(device.info().len / block);
-            let found = (1..end).find_map(|at| read_superblock(device, at * block, Some(BlockSize::DEFAULT)).ok());
+            let found = (1..end)
+                .find_map(|at| read_superblock(device, at * block, Some(BlockSize::DEFAULT)).ok());
             let Some(raw) = found else { return Err(error) };
             problems.push(error);
             Ok(raw)
@@ -53,39 +54,65 @@ pub(super) fn anchor(device: &dyn BlockDevice, problems: &mut Vec<Error>) -> Res
     }
 }
 
-fn read_superblock(device: &dyn BlockDevice, offset: u64, expected: Option<BlockSize>) -> Result<ContainerRaw> {
+fn read_superblock(
+    device: &dyn BlockDevice,
+    offset: u64,
+    expected: Option<BlockSize>,
+) -> Result<ContainerRaw> {
     let corrupt = |message: String| Error::corrupt("apfs container", offset, message);
     let len = device.info().len;
     let mut head = [0; size_of::<ContainerRaw>()];
-    if len.checked_sub(offset).is_none_or(|rest| rest < head.len() as u64) {
-        return Err(corrupt("a container superblock expected, the end found".to_owned()));
+    if len
+        .checked_sub(offset)
+        .is_none_or(|rest| rest < head.len() as u64)
+    {
+        return Err(corrupt(
+            "a container superblock expected, the end found".to_owned(),
+        ));
     }
     device.read_at(offset, &mut head)?;
-    let (raw, _) = ContainerRaw::read_from_prefix(&head).map_err(|_| corrupt("is cut short".to_owned()))?;
+    let (raw, _) =
+        ContainerRaw::read_from_prefix(&head).map_err(|_| corrupt("is cut short".to_owned()))?;
     if raw.magic != CONTAINER_MAGIC {
         return Err(corrupt("a container superblock (NXSB) expected".to_owned()));
     }
     let size = raw.block_size.get();
-    let Some(size) = BlockSize::new(size).filter(|&size| expected.is_none_or(|expected| size == expected)) else {
-        return Err(corrupt(format!("blocks of {size} bytes, a power of two from 4096 to 65536 expected")));
+    let Some(size) =
+        BlockSize::new(size).filter(|&size| expected.is_none_or(|expected| size == expected))
+    else {
+        return Err(corrupt(format!(
+            "blocks of {size} bytes, a power of two from 4096 to 65536 expected"
+        )));
     };
     if len - offset < size.get().into() {
-        return Err(corrupt("a container superblock expected, the end found".to_owned()));
+        return Err(corrupt(
+            "a container superblock expected, the end found".to_owned(),
+        ));
     }
     let mut block = vec![0; size.bytes()];
     device.read_at(offset, &mut block)?;
     if !verify(&block) {
-        return Err(corrupt("the checksum of the container superblock is wrong".to_owned()));
+        return Err(corrupt(
+            "the checksum of the container superblock is wrong".to_owned(),
+        ));
     }
     Ok(raw)
 }
 
 /// The ring of descriptor blocks: its first block and how many.
 pub(super) fn descriptor_area(raw: &ContainerRaw, blocks: u64) -> Result<Range<u64>> {
-    area(raw.desc_base.get(), raw.desc_blocks.get(), blocks, "descriptor").and_then(|area| {
+    area(
+        raw.desc_base.get(),
+        raw.desc_blocks.get(),
+        blocks,
+        "descriptor",
+    )
+    .and_then(|area| {
         let count = area.end - area.start;
         if count > MAX_DESCRIPTOR_BLOCKS {
-            let message = format!("a descriptor area of {count} blocks, at most {MAX_DESCRIPTOR_BLOCKS} expected");
+            let message = format!(
+                "a descriptor area of {count} blocks, at most {MAX_DESCRIPTOR_BLOCKS} expected"
+            );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         Ok(area)
@@ -99,9 +126,14 @@ pub(super) fn data_area(raw: &ContainerRaw, blocks: u64) -> Result<Range<u64>> {
 
 fn area(base: u64, count: u32, blocks: u64, name: &str) -> Result<Range<u64>> {
     if count & AREA_SCATTERED != 0 {
-        return Err(Error::unsupported(LAYER, format!("the {name} area is scattered, which is not read yet")));
+        return Err(Error::unsupported(
+            LAYER,
+            format!("the {name} area is scattered, which is not read yet"),
+        ));
     }
-    let end = base.checked_add(count.into()).filter(|&end| count > 0 && base > 0 && end <= blocks);
+    let end = base
+        .checked_add(count.into())
+        .filter(|&end| count > 0 && base > 0 && end <= blocks);
     end.map(|end| base..end).ok_or_else(|| {
         let message =
             format!("the {name} area, {count} blocks from block {base} on, is not within the {blocks} of the container");
@@ -116,16 +148,24 @@ pub(super) fn superblocks(store: &Store, anchor: &ContainerRaw) -> Result<Vec<Su
     let mut found = Vec::new();
     for slot in stored(store, &area)? {
         let paddr = Paddr(area.start + slot);
-        let Ok(head) = store.peek::<{ OBJECT_HEADER + 4 }>(paddr) else { break };
+        let Ok(head) = store.peek::<{ OBJECT_HEADER + 4 }>(paddr) else {
+            break;
+        };
         if !head.ends_with(&CONTAINER_MAGIC) {
             continue;
         }
-        let expected = Expected { oid: Oid::CONTAINER, kind: object_type::CONTAINER, subtype: 0 };
+        let expected = Expected {
+            oid: Oid::CONTAINER,
+            kind: object_type::CONTAINER,
+            subtype: 0,
+        };
         let block = store.read(LAYER, paddr, 1)?;
         if store.check(LAYER, &block, paddr, &expected).is_err() {
             continue;
         }
-        let Ok((raw, _)) = ContainerRaw::read_from_prefix(&block) else { continue };
+        let Ok((raw, _)) = ContainerRaw::read_from_prefix(&block) else {
+            continue;
+        };
         let last = u64::from(raw.desc_index.get()) + u64::from(raw.desc_len.get());
         let in_place = last.checked_sub(1).is_some_and(|last| last % count == slot);
         if in_place && raw.uuid == anchor.uuid && raw.block_size == anchor.block_size {
@@ -139,7 +179,10 @@ pub(super) fn superblocks(store: &Store, anchor: &ContainerRaw) -> Result<Vec<Su
 
 /// Which blocks of an area, from 0, are not plainly empty: a container that was never full of checkpoints stores few.
 fn stored(store: &Store, area: &Range<u64>) -> Result<Vec<u64>> {
-    let (mut at, end) = (store.offset(Paddr(area.start)), store.offset(Paddr(area.end)).min(store.device.info().len));
+    let (mut at, end) = (
+        store.offset(Paddr(area.start)),
+        store.offset(Paddr(area.end)).min(store.device.info().len),
+    );
     let (begin, block) = (at, u64::from(store.block_size.get()));
     let mut slots = Vec::new();
     while at < end {
@@ -155,23 +198,38 @@ fn stored(store: &Store, area: &Range<u64>) -> Result<Vec<u64>> {
 }
 
 /// The entries of a checkpoint's maps, with every object that they name verified.
-pub(super) fn ephemeral_objects(store: &Store, superblock: &Superblock) -> Result<Vec<CheckpointEntryRaw>> {
+pub(super) fn ephemeral_objects(
+    store: &Store,
+    superblock: &Superblock,
+) -> Result<Vec<CheckpointEntryRaw>> {
     let raw = &superblock.raw;
     let entries = map_entries(store, superblock)?;
     let data = data_area(raw, store.blocks)?;
     // Each has blocks of its own, so that verifying them all takes no longer than reading the area.
-    let blocks: u64 = entries.iter().map(|entry| u64::from(entry.size.get() / store.block_size.get())).sum();
+    let blocks: u64 = entries
+        .iter()
+        .map(|entry| u64::from(entry.size.get() / store.block_size.get()))
+        .sum();
     if blocks > data.end - data.start {
-        let message = format!("maps objects of {blocks} blocks in a data area of {}", data.end - data.start);
+        let message = format!(
+            "maps objects of {blocks} blocks in a data area of {}",
+            data.end - data.start
+        );
         return Err(store.corrupt(LAYER, Oid::CONTAINER, superblock.paddr, message));
     }
     for entry in &entries {
         let bytes = read_ephemeral(store, &data, entry)?;
-        let expected =
-            Expected { oid: entry.oid.into(), kind: entry.kind.get() & object_type::MASK, subtype: entry.subtype.get() };
+        let expected = Expected {
+            oid: entry.oid.into(),
+            kind: entry.kind.get() & object_type::MASK,
+            subtype: entry.subtype.get(),
+        };
         let header = store.check(LAYER, &bytes, entry.paddr.into(), &expected)?;
         if header.xid != raw.object.xid {
-            let message = format!("transaction {} expected, {} found", raw.object.xid, header.xid);
+            let message = format!(
+                "transaction {} expected, {} found",
+                raw.object.xid, header.xid
+            );
             return Err(store.corrupt(LAYER, entry.oid.into(), entry.paddr.into(), message));
         }
     }
@@ -181,7 +239,10 @@ pub(super) fn ephemeral_objects(store: &Store, superblock: &Superblock) -> Resul
 fn map_entries(store: &Store, superblock: &Superblock) -> Result<Vec<CheckpointEntryRaw>> {
     let raw = &superblock.raw;
     let area = descriptor_area(raw, store.blocks)?;
-    let (count, maps) = (area.end - area.start, u64::from(raw.desc_len.get()).saturating_sub(1));
+    let (count, maps) = (
+        area.end - area.start,
+        u64::from(raw.desc_len.get()).saturating_sub(1),
+    );
     if maps >= count {
         let message = format!("{maps} maps in a descriptor area of {count} blocks");
         return Err(store.corrupt(LAYER, Oid::CONTAINER, superblock.paddr, message));
@@ -195,26 +256,45 @@ fn map_entries(store: &Store, superblock: &Superblock) -> Result<Vec<CheckpointE
             return Err(corrupt("counts more entries than it can hold".to_owned()));
         };
         if head.object.xid != raw.object.xid {
-            return Err(corrupt(format!("transaction {} expected, {} found", raw.object.xid, head.object.xid)));
+            return Err(corrupt(format!(
+                "transaction {} expected, {} found",
+                raw.object.xid, head.object.xid
+            )));
         }
         entries.extend_from_slice(found);
         if (head.flags.get() & CHECKPOINT_MAP_LAST != 0) != (map + 1 == maps) {
-            return Err(corrupt(format!("is map {} of {maps}, its flags say otherwise", map + 1)));
+            return Err(corrupt(format!(
+                "is map {} of {maps}, its flags say otherwise",
+                map + 1
+            )));
         }
     }
     Ok(entries)
 }
 
 /// The bytes of an ephemeral object, which may wrap around the end of the data area.
-pub(super) fn read_ephemeral(store: &Store, data: &Range<u64>, entry: &CheckpointEntryRaw) -> Result<Vec<u8>> {
+pub(super) fn read_ephemeral(
+    store: &Store,
+    data: &Range<u64>,
+    entry: &CheckpointEntryRaw,
+) -> Result<Vec<u8>> {
     let (paddr, size, block) = (entry.paddr.get(), entry.size.get(), store.block_size.get());
-    let corrupt = |message: String| store.corrupt(LAYER, entry.oid.into(), entry.paddr.into(), message);
+    let corrupt =
+        |message: String| store.corrupt(LAYER, entry.oid.into(), entry.paddr.into(), message);
     let count = u64::from(size / block);
-    if size == 0 || !size.is_multiple_of(block) || size > MAX_EPHEMERAL_BYTES || count > data.end - data.start {
+    if size == 0
+        || !size.is_multiple_of(block)
+        || size > MAX_EPHEMERAL_BYTES
+        || count > data.end - data.start
+    {
         return Err(corrupt(format!("is said to have {size} bytes")));
     }
     if !data.contains(&paddr) {
-        return Err(corrupt(format!("is not in the data area, blocks {} to {}", data.start, data.end - 1)));
+        return Err(corrupt(format!(
+            "is not in the data area, blocks {} to {}",
+            data.start,
+            data.end - 1
+        )));
     }
     let first = count.min(data.end - paddr);
     let mut bytes = store.read(LAYER, Paddr(paddr), first)?.into_vec();

@@ -18,7 +18,10 @@ pub(super) struct VolumeCipher {
 impl VolumeCipher {
     /// The cipher with a volume's key.
     pub(super) fn new(key: &[u8; 32], block_size: BlockSize) -> Self {
-        Self { xts: Xts::new(key), units: u64::from(block_size.get()) / Xts::UNIT as u64 }
+        Self {
+            xts: Xts::new(key),
+            units: u64::from(block_size.get()) / Xts::UNIT as u64,
+        }
     }
 
     /// Decrypts blocks in place; `first` is the first one's number for the cipher: of metadata its address, of contents what the
@@ -45,7 +48,8 @@ impl VolumeCipher {
         spread::each_mut(data, |number, piece| {
             let at = (number * PIECE) as u64;
             read(at, piece)?;
-            self.xts.decrypt(first.wrapping_add(at / Xts::UNIT as u64), piece);
+            self.xts
+                .decrypt(first.wrapping_add(at / Xts::UNIT as u64), piece);
             Ok(())
         })
     }
@@ -59,7 +63,10 @@ impl VolumeCipher {
     pub(super) fn encrypt_units(&self, first: u64, unit: u64, data: &mut [u8]) {
         let first = self.number(first, unit);
         let Ok(()) = spread::each_mut::<Infallible>(data, |number, piece| {
-            self.xts.encrypt(first.wrapping_add((number * PIECE / Xts::UNIT) as u64), piece);
+            self.xts.encrypt(
+                first.wrapping_add((number * PIECE / Xts::UNIT) as u64),
+                piece,
+            );
             Ok(())
         });
     }

@@ -8,8 +8,8 @@ use zerocopy::little_endian::U64;
 use super::checkpoint::{self, Superblock};
 use super::free::ApfsFree;
 use super::layout::{
-    BlockSize, CheckpointEntryRaw, ContainerRaw, Oid, Paddr, SpacemanRaw, VOLUME_MAGIC, VolumeRaw, Xid, container_incompatible,
-    object_type, space_device,
+    BlockSize, CheckpointEntryRaw, ContainerRaw, Oid, Paddr, SpacemanRaw, VOLUME_MAGIC, VolumeRaw,
+    Xid, container_incompatible, object_type, space_device,
 };
 use super::omap::{Omap, View};
 use super::store::{Expected, Store};
@@ -55,15 +55,26 @@ impl Container {
         let Some(block_size) = BlockSize::new(anchor.block_size.get()) else {
             return Err(Error::corrupt(LAYER, 0, "no block size"));
         };
-        let store = Store { device, block_size, blocks: anchor.block_count.get() };
+        let store = Store {
+            device,
+            block_size,
+            blocks: anchor.block_count.get(),
+        };
         let found = checkpoint::superblocks(&store, &anchor)?;
         let checkpoints: Vec<_> = found.iter().map(Superblock::xid).collect();
         // Block 0 is written after the checkpoint that it is a copy of.
-        if let Some(newest) = checkpoints.first().filter(|newest| **newest < anchor.object.xid.get()) {
-            let message = format!("is of transaction {}, the newest checkpoint that is left of {newest}", anchor.object.xid);
+        if let Some(newest) = checkpoints
+            .first()
+            .filter(|newest| **newest < anchor.object.xid.get())
+        {
+            let message = format!(
+                "is of transaction {}, the newest checkpoint that is left of {newest}",
+                anchor.object.xid
+            );
             problems.push(Error::corrupt(LAYER, 0, message).named("superblock in block 0"));
         }
-        let wanted = |superblock: &&Superblock| checkpoint.is_none_or(|xid| superblock.xid() == xid);
+        let wanted =
+            |superblock: &&Superblock| checkpoint.is_none_or(|xid| superblock.xid() == xid);
         let mut tried = found.iter().filter(wanted).take(MOST_TRIED).peekable();
         if tried.peek().is_none() {
             return Err(none_left(checkpoint, &found));
@@ -72,7 +83,13 @@ impl Container {
             match load(&store, superblock) {
                 Ok(loaded) => {
                     problems.extend(cut_short(&loaded.store));
-                    let Loaded { store, view, ephemeral, free, pending } = loaded;
+                    let Loaded {
+                        store,
+                        view,
+                        ephemeral,
+                        free,
+                        pending,
+                    } = loaded;
                     let superblock = superblock.raw;
                     return Ok(Self {
                         store,
@@ -86,12 +103,18 @@ impl Container {
                         writer: Writer::default(),
                     });
                 }
-                Err(error) if matches!(error.kind(), Kind::Io | Kind::Unsupported) => return Err(error),
-                Err(error) => problems.push(error.named(format!("checkpoint {}", superblock.xid()))),
+                Err(error) if matches!(error.kind(), Kind::Io | Kind::Unsupported) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    problems.push(error.named(format!("checkpoint {}", superblock.xid())))
+                }
             }
         }
         // At least one was tried, or this would not be reached.
-        Err(problems.pop().unwrap_or_else(|| none_left(checkpoint, &found)))
+        Err(problems
+            .pop()
+            .unwrap_or_else(|| none_left(checkpoint, &found)))
     }
 
     /// The same, for one of several openings of one container that `writer` keeps from being changed at the same time.
@@ -134,7 +157,10 @@ impl Container {
 
     /// Bytes of all its blocks.
     pub fn size(&self) -> u64 {
-        self.store.block_size.of(self.store.blocks).unwrap_or(u64::MAX)
+        self.store
+            .block_size
+            .of(self.store.blocks)
+            .unwrap_or(u64::MAX)
     }
 
     /// Free bytes, which all volumes share, by the count of the space manager.
@@ -146,7 +172,10 @@ impl Container {
     /// manager.
     pub fn pending(&self) -> u64 {
         let used = self.store.blocks.saturating_sub(self.free);
-        self.store.block_size.of(self.pending.min(used)).unwrap_or(u64::MAX)
+        self.store
+            .block_size
+            .of(self.pending.min(used))
+            .unwrap_or(u64::MAX)
     }
 
     /// Free blocks, by the count of the space manager.
@@ -161,7 +190,13 @@ impl Container {
         let newest = self.checkpoints.first() == Some(&self.checkpoint());
         let in_order = newest && self.problems.is_empty() && raw.blocked_out.count.get() == 0;
         let spaceman = self.spaceman()?;
-        ApfsFree::new(self.store.device.clone(), self.store.block_size, self.store.blocks, &spaceman, in_order)
+        ApfsFree::new(
+            self.store.device.clone(),
+            self.store.block_size,
+            self.store.blocks,
+            &spaceman,
+            in_order,
+        )
     }
 
     /// All bytes of the space manager.
@@ -171,7 +206,11 @@ impl Container {
 
     /// The volumes' numbers in the container's object map, in the order of their slots.
     pub(super) fn volume_oids(&self) -> impl Iterator<Item = Oid> + '_ {
-        self.superblock.volume_oids.iter().map(|&oid| Oid::from(oid)).filter(|oid| oid.is_some())
+        self.superblock
+            .volume_oids
+            .iter()
+            .map(|&oid| Oid::from(oid))
+            .filter(|oid| oid.is_some())
     }
 
     /// The superblock of a volume, and its block.
@@ -186,7 +225,16 @@ impl Container {
 pub(super) fn read_volume(store: &Store, paddr: Paddr, oid: Oid) -> Result<VolumeRaw> {
     const LAYER: &str = "apfs volume";
     let block = store.block(LAYER, oid, paddr)?;
-    store.check(LAYER, &block, paddr, &Expected { oid, kind: object_type::VOLUME, subtype: 0 })?;
+    store.check(
+        LAYER,
+        &block,
+        paddr,
+        &Expected {
+            oid,
+            kind: object_type::VOLUME,
+            subtype: 0,
+        },
+    )?;
     let corrupt = |message| store.corrupt(LAYER, oid, paddr, message);
     let (raw, _) = VolumeRaw::read_from_prefix(&block).map_err(|_| corrupt("is cut short"))?;
     if raw.magic != VOLUME_MAGIC {
@@ -206,7 +254,9 @@ fn check_features(raw: &ContainerRaw) -> Result<()> {
     }
     match features & !KNOWN {
         0 => Ok(()),
-        unknown => unsupported(format!("has features ({unknown:#x}) that came after this program")),
+        unknown => unsupported(format!(
+            "has features ({unknown:#x}) that came after this program"
+        )),
     }
 }
 
@@ -222,23 +272,49 @@ struct Loaded {
 fn load(store: &Store, superblock: &Superblock) -> Result<Loaded> {
     let raw = &superblock.raw;
     check_features(raw)?;
-    let store = Store { blocks: raw.block_count.get(), ..store.clone() };
+    let store = Store {
+        blocks: raw.block_count.get(),
+        ..store.clone()
+    };
     let ephemeral = checkpoint::ephemeral_objects(&store, superblock)?;
     let spaceman = read_spaceman(&store, raw, &ephemeral)?;
     // The main device's count, and the second's.
-    let count =
-        |at: usize| spaceman.get(at..).and_then(|rest| U64::read_from_prefix(rest).ok()).map_or(0, |(count, _)| count.get());
+    let count = |at: usize| {
+        spaceman
+            .get(at..)
+            .and_then(|rest| U64::read_from_prefix(rest).ok())
+            .map_or(0, |(count, _)| count.get())
+    };
     let free = count(0x48).saturating_add(count(0x78));
-    let queue = SpacemanRaw::ref_from_prefix(&spaceman).ok().map(|(head, _)| &head.queues[space_device::QUEUE_MAIN]);
+    let queue = SpacemanRaw::ref_from_prefix(&spaceman)
+        .ok()
+        .map(|(head, _)| &head.queues[space_device::QUEUE_MAIN]);
     let pending = queue.map_or(0, |queue| queue.blocks.get());
     let omap = Omap::open(&store, Oid::from(raw.omap_oid).into_paddr())?;
-    let view = View { omap: Arc::new(omap), xid: Xid(superblock.xid()) };
-    Ok(Loaded { store, view, ephemeral, free, pending })
+    let view = View {
+        omap: Arc::new(omap),
+        xid: Xid(superblock.xid()),
+    };
+    Ok(Loaded {
+        store,
+        view,
+        ephemeral,
+        free,
+        pending,
+    })
 }
 
-fn read_spaceman(store: &Store, raw: &ContainerRaw, ephemeral: &[CheckpointEntryRaw]) -> Result<Vec<u8>> {
+fn read_spaceman(
+    store: &Store,
+    raw: &ContainerRaw,
+    ephemeral: &[CheckpointEntryRaw],
+) -> Result<Vec<u8>> {
     let Some(entry) = ephemeral.iter().find(|entry| entry.oid == raw.spaceman_oid) else {
-        return Err(Error::new(Kind::Corrupt, LAYER, "the space manager is in no checkpoint map"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            LAYER,
+            "the space manager is in no checkpoint map",
+        ));
     };
     checkpoint::read_ephemeral(store, &checkpoint::data_area(raw, store.blocks)?, entry)
 }
@@ -246,17 +322,34 @@ fn read_spaceman(store: &Store, raw: &ContainerRaw, ephemeral: &[CheckpointEntry
 /// That the device ends before the container does.
 fn cut_short(store: &Store) -> Option<Error> {
     let len = store.device.info().len;
-    let whole = store.block_size.of(store.blocks).is_some_and(|bytes| bytes <= len);
-    let message = || format!("the image ends at {len} and was cut short: the container has {} blocks", store.blocks);
+    let whole = store
+        .block_size
+        .of(store.blocks)
+        .is_some_and(|bytes| bytes <= len);
+    let message = || {
+        format!(
+            "the image ends at {len} and was cut short: the container has {} blocks",
+            store.blocks
+        )
+    };
     (!whole).then(|| Error::corrupt(LAYER, len, message()))
 }
 
 fn none_left(wanted: Option<u64>, found: &[Superblock]) -> Error {
     match (wanted, found.first().zip(found.last())) {
         (Some(xid), Some((newest, oldest))) => {
-            let message = format!("is not there; there are {} from {} to {}", found.len(), oldest.xid(), newest.xid());
+            let message = format!(
+                "is not there; there are {} from {} to {}",
+                found.len(),
+                oldest.xid(),
+                newest.xid()
+            );
             Error::new(Kind::NotFound, LAYER, message).named(format!("checkpoint {xid}"))
         }
-        _ => Error::new(Kind::Corrupt, LAYER, "no checkpoint is left in the descriptor area"),
+        _ => Error::new(
+            Kind::Corrupt,
+            LAYER,
+            "no checkpoint is left in the descriptor area",
+        ),
     }
 }

@@ -17,13 +17,24 @@ pub(super) fn first(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
         // Nothing here is longer than a block.
         0x81..=0x83 => {
             let (long, rest) = rest.split_at_checked(usize::from(short & 0x7F))?;
-            (long.iter().fold(0, |len, &byte| len << 8 | usize::from(byte)), rest)
+            (
+                long.iter()
+                    .fold(0, |len, &byte| len << 8 | usize::from(byte)),
+                rest,
+            )
         }
         _ => return None,
     };
     let (content, after) = rest.split_at_checked(len)?;
     let whole = bytes.get(..bytes.len() - after.len())?;
-    Some((Element { tag, content, whole }, after))
+    Some((
+        Element {
+            tag,
+            content,
+            whole,
+        },
+        after,
+    ))
 }
 
 /// The contents of the element of this tag among those that follow one another in `bytes`.
@@ -53,15 +64,29 @@ pub(super) fn put(tag: u8, content: &[u8], out: &mut Vec<u8>) {
 /// An integer as its contents are written: no byte more than it takes, and the highest bit clear.
 pub(super) fn integer_bytes(value: u32) -> Vec<u8> {
     let bytes = value.to_be_bytes();
-    let significant = bytes.iter().position(|&byte| byte != 0).unwrap_or(bytes.len() - 1);
-    let sign = if bytes[significant] & 0x80 != 0 { &[0][..] } else { &[] };
+    let significant = bytes
+        .iter()
+        .position(|&byte| byte != 0)
+        .unwrap_or(bytes.len() - 1);
+    let sign = if bytes[significant] & 0x80 != 0 {
+        &[0][..]
+    } else {
+        &[]
+    };
     [sign, &bytes[significant..]].concat()
 }
 
 /// An integer, not negative; `None` if it has more than 64 bits.
 pub(super) fn integer(content: &[u8]) -> Option<u64> {
-    let significant = content.iter().position(|&byte| byte != 0).map_or(&[][..], |start| &content[start..]);
-    (significant.len() <= 8).then(|| significant.iter().fold(0, |value, &byte| value << 8 | u64::from(byte)))
+    let significant = content
+        .iter()
+        .position(|&byte| byte != 0)
+        .map_or(&[][..], |start| &content[start..]);
+    (significant.len() <= 8).then(|| {
+        significant
+            .iter()
+            .fold(0, |value, &byte| value << 8 | u64::from(byte))
+    })
 }
 
 #[cfg(test)]
@@ -74,10 +99,17 @@ mod tests {
             let (content, mut bytes) = (vec![7; len], Vec::new());
             put(0x83, &content, &mut bytes);
             let (element, rest) = first(&bytes).unwrap();
-            assert_eq!((element.tag, element.content, element.whole, rest), (0x83, &*content, &*bytes, &[][..]));
+            assert_eq!(
+                (element.tag, element.content, element.whole, rest),
+                (0x83, &*content, &*bytes, &[][..])
+            );
         }
         assert_eq!(
-            (integer_bytes(0), integer_bytes(100_000), integer_bytes(0x80)),
+            (
+                integer_bytes(0),
+                integer_bytes(100_000),
+                integer_bytes(0x80)
+            ),
             (vec![0], vec![1, 0x86, 0xA0], vec![0, 0x80])
         );
         for value in [0, 1, 0x7F, 0x80, 0xFFFF, u32::MAX] {
@@ -92,7 +124,14 @@ mod tests {
         assert_eq!(find(&bytes, 0xA3).unwrap().whole, [0xA3, 0x82, 0, 1, 9]);
         assert_eq!(find(&bytes, 0x85), None);
         assert_eq!(find(&bytes[..12], 0xA3), None);
-        assert!(first(&[0x80, 0x84, 0, 0, 0, 0]).is_none() && first(&[0x80]).is_none() && first(&[]).is_none());
-        assert_eq!((integer(&[0, 1, 0x86, 0xA0]), integer(&[]), integer(&[1; 9])), (Some(100_000), Some(0), None));
+        assert!(
+            first(&[0x80, 0x84, 0, 0, 0, 0]).is_none()
+                && first(&[0x80]).is_none()
+                && first(&[]).is_none()
+        );
+        assert_eq!(
+            (integer(&[0, 1, 0x86, 0xA0]), integer(&[]), integer(&[1; 9])),
+            (Some(100_000), Some(0), None)
+        );
     }
 }

@@ -7,8 +7,8 @@ use uuid::Uuid;
 use super::btree::{Node, TreeKind};
 use super::der;
 use super::layout::{
-    CheckpointMapRaw, DirectoryEntryRaw, FileId, InodeRaw, KeybagEntry, Oid, Paddr, RecordKey, SiblingLinkRaw, SnapshotRaw,
-    XattrValue, keybag_tag, put_keybag_entries,
+    CheckpointMapRaw, DirectoryEntryRaw, FileId, InodeRaw, KeybagEntry, Oid, Paddr, RecordKey,
+    SiblingLinkRaw, SnapshotRaw, XattrValue, keybag_tag, put_keybag_entries,
 };
 use super::names::NameRules;
 use super::object::{Object, Xattr};
@@ -17,24 +17,42 @@ use super::sketch;
 pub(crate) use super::keys::read_keybag_bytes;
 pub(crate) use super::sketch::reseal;
 
-const KINDS: [TreeKind; 5] =
-    [TreeKind::Omap, TreeKind::Files { hashed: true }, TreeKind::Files { hashed: false }, TreeKind::Snapshots, TreeKind::Fext];
+const KINDS: [TreeKind; 5] = [
+    TreeKind::Omap,
+    TreeKind::Files { hashed: true },
+    TreeKind::Files { hashed: false },
+    TreeKind::Snapshots,
+    TreeKind::Fext,
+];
 
 /// Returns how many records of a node have keys of some tree; 0 if the bytes are no node. Panics if a record is not within it, or
 /// if the order of two keys is not the same both ways.
 pub(crate) fn read_node(bytes: &[u8]) -> usize {
     let mut most = 0;
     for kind in KINDS {
-        let Ok(node) = Node::parse(Oid(1), Paddr(1), bytes.into(), kind.sizes()) else { continue };
-        let records: Vec<_> = (0..node.count).filter_map(|index| node.record(index)).collect();
+        let Ok(node) = Node::parse(Oid(1), Paddr(1), bytes.into(), kind.sizes()) else {
+            continue;
+        };
+        let records: Vec<_> = (0..node.count)
+            .filter_map(|index| node.record(index))
+            .collect();
         assert_eq!(records.len(), node.count, "a record is not within its node");
-        let keys: Vec<_> = records.iter().filter_map(|(key, _)| kind.key(key)).collect();
+        let keys: Vec<_> = records
+            .iter()
+            .filter_map(|(key, _)| kind.key(key))
+            .collect();
         for pair in keys.windows(2) {
-            assert_eq!(pair[0].cmp(&pair[1]), pair[1].cmp(&pair[0]).reverse(), "{kind:?}");
+            assert_eq!(
+                pair[0].cmp(&pair[1]),
+                pair[1].cmp(&pair[0]).reverse(),
+                "{kind:?}"
+            );
             assert_eq!(pair[0].cmp(&pair[0]), Ordering::Equal);
         }
         most = most.max(keys.len());
-        records.iter().for_each(|(key, value)| read_record(&[*key, *value].concat()));
+        records
+            .iter()
+            .for_each(|(key, value)| read_record(&[*key, *value].concat()));
     }
     most
 }
@@ -57,10 +75,21 @@ pub(crate) fn read_record(bytes: &[u8]) {
     if let Some(xattr) = Xattr::parse(b"com.apple.FinderInfo", bytes) {
         xattr.is_hidden();
     }
-    let _ = (DirectoryEntryRaw::parse(bytes), SiblingLinkRaw::parse(bytes), SnapshotRaw::parse(bytes));
-    let _ = (XattrValue::parse(bytes), CheckpointMapRaw::parse(bytes), der::first(bytes));
+    let _ = (
+        DirectoryEntryRaw::parse(bytes),
+        SiblingLinkRaw::parse(bytes),
+        SnapshotRaw::parse(bytes),
+    );
+    let _ = (
+        XattrValue::parse(bytes),
+        CheckpointMapRaw::parse(bytes),
+        der::first(bytes),
+    );
     let name = String::from_utf8_lossy(bytes);
-    assert!(NameRules::CaseInsensitive.same(&name, &name) && NameRules::CaseInsensitive.hash(&name).is_some());
+    assert!(
+        NameRules::CaseInsensitive.same(&name, &name)
+            && NameRules::CaseInsensitive.hash(&name).is_some()
+    );
 }
 
 /// A small container.
@@ -72,9 +101,13 @@ pub(crate) fn sample() -> Vec<u8> {
 pub(crate) fn sample_records() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for bytes in sample().chunks(sketch::BLOCK) {
-        let Ok(node) = Node::parse(Oid(1), Paddr(1), bytes.into(), None) else { continue };
+        let Ok(node) = Node::parse(Oid(1), Paddr(1), bytes.into(), None) else {
+            continue;
+        };
         all.extend(
-            (0..node.count).filter_map(|index| node.record(index)).flat_map(|(key, value)| [key.to_vec(), value.to_vec()]),
+            (0..node.count)
+                .filter_map(|index| node.record(index))
+                .flat_map(|(key, value)| [key.to_vec(), value.to_vec()]),
         );
     }
     all.truncate(60);
@@ -92,11 +125,23 @@ pub(crate) fn sample_keybag() -> Vec<u8> {
         &[2; 16],
     ]
     .concat();
-    let blob = [&[0x30, inner.len() as u8 + 2, 0xA3, inner.len() as u8][..], &inner].concat();
+    let blob = [
+        &[0x30, inner.len() as u8 + 2, 0xA3, inner.len() as u8][..],
+        &inner,
+    ]
+    .concat();
     let mut bytes = vec![0; 0x30];
     let entries = [
-        KeybagEntry { uuid: Uuid::from_u128(5), tag: keybag_tag::UNLOCK_RECORDS, data: &blob },
-        KeybagEntry { uuid: Uuid::from_u128(5), tag: keybag_tag::PASSPHRASE_HINT, data: b"the usual" },
+        KeybagEntry {
+            uuid: Uuid::from_u128(5),
+            tag: keybag_tag::UNLOCK_RECORDS,
+            data: &blob,
+        },
+        KeybagEntry {
+            uuid: Uuid::from_u128(5),
+            tag: keybag_tag::PASSPHRASE_HINT,
+            data: b"the usual",
+        },
     ];
     put_keybag_entries(&entries, &mut bytes);
     let len = bytes.len() as u32 - 0x20;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::btree::{Key, Record};
 use super::layout::{
-    DirectoryEntryRaw, ENTRY_TYPE_MASK, FileId, KeyRest, RecordKey, XattrValue, record_type, timestamp, xattr_name,
+    DirectoryEntryRaw, ENTRY_TYPE_MASK, FileId, KeyRest, RecordKey, XattrValue, record_type,
+    timestamp, xattr_name,
 };
 use super::names::NameRules;
 use super::object::Object;
@@ -32,13 +33,24 @@ impl Apfs {
         if entry.flags.get() & ENTRY_TYPE_MASK == WHITEOUT {
             return Ok(None);
         }
-        let object = self.object(entry.file_id.into()).map_err(|error| match error.kind() {
-            Kind::NotFound => corrupt(dir, format!("an entry leads to object {:#x}, which does not exist", entry.file_id.get())),
-            _ => error,
-        })?;
+        let object = self
+            .object(entry.file_id.into())
+            .map_err(|error| match error.kind() {
+                Kind::NotFound => corrupt(
+                    dir,
+                    format!(
+                        "an entry leads to object {:#x}, which does not exist",
+                        entry.file_id.get()
+                    ),
+                ),
+                _ => error,
+            })?;
         // Following a folder that is found where it does not belong could go round in circles.
         if object.kind() == FileKind::Folder && FileId::from(object.inode.parent_id) != dir {
-            let message = format!("was found in folder {dir:#x}, and says to be in {:#x}", object.inode.parent_id.get());
+            let message = format!(
+                "was found in folder {dir:#x}, and says to be in {:#x}",
+                object.inode.parent_id.get()
+            );
             return Err(corrupt(object.id, message));
         }
         self.attributes_of(&object).map(Some)
@@ -51,10 +63,14 @@ impl Apfs {
 
     /// The attribute that says how a file's contents are compressed, `None` if they are not: flag and attribute must agree.
     fn compression(&self, object: &Object) -> Result<Option<Vec<u8>>> {
-        let Some(xattr) = object.compression() else { return Ok(None) };
+        let Some(xattr) = object.compression() else {
+            return Ok(None);
+        };
         let value = match (object.compression_value(), xattr.stream) {
             (Some(value), _) => value.to_vec(),
-            (None, Some((id, len))) if len <= MAX_COMPRESSION => self.stream(id, len)?.read_vec(0, len as usize)?,
+            (None, Some((id, len))) if len <= MAX_COMPRESSION => {
+                self.stream(id, len)?.read_vec(0, len as usize)?
+            }
             _ => return Ok(None),
         };
         Ok(Compression::parse(&value).is_some().then_some(value))
@@ -73,7 +89,8 @@ impl Apfs {
         }
         if let Some(value) = self.compression(object)? {
             let fork = || self.resource_fork(object.id);
-            return decmpfs::contents(&value, fork).map_err(|error| error.named(format!("object {:#x}", object.id)));
+            return decmpfs::contents(&value, fork)
+                .map_err(|error| error.named(format!("object {:#x}", object.id)));
         }
         match object.stream {
             Some(stream) => self.stream(object.inode.private_id.into(), stream.size.get()),
@@ -97,7 +114,10 @@ impl Apfs {
         })?;
         match found {
             None => Ok(None),
-            Some(None) => Err(corrupt(id, format!("the record of the attribute {name} makes no sense"))),
+            Some(None) => Err(corrupt(
+                id,
+                format!("the record of the attribute {name} makes no sense"),
+            )),
             Some(Some(Ok(value))) => Ok(Some(Arc::new(Memory::read_only(value)))),
             Some(Some(Err((stream, len)))) => self.stream(stream, len).map(Some),
         }
@@ -128,7 +148,10 @@ impl FileSystem for Apfs {
         let room = self.container.free_blocks();
         let (total, free) = match raw.quota_blocks.get() {
             0 => (self.container.store.blocks, room),
-            quota => (quota, room.min(quota.saturating_sub(raw.allocated_blocks.get()))),
+            quota => (
+                quota,
+                room.min(quota.saturating_sub(raw.allocated_blocks.get())),
+            ),
         };
         VolumeInfo {
             format: "APFS",
@@ -142,7 +165,11 @@ impl FileSystem for Apfs {
             total: bytes(total),
             free: bytes(free),
             // A quota is held against what the volume has, which nothing pending is part of.
-            pending: if raw.quota_blocks.get() == 0 { self.container.pending() } else { 0 },
+            pending: if raw.quota_blocks.get() == 0 {
+                self.container.pending()
+            } else {
+                0
+            },
             files: raw.files.get(),
             folders: raw.folders.get(),
             created: timestamp(raw.formatted_by.time),
@@ -159,12 +186,20 @@ impl FileSystem for Apfs {
         let Some(hash) = self.names.hash(name) else {
             let key = Key::Record(RecordKey::entry(dir, name.as_bytes(), None));
             let found = self.files.get(&key, <[u8]>::to_vec)?;
-            return Ok(found.map(|record| self.entry(dir, &record)).transpose()?.flatten());
+            return Ok(found
+                .map(|record| self.entry(dir, &record))
+                .transpose()?
+                .flatten());
         };
-        let mut cursor = self.files.seek(&Key::Record(RecordKey::entry(dir, b"", Some(hash))))?;
+        let mut cursor = self
+            .files
+            .seek(&Key::Record(RecordKey::entry(dir, b"", Some(hash))))?;
         while let Some(record) = cursor.next()? {
-            let Key::Record(RecordKey { id, kind: record_type::DIRECTORY_ENTRY, rest: KeyRest::Hashed(found, there) }) =
-                record.key
+            let Key::Record(RecordKey {
+                id,
+                kind: record_type::DIRECTORY_ENTRY,
+                rest: KeyRest::Hashed(found, there),
+            }) = record.key
             else {
                 break;
             };
@@ -182,17 +217,34 @@ impl FileSystem for Apfs {
         self.attributes_of(&self.object(FileId(node.0))?)
     }
 
-    fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()> {
+    fn list(
+        &self,
+        dir: NodeId,
+        each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         let dir = FileId(dir.0);
         if self.object(dir)?.kind() != FileKind::Folder {
-            return Err(Error::new(Kind::Invalid, LAYER, "is no folder").named(format!("object {dir:#x}")));
+            return Err(
+                Error::new(Kind::Invalid, LAYER, "is no folder").named(format!("object {dir:#x}"))
+            );
         }
         let first = self.names.hashed().then_some(0);
-        let mut cursor = self.files.seek(&Key::Record(RecordKey::entry(dir, b"", first)))?;
+        let mut cursor = self
+            .files
+            .seek(&Key::Record(RecordKey::entry(dir, b"", first)))?;
         while let Some(record) = cursor.next()? {
-            let Some(name) = entry_name(&record, dir) else { break };
-            let Some(attributes) = self.entry(dir, record.value)? else { continue };
-            if each(Entry { name: shown(name), attributes })?.is_break() {
+            let Some(name) = entry_name(&record, dir) else {
+                break;
+            };
+            let Some(attributes) = self.entry(dir, record.value)? else {
+                continue;
+            };
+            if each(Entry {
+                name: shown(name),
+                attributes,
+            })?
+            .is_break()
+            {
                 break;
             }
         }
@@ -204,7 +256,9 @@ impl FileSystem for Apfs {
         match fork {
             Fork::Data => self.contents(&object),
             // It holds the compressed contents, and is nobody's own.
-            Fork::Resource if self.compression(&object)?.is_some() => Ok(Arc::new(Memory::read_only([]))),
+            Fork::Resource if self.compression(&object)?.is_some() => {
+                Ok(Arc::new(Memory::read_only([])))
+            }
             Fork::Resource => self.resource_fork(object.id),
         }
     }
@@ -212,14 +266,20 @@ impl FileSystem for Apfs {
     fn read_link(&self, node: NodeId) -> Result<String> {
         let object = self.object(FileId(node.0))?;
         let Some(target) = object.link_target() else {
-            return Err(Error::new(Kind::Invalid, LAYER, "is no symbolic link").named(format!("object {:#x}", object.id)));
+            return Err(Error::new(Kind::Invalid, LAYER, "is no symbolic link")
+                .named(format!("object {:#x}", object.id)));
         };
         Ok(String::from_utf8_lossy(target).into_owned())
     }
 
     fn xattrs(&self, node: NodeId) -> Result<Vec<String>> {
         let object = self.object(FileId(node.0))?;
-        let mut names: Vec<_> = object.xattrs.iter().filter(|xattr| !xattr.is_hidden()).map(|xattr| xattr.name.clone()).collect();
+        let mut names: Vec<_> = object
+            .xattrs
+            .iter()
+            .filter(|xattr| !xattr.is_hidden())
+            .map(|xattr| xattr.name.clone())
+            .collect();
         // How contents are stored is not theirs who read them.
         if self.compression(&object)?.is_some() {
             names.retain(|name| name != decmpfs::ATTRIBUTE && name != xattr_name::RESOURCE_FORK);

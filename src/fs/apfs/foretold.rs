@@ -23,7 +23,9 @@ impl Container {
         let map = self.trusted_free_map()?;
         let mut queued: Vec<_> = write::queued(self)?
             .into_iter()
-            .filter_map(|run| Some(self.store.block_size.of(run.start)?..self.store.block_size.of(run.end)?))
+            .filter_map(|run| {
+                Some(self.store.block_size.of(run.start)?..self.store.block_size.of(run.end)?)
+            })
             .collect();
         queued.sort_by_key(|run| run.start);
         Ok(Arc::new(Foretold { map, queued }))
@@ -33,7 +35,9 @@ impl Container {
 impl Foretold {
     /// The first run of the queue from `at` on.
     fn queued_from(&self, at: u64) -> Option<Range<u64>> {
-        let run = self.queued.get(self.queued.partition_point(|run| run.end <= at))?;
+        let run = self
+            .queued
+            .get(self.queued.partition_point(|run| run.end <= at))?;
         Some(run.start.max(at)..run.end)
     }
 }
@@ -47,7 +51,10 @@ impl FreeMap for Foretold {
         let mut found: Option<Range<u64>> = None;
         loop {
             let from = found.as_ref().map_or(at, |run| run.end);
-            let next = [self.map.free_from(from)?, self.queued_from(from)].into_iter().flatten().min_by_key(|run| run.start);
+            let next = [self.map.free_from(from)?, self.queued_from(from)]
+                .into_iter()
+                .flatten()
+                .min_by_key(|run| run.start);
             found = match (found, next) {
                 (Some(run), Some(next)) if next.start == run.end => Some(run.start..next.end),
                 (None, Some(next)) => Some(next),

@@ -7,8 +7,9 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
 use super::layout::{
-    BlockSize, CHUNK_COUNT_MASK, ChunkInfoRaw, ChunkRaw, ObjectRaw, POOL_SCATTERED, Paddr, RING_SCATTERED, SpacemanRaw,
-    blocks_per_chunk, chunks_per_cib, cibs_per_cab, object_type, space_device, verify,
+    BlockSize, CHUNK_COUNT_MASK, ChunkInfoRaw, ChunkRaw, ObjectRaw, POOL_SCATTERED, Paddr,
+    RING_SCATTERED, SpacemanRaw, blocks_per_chunk, chunks_per_cib, cibs_per_cab, object_type,
+    space_device, verify,
 };
 use crate::device::BlockDevice;
 use crate::fs::bitmap::{count_clear, run_at};
@@ -60,20 +61,38 @@ impl ApfsFree {
         spaceman: &[u8],
         in_order: bool,
     ) -> Result<Self> {
-        let (head, _) = SpacemanRaw::ref_from_prefix(spaceman).map_err(|_| corrupt("is cut short"))?;
+        let (head, _) =
+            SpacemanRaw::ref_from_prefix(spaceman).map_err(|_| corrupt("is cut short"))?;
         check_head(head, block_size, blocks)?;
         let device_head = &head.devices[space_device::MAIN];
-        let (cibs, cabs) = (u64::from(device_head.cibs.get()), u64::from(device_head.cabs.get()));
+        let (cibs, cabs) = (
+            u64::from(device_head.cibs.get()),
+            u64::from(device_head.cabs.get()),
+        );
         let listed = if cabs > 0 { cabs } else { cibs };
         let start = usize::try_from(device_head.addresses.get()).ok();
         // The list is within the object, so its length is bounded by bytes that are there.
-        let list = start.and_then(|start| spaceman.get(start..)).zip(usize::try_from(listed).ok());
-        let list = list.and_then(|(bytes, count)| <[U64]>::ref_from_prefix_with_elems(bytes, count).ok());
+        let list = start
+            .and_then(|start| spaceman.get(start..))
+            .zip(usize::try_from(listed).ok());
+        let list =
+            list.and_then(|(bytes, count)| <[U64]>::ref_from_prefix_with_elems(bytes, count).ok());
         let Some((list, _)) = list else {
-            return Err(corrupt(format!("a list of {listed} addresses reaches past its end")));
+            return Err(corrupt(format!(
+                "a list of {listed} addresses reaches past its end"
+            )));
         };
         let addresses = list.iter().map(|address| address.get()).collect();
-        let map = Self { device, block_size, blocks, cibs, cabs, addresses, in_order, kept: Mutex::default() };
+        let map = Self {
+            device,
+            block_size,
+            blocks,
+            cibs,
+            cabs,
+            addresses,
+            in_order,
+            kept: Mutex::default(),
+        };
         map.check_sum(device_head.free.get())?;
         Ok(map)
     }
@@ -94,7 +113,9 @@ impl ApfsFree {
             free += self.chunk(&mut kept, chunk)?.free;
         }
         if free != expected {
-            return Err(corrupt(format!("counts {expected} free blocks, its chunks {free} together")));
+            return Err(corrupt(format!(
+                "counts {expected} free blocks, its chunks {free} together"
+            )));
         }
         Ok(())
     }
@@ -106,39 +127,67 @@ impl ApfsFree {
         if kept.cib.as_ref().is_none_or(|(number, _)| *number != cib) {
             let address = self.cib_address(kept, cib)?;
             let count = (self.chunks() - cib * per_cib).min(per_cib);
-            kept.cib = Some((cib, self.info_block(object_type::CHUNK_INFO, address, cib, count)?));
+            kept.cib = Some((
+                cib,
+                self.info_block(object_type::CHUNK_INFO, address, cib, count)?,
+            ));
         }
         let raw = kept.cib.as_ref().and_then(|(_, block)| {
             let at = size_of::<ChunkInfoRaw>() + place as usize * size_of::<ChunkRaw>();
             Some(ChunkRaw::ref_from_prefix(block.get(at..)?).ok()?.0)
         });
-        let Some(raw) = raw else { return Err(corrupt(format!("chunk {index} is not described"))) };
+        let Some(raw) = raw else {
+            return Err(corrupt(format!("chunk {index} is not described")));
+        };
         let first = index * self.per_chunk();
         let blocks = (self.blocks - first).min(self.per_chunk());
         let count = |raw: u32| u64::from(raw & CHUNK_COUNT_MASK);
         let (found, free) = (count(raw.blocks.get()), count(raw.free.get()));
         let bitmap = Some(Paddr(raw.bitmap.get())).filter(|place| place.0 != 0);
-        if raw.first.get() != first || found != blocks || free > blocks || (bitmap.is_none() && free != blocks) {
+        if raw.first.get() != first
+            || found != blocks
+            || free > blocks
+            || (bitmap.is_none() && free != blocks)
+        {
             let message = format!(
                 "chunk {index} is said to begin at block {} with {found} blocks, {free} of them free; {blocks} from {first} expected",
                 raw.first.get()
             );
             return Err(corrupt(message));
         }
-        Ok(Chunk { blocks, free, bitmap })
+        Ok(Chunk {
+            blocks,
+            free,
+            bitmap,
+        })
     }
 
     fn cib_address(&self, kept: &mut Kept, cib: u64) -> Result<u64> {
-        let missing = || corrupt(format!("block {cib} of chunk descriptions is listed nowhere"));
+        let missing = || {
+            corrupt(format!(
+                "block {cib} of chunk descriptions is listed nowhere"
+            ))
+        };
         if self.cabs == 0 {
-            return self.addresses.get(cib as usize).copied().ok_or_else(missing);
+            return self
+                .addresses
+                .get(cib as usize)
+                .copied()
+                .ok_or_else(missing);
         }
         let per_cab = u64::from(cibs_per_cab(self.block_size));
         let (cab, place) = (cib / per_cab, cib % per_cab);
         if kept.cab.as_ref().is_none_or(|(number, _)| *number != cab) {
-            let address = self.addresses.get(cab as usize).copied().ok_or_else(missing)?;
+            let address = self
+                .addresses
+                .get(cab as usize)
+                .copied()
+                .ok_or_else(missing)?;
             let count = self.cibs.saturating_sub(cab * per_cab).min(per_cab);
-            kept.cab = Some((cab, self.info_block(object_type::CHUNK_INFO_ADDRESSES, address, cab, count)?));
+            kept.cab = Some((
+                cab,
+                self.info_block(object_type::CHUNK_INFO_ADDRESSES, address, cab, count)?,
+            ));
         }
         let address = kept.cab.as_ref().and_then(|(_, block)| {
             let at = size_of::<ChunkInfoRaw>() + place as usize * size_of::<U64>();
@@ -151,26 +200,40 @@ impl ApfsFree {
     fn info_block(&self, kind: u32, address: u64, index: u64, count: u64) -> Result<Vec<u8>> {
         let block = self.read(address)?;
         let wrong = |message: String| corrupt(format!("object in block {address}: {message}"));
-        let Ok((head, _)) = ChunkInfoRaw::ref_from_prefix(&block) else { return Err(wrong("is cut short".into())) };
+        let Ok((head, _)) = ChunkInfoRaw::ref_from_prefix(&block) else {
+            return Err(wrong("is cut short".into()));
+        };
         if !verify(&block) {
             return Err(wrong("the checksum is wrong".into()));
         }
         let ObjectRaw { oid, .. } = head.object;
         if head.object.object_type() != kind || oid.get() != address {
             let found = head.object.object_type();
-            return Err(wrong(format!("type {kind:#x} expected, {found:#x} with number {} found", oid.get())));
+            return Err(wrong(format!(
+                "type {kind:#x} expected, {found:#x} with number {} found",
+                oid.get()
+            )));
         }
         if u64::from(head.index.get()) != index || u64::from(head.count.get()) != count {
             let found = (head.index.get(), head.count.get());
-            return Err(wrong(format!("number {index} with {count} entries expected, {} with {} found", found.0, found.1)));
+            return Err(wrong(format!(
+                "number {index} with {count} entries expected, {} with {} found",
+                found.0, found.1
+            )));
         }
         Ok(block)
     }
 
     fn read(&self, address: u64) -> Result<Vec<u8>> {
-        let offset = self.block_size.offset(Paddr(address)).filter(|_| address > 0 && address < self.blocks);
+        let offset = self
+            .block_size
+            .offset(Paddr(address))
+            .filter(|_| address > 0 && address < self.blocks);
         let Some(offset) = offset else {
-            return Err(corrupt(format!("names block {address}, the container has {}", self.blocks)));
+            return Err(corrupt(format!(
+                "names block {address}, the container has {}",
+                self.blocks
+            )));
         };
         let mut block = vec![0; self.block_size.bytes()];
         self.device.read_at(offset, &mut block)?;
@@ -186,7 +249,11 @@ impl ApfsFree {
         let Some(place) = chunk.bitmap.filter(|_| chunk.free > 0) else {
             return Ok((chunk.bitmap.is_some(), first + chunk.blocks));
         };
-        if kept.bitmap.as_ref().is_none_or(|(number, _)| *number != index) {
+        if kept
+            .bitmap
+            .as_ref()
+            .is_none_or(|(number, _)| *number != index)
+        {
             kept.bitmap = Some((index, self.bitmap(index, place, &chunk)?));
         }
         let bits = kept.bitmap.as_ref().map_or(&[][..], |(_, bits)| bits);
@@ -197,11 +264,16 @@ impl ApfsFree {
 
     fn bitmap(&self, index: u64, place: Paddr, chunk: &Chunk) -> Result<Vec<u8>> {
         let bits = self.read(place.0)?;
-        let (clear, all) = (count_clear(&bits, chunk.blocks as usize), count_clear(&bits, self.per_chunk() as usize));
+        let (clear, all) = (
+            count_clear(&bits, chunk.blocks as usize),
+            count_clear(&bits, self.per_chunk() as usize),
+        );
         let past = self.per_chunk() - chunk.blocks;
         if clear as u64 != chunk.free || (all - clear) as u64 != past {
-            let message =
-                format!("the bitmap of chunk {index} in block {place} has {clear} free blocks, {} expected", chunk.free);
+            let message = format!(
+                "the bitmap of chunk {index} in block {place} has {clear} free blocks, {} expected",
+                chunk.free
+            );
             return Err(corrupt(message));
         }
         Ok(bits)
@@ -220,27 +292,54 @@ fn corrupt(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 /// That the head fits a container of so many blocks. Everything that is counted later follows from those.
 pub(super) fn check_head(head: &SpacemanRaw, block_size: BlockSize, blocks: u64) -> Result<()> {
     if head.devices[space_device::TIER_2].blocks.get() > 0 {
-        return Err(Error::unsupported(LAYER, "a second device (Fusion) is not read"));
+        return Err(Error::unsupported(
+            LAYER,
+            "a second device (Fusion) is not read",
+        ));
     }
-    if head.pool_blocks.get() & POOL_SCATTERED != 0 || head.ring_blocks.get() & RING_SCATTERED != 0 {
-        return Err(Error::unsupported(LAYER, "its pool is scattered, which is not read yet"));
+    if head.pool_blocks.get() & POOL_SCATTERED != 0 || head.ring_blocks.get() & RING_SCATTERED != 0
+    {
+        return Err(Error::unsupported(
+            LAYER,
+            "its pool is scattered, which is not read yet",
+        ));
     }
     let main = &head.devices[space_device::MAIN];
     let chunks = blocks.div_ceil(blocks_per_chunk(block_size).into());
     let cibs = chunks.div_ceil(chunks_per_cib(block_size).into());
-    let cabs = Some(cibs.div_ceil(cibs_per_cab(block_size).into())).filter(|&cabs| cabs > 1).unwrap_or(0);
+    let cabs = Some(cibs.div_ceil(cibs_per_cab(block_size).into()))
+        .filter(|&cabs| cabs > 1)
+        .unwrap_or(0);
     for (what, found, expected) in [
-        ("bytes in a block", head.block_size.get().into(), block_size.get().into()),
-        ("blocks in a chunk", head.blocks_per_chunk.get().into(), blocks_per_chunk(block_size).into()),
-        ("chunks in a block of descriptions", head.chunks_per_cib.get().into(), chunks_per_cib(block_size).into()),
-        ("addresses in a block", head.cibs_per_cab.get().into(), cibs_per_cab(block_size).into()),
+        (
+            "bytes in a block",
+            head.block_size.get().into(),
+            block_size.get().into(),
+        ),
+        (
+            "blocks in a chunk",
+            head.blocks_per_chunk.get().into(),
+            blocks_per_chunk(block_size).into(),
+        ),
+        (
+            "chunks in a block of descriptions",
+            head.chunks_per_cib.get().into(),
+            chunks_per_cib(block_size).into(),
+        ),
+        (
+            "addresses in a block",
+            head.cibs_per_cab.get().into(),
+            cibs_per_cab(block_size).into(),
+        ),
         ("blocks", main.blocks.get(), blocks),
         ("chunks", main.chunks.get(), chunks),
         ("blocks of descriptions", main.cibs.get().into(), cibs),
         ("blocks of addresses", main.cabs.get().into(), cabs),
     ] {
         if found != expected {
-            return Err(corrupt(format!("counts {found} {what}, {expected} expected")));
+            return Err(corrupt(format!(
+                "counts {found} {what}, {expected} expected"
+            )));
         }
     }
     Ok(())
@@ -266,13 +365,23 @@ pub(crate) fn free_map_of(container: &[u8], spaceman: &[u8]) -> Result<ApfsFree>
     let size = BlockSize::DEFAULT;
     let mut bytes = container.to_vec();
     for block in bytes.chunks_exact_mut(size.bytes()) {
-        let kind = ObjectRaw::read_from_prefix(block).map_or(0, |(object, _)| object.kind.get() & MASK);
-        if matches!(kind, object_type::CHUNK_INFO | object_type::CHUNK_INFO_ADDRESSES) {
+        let kind =
+            ObjectRaw::read_from_prefix(block).map_or(0, |(object, _)| object.kind.get() & MASK);
+        if matches!(
+            kind,
+            object_type::CHUNK_INFO | object_type::CHUNK_INFO_ADDRESSES
+        ) {
             seal(block);
         }
     }
     let blocks = container.len() as u64 / u64::from(size.get());
-    ApfsFree::new(Arc::new(crate::device::Memory::read_only(bytes)), size, blocks, spaceman, true)
+    ApfsFree::new(
+        Arc::new(crate::device::Memory::read_only(bytes)),
+        size,
+        blocks,
+        spaceman,
+        true,
+    )
 }
 
 #[cfg(test)]
@@ -290,12 +399,27 @@ mod tests {
     /// A container of so many blocks that is empty, the bytes of its space manager, and its free bytes.
     fn container(blocks: u64) -> (Arc<Memory>, Vec<u8>, u64) {
         let created = Timestamp::from_seconds(1_700_000_000);
-        let volume = NewVolume { name: "Test".into(), case_sensitive: false, uuid: uuid::Uuid::nil() };
-        let options = Options { volumes: vec![volume], created, latest: None, uuid: uuid::Uuid::nil() };
+        let volume = NewVolume {
+            name: "Test".into(),
+            case_sensitive: false,
+            uuid: uuid::Uuid::nil(),
+        };
+        let options = Options {
+            volumes: vec![volume],
+            created,
+            latest: None,
+            uuid: uuid::Uuid::nil(),
+        };
         let device = Memory::zeros(blocks as usize * 4096);
-        let built = Plan::new(Tree::empty(created), options).unwrap().build(&device, &Silent).unwrap();
+        let built = Plan::new(Tree::empty(created), options)
+            .unwrap()
+            .build(&device, &Silent)
+            .unwrap();
         // The first object of the data area, whose place the superblock tells.
-        let data = device.read_array::<8>(0x78).map(u64::from_le_bytes).unwrap();
+        let data = device
+            .read_array::<8>(0x78)
+            .map(u64::from_le_bytes)
+            .unwrap();
         let spaceman = device.read_vec(data * 4096, 4096).unwrap();
         (Arc::new(device), spaceman, built.free)
     }
@@ -305,9 +429,19 @@ mod tests {
         for blocks in [256, 1014, 32767, 32769] {
             let (device, spaceman, free) = container(blocks);
             let map = ApfsFree::new(device, SIZE, blocks, &spaceman, true).unwrap();
-            let runs: Vec<_> = map.free_runs(0..blocks * 4096).map(Result::unwrap).collect();
-            assert_eq!(runs.iter().map(|run| run.end - run.start).sum::<u64>(), free);
-            assert_eq!(runs.last().unwrap().end, blocks * 4096, "a run goes on into the next chunk");
+            let runs: Vec<_> = map
+                .free_runs(0..blocks * 4096)
+                .map(Result::unwrap)
+                .collect();
+            assert_eq!(
+                runs.iter().map(|run| run.end - run.start).sum::<u64>(),
+                free
+            );
+            assert_eq!(
+                runs.last().unwrap().end,
+                blocks * 4096,
+                "a run goes on into the next chunk"
+            );
             assert_eq!(runs.len(), if blocks > 32768 { 2 } else { 1 });
             let inside = runs[0].start + 5000;
             assert_eq!(map.free_from(inside).unwrap(), Some(inside..runs[0].end));
@@ -319,10 +453,13 @@ mod tests {
     #[test]
     fn what_does_not_add_up_is_refused() {
         let (device, spaceman, _) = container(1014);
-        let open = |spaceman: &[u8]| ApfsFree::new(device.clone(), SIZE, 1014, spaceman, true).map(drop);
+        let open =
+            |spaceman: &[u8]| ApfsFree::new(device.clone(), SIZE, 1014, spaceman, true).map(drop);
         assert!(open(&spaceman).is_ok());
         // Every count of the head and of the main device, and the address of the list.
-        for at in [0x20, 0x24, 0x28, 0x2C, 0x30, 0x38, 0x40, 0x44, 0x48, 0x50, 0x60] {
+        for at in [
+            0x20, 0x24, 0x28, 0x2C, 0x30, 0x38, 0x40, 0x44, 0x48, 0x50, 0x60,
+        ] {
             for value in [u32::MAX, 0x7FFF_FFFF, 2] {
                 let mut bad = spaceman.clone();
                 bad[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -340,7 +477,10 @@ mod tests {
         let address = u64::from_le_bytes(spaceman[0xA08..0xA10].try_into().unwrap());
         let cib = device.read_vec(address * 4096, 4096).unwrap();
         let bitmap = u64::from_le_bytes(cib[0x40..0x48].try_into().unwrap());
-        let open = || ApfsFree::new(device.clone(), SIZE, 1014, &spaceman, true).and_then(|map| map.free_from(0));
+        let open = || {
+            ApfsFree::new(device.clone(), SIZE, 1014, &spaceman, true)
+                .and_then(|map| map.free_from(0))
+        };
         assert!(open().is_ok());
         for at in [0x08, 0x20, 0x24, 0x30, 0x38, 0x3C, 0x40] {
             let mut bad = cib.clone();
@@ -355,6 +495,9 @@ mod tests {
         assert!(open().unwrap_err().message().contains("checksum"));
         device.write_at(address * 4096, &cib).unwrap();
         device.write_at(bitmap * 4096 + 4095, &[0x80]).unwrap();
-        assert!(open().unwrap_err().message().contains("bitmap"), "a bit past the last block");
+        assert!(
+            open().unwrap_err().message().contains("bitmap"),
+            "a bit past the last block"
+        );
     }
 }

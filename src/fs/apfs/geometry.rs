@@ -1,8 +1,8 @@
 //! How large a container's own structures are, by its size (`docs/formats/apfs-write.md` §2).
 
 use super::layout::{
-    BlockSize, MAX_VOLUMES, RING_VERSIONS, SPACEMAN_ARRAYS, blocks_per_chunk, checkpoint_map_capacity, chunks_per_cib,
-    cibs_per_cab,
+    BlockSize, MAX_VOLUMES, RING_VERSIONS, SPACEMAN_ARRAYS, blocks_per_chunk,
+    checkpoint_map_capacity, chunks_per_cib, cibs_per_cab,
 };
 use crate::{Error, Kind, Result};
 
@@ -53,7 +53,9 @@ impl Geometry {
     /// The sizes for a container of `len` bytes, of which the last block's fraction is left alone.
     pub(crate) fn new(len: u64, block_size: BlockSize) -> Result<Self> {
         if !(MIN_CONTAINER_LEN..=MAX_CONTAINER_LEN).contains(&len) {
-            let message = format!("a container has {MIN_CONTAINER_LEN} to {MAX_CONTAINER_LEN} bytes, not {len}");
+            let message = format!(
+                "a container has {MIN_CONTAINER_LEN} to {MAX_CONTAINER_LEN} bytes, not {len}"
+            );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         let bytes = u64::from(block_size.get());
@@ -76,7 +78,9 @@ impl Geometry {
             pool_queue_limit: pool_queue_limit(chunks),
             main_queue_limit: main_queue_limit(blocks),
             // At most a hundred.
-            max_volumes: (blocks * bytes).div_ceil(BYTES_PER_VOLUME).min(MAX_VOLUMES as u64) as u32,
+            max_volumes: (blocks * bytes)
+                .div_ceil(BYTES_PER_VOLUME)
+                .min(MAX_VOLUMES as u64) as u32,
             ephemeral_info: 0,
             desc_blocks: 0,
             data_blocks: 0,
@@ -88,7 +92,11 @@ impl Geometry {
     /// Room for four checkpoints: the page derived the formulas from containers that macOS made.
     fn size_checkpoints(&mut self) {
         let limit = u64::from(self.main_queue_limit);
-        let per_volume = if self.blocks * u64::from(self.block_size.get()) < SMALL_CONTAINER { limit } else { 8 };
+        let per_volume = if self.blocks * u64::from(self.block_size.get()) < SMALL_CONTAINER {
+            limit
+        } else {
+            8
+        };
         self.ephemeral_info = per_volume << 32 | CHECKPOINTS << 16 | 1;
         let objects = 2 + self.spaceman_blocks() + u64::from(self.pool_queue_limit) + limit;
         let objects = objects + 8 * per_volume * u64::from(self.max_volumes);
@@ -116,7 +124,13 @@ impl Geometry {
         let ring_free_next = pool_slots + aligned(2 * self.pool_bitmap_blocks);
         let main = ring_free_next + aligned(2 * self.ring_blocks());
         let tier_2 = main + 8 * if self.cabs > 0 { self.cabs } else { self.cibs };
-        SpacemanArrays { pool_xids, pool_slots, ring_free_next, main, tier_2 }
+        SpacemanArrays {
+            pool_xids,
+            pool_slots,
+            ring_free_next,
+            main,
+            tier_2,
+        }
     }
 
     /// Blocks of the space manager.
@@ -169,9 +183,18 @@ mod tests {
 
     #[test]
     fn the_areas_are_those_of_containers_made_by_macos() {
-        for (blocks, desc, data) in [(1014, 8, 52), (4086, 8, 52), (12288, 8, 124), (32758, 8, 304)] {
+        for (blocks, desc, data) in [
+            (1014, 8, 52),
+            (4086, 8, 52),
+            (12288, 8, 124),
+            (32758, 8, 304),
+        ] {
             let geometry = of(blocks);
-            assert_eq!((geometry.desc_blocks, geometry.data_blocks), (desc, data), "{blocks}");
+            assert_eq!(
+                (geometry.desc_blocks, geometry.data_blocks),
+                (desc, data),
+                "{blocks}"
+            );
         }
         for blocks in [67_000_000, 117_000_000, 183_000_000, 268_000_000] {
             assert_eq!(of(blocks).desc_blocks, 280);
@@ -183,27 +206,55 @@ mod tests {
     #[test]
     fn arrays_of_a_small_container() {
         let arrays = of(1014).spaceman_arrays();
-        assert_eq!((arrays.pool_xids, arrays.pool_slots, arrays.ring_free_next), (0x9D8, 0x9E0, 0x9E8));
+        assert_eq!(
+            (arrays.pool_xids, arrays.pool_slots, arrays.ring_free_next),
+            (0x9D8, 0x9E0, 0x9E8)
+        );
         assert_eq!((arrays.main, arrays.tier_2), (0xA08, 0xA10));
-        assert_eq!((of(1014).pool_blocks, of(1014).ring_blocks(), of(1014).spaceman_blocks()), (6, 16, 1));
+        assert_eq!(
+            (
+                of(1014).pool_blocks,
+                of(1014).ring_blocks(),
+                of(1014).spaceman_blocks()
+            ),
+            (6, 16, 1)
+        );
     }
 
     #[test]
     fn lists_of_cibs_appear_when_one_block_is_not_enough() {
         let most = 507 * 126 * 32768;
-        assert_eq!((of(most).cibs, of(most).cabs, of(most).spaceman_blocks()), (507, 0, 2));
-        assert_eq!((of(most + 1).cibs, of(most + 1).cabs, of(most + 1).spaceman_blocks()), (508, 2, 1));
+        assert_eq!(
+            (of(most).cibs, of(most).cabs, of(most).spaceman_blocks()),
+            (507, 0, 2)
+        );
+        assert_eq!(
+            (
+                of(most + 1).cibs,
+                of(most + 1).cabs,
+                of(most + 1).spaceman_blocks()
+            ),
+            (508, 2, 1)
+        );
         assert_eq!(of(most + 1).max_volumes, 100);
     }
 
     #[test]
     fn containers_have_bounds() {
         for len in [0, MIN_CONTAINER_LEN - 1, MAX_CONTAINER_LEN + 1, u64::MAX] {
-            assert_eq!(Geometry::new(len, BlockSize::DEFAULT).unwrap_err().kind(), Kind::Limit);
+            assert_eq!(
+                Geometry::new(len, BlockSize::DEFAULT).unwrap_err().kind(),
+                Kind::Limit
+            );
         }
         assert_eq!(of(256).max_volumes, 1);
         assert_eq!(of((512 << 20) / 4096 + 1).max_volumes, 2);
         // At the bound everything still fits its field.
-        assert!(Geometry::new(MAX_CONTAINER_LEN, BlockSize::DEFAULT).unwrap().pool_blocks > 0);
+        assert!(
+            Geometry::new(MAX_CONTAINER_LEN, BlockSize::DEFAULT)
+                .unwrap()
+                .pool_blocks
+                > 0
+        );
     }
 }

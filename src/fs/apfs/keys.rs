@@ -8,7 +8,8 @@ use zeroize::Zeroizing;
 use super::container::Container;
 use super::der;
 use super::layout::{
-    KeybagEntry, ObjectRaw, PERSONAL_RECOVERY_KEY, Paddr, PrangeRaw, VolumeRaw, keybag_entries, keybag_tag, object_type, verify,
+    KeybagEntry, ObjectRaw, PERSONAL_RECOVERY_KEY, Paddr, PrangeRaw, VolumeRaw, keybag_entries,
+    keybag_tag, object_type, verify,
 };
 use super::store::Store;
 use crate::crypt::{MOST_ITERATIONS, Xts, pbkdf2_sha256, unwrap_key};
@@ -79,22 +80,45 @@ pub(super) struct VolumeLock {
 impl Container {
     /// What it takes to unlock a volume.
     pub(super) fn lock_of(&self, raw: &VolumeRaw) -> Result<VolumeLock> {
-        let bag = read_keybag(&self.store, &self.superblock.key_locker, &self.superblock.uuid, object_type::CONTAINER_KEYBAG)?;
+        let bag = read_keybag(
+            &self.store,
+            &self.superblock.key_locker,
+            &self.superblock.uuid,
+            object_type::CONTAINER_KEYBAG,
+        )?;
         let entries = entries(&bag)?;
-        let missing = |what: &str| Error::new(Kind::Corrupt, LAYER, format!("the container has no {what}")).named(raw.label());
-        let find = |tag| entries.iter().find(|entry| (entry.uuid, entry.tag) == (raw.uuid(), tag));
+        let missing = |what: &str| {
+            Error::new(Kind::Corrupt, LAYER, format!("the container has no {what}"))
+                .named(raw.label())
+        };
+        let find = |tag| {
+            entries
+                .iter()
+                .find(|entry| (entry.uuid, entry.tag) == (raw.uuid(), tag))
+        };
         let volume_key = find(keybag_tag::VOLUME_KEY).and_then(|entry| Blob::parse(entry.data));
         let volume_key = volume_key.ok_or_else(|| missing("wrapped key for the volume"))?;
-        let place = find(keybag_tag::UNLOCK_RECORDS).and_then(|entry| PrangeRaw::read_from_prefix(entry.data).ok());
+        let place = find(keybag_tag::UNLOCK_RECORDS)
+            .and_then(|entry| PrangeRaw::read_from_prefix(entry.data).ok());
         let (place, _) = place.ok_or_else(|| missing("keybag for the volume"))?;
 
         let bag = read_keybag(&self.store, &place, &raw.uuid, object_type::VOLUME_KEYBAG)?;
-        let mut lock =
-            VolumeLock { locked: LockedVolume { name: raw.label(), ..LockedVolume::default() }, volume_key, records: Vec::new() };
+        let mut lock = VolumeLock {
+            locked: LockedVolume {
+                name: raw.label(),
+                ..LockedVolume::default()
+            },
+            volume_key,
+            records: Vec::new(),
+        };
         for KeybagEntry { uuid, tag, data } in self::entries(&bag)? {
             match tag {
-                keybag_tag::UNLOCK_RECORDS => lock.records.extend(Blob::parse(data).map(|blob| (uuid, blob))),
-                keybag_tag::PASSPHRASE_HINT => lock.locked.hint = Some(String::from_utf8_lossy(data).into_owned()),
+                keybag_tag::UNLOCK_RECORDS => lock
+                    .records
+                    .extend(Blob::parse(data).map(|blob| (uuid, blob))),
+                keybag_tag::PASSPHRASE_HINT => {
+                    lock.locked.hint = Some(String::from_utf8_lossy(data).into_owned())
+                }
                 _ => {}
             }
         }
@@ -109,20 +133,31 @@ impl VolumeLock {
             VolumeKey::Passphrase(secret) => (secret, false),
             VolumeKey::Recovery(secret) => (secret, true),
         };
-        let failed = |kind, message: &'static str| Err(Error::new(kind, LOCKED_LAYER, message).named(&self.locked.name));
+        let failed = |kind, message: &'static str| {
+            Err(Error::new(kind, LOCKED_LAYER, message).named(&self.locked.name))
+        };
         let mut hardware = self.volume_key.flags & blob_flags::HARDWARE != 0;
         // What all records together may cost.
         let mut budget = MOST_ITERATIONS;
         let mut tried = false;
-        for (_, record) in self.records.iter().filter(|(uuid, _)| !recovery || *uuid == PERSONAL_RECOVERY_KEY) {
-            let Some((iterations, salt)) = &record.derivation else { continue };
+        for (_, record) in self
+            .records
+            .iter()
+            .filter(|(uuid, _)| !recovery || *uuid == PERSONAL_RECOVERY_KEY)
+        {
+            let Some((iterations, salt)) = &record.derivation else {
+                continue;
+            };
             if record.flags & blob_flags::HARDWARE != 0 {
                 hardware = true;
                 continue;
             }
             let iterations = u32::try_from(*iterations).unwrap_or(u32::MAX);
             let Some(left) = budget.checked_sub(iterations) else {
-                return failed(Kind::Limit, "a made-up number of iterations stands before its key");
+                return failed(
+                    Kind::Limit,
+                    "a made-up number of iterations stands before its key",
+                );
             };
             budget = left;
             tried = true;
@@ -130,15 +165,23 @@ impl VolumeLock {
             if let Some(outer) = record.unwrap(&*derived) {
                 return match self.volume_key(&outer) {
                     Some(key) => Ok(key),
-                    None => failed(Kind::Corrupt, "the key fits, and the volume's own key under it does not"),
+                    None => failed(
+                        Kind::Corrupt,
+                        "the key fits, and the volume's own key under it does not",
+                    ),
                 };
             }
         }
         match (tried, hardware, recovery) {
             (true, _, false) => failed(Kind::WrongKey, "the passphrase is wrong"),
             (true, _, true) => failed(Kind::WrongKey, "the recovery key is wrong"),
-            (false, true, _) => failed(Kind::Unsupported, "is encrypted with keys that only its Mac has"),
-            (false, false, true) => failed(Kind::WrongKey, "no recovery key opens it; there is none"),
+            (false, true, _) => failed(
+                Kind::Unsupported,
+                "is encrypted with keys that only its Mac has",
+            ),
+            (false, false, true) => {
+                failed(Kind::WrongKey, "no recovery key opens it; there is none")
+            }
             (false, false, false) => failed(Kind::Corrupt, "no record is left of what opens it"),
         }
     }
@@ -146,12 +189,17 @@ impl VolumeLock {
     fn volume_key(&self, outer: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
         // The key above may be of 128 bits, filled up.
         let filled = outer.len() == 32 && outer[16..].iter().all(|&byte| byte == 0);
-        let key = self.volume_key.unwrap(if filled { &outer[..16] } else { outer })?;
+        let key = self
+            .volume_key
+            .unwrap(if filled { &outer[..16] } else { outer })?;
         let mut whole = Zeroizing::new([0; 32]);
         whole.get_mut(..key.len())?.copy_from_slice(&key);
         if key.len() == 16 {
             let rest = Zeroizing::new(<[u8; 32]>::from(
-                Sha256::new().chain_update(key.as_slice()).chain_update(self.volume_key.uuid).finalize(),
+                Sha256::new()
+                    .chain_update(key.as_slice())
+                    .chain_update(self.volume_key.uuid)
+                    .finalize(),
             ));
             whole[16..].copy_from_slice(&rest[..16]);
         }
@@ -160,14 +208,27 @@ impl VolumeLock {
 }
 
 pub(super) fn entries(bag: &[u8]) -> Result<Vec<KeybagEntry<'_>>> {
-    keybag_entries(bag).ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "an entry reaches past the end of the keybag"))
+    keybag_entries(bag).ok_or_else(|| {
+        Error::new(
+            Kind::Corrupt,
+            LAYER,
+            "an entry reaches past the end of the keybag",
+        )
+    })
 }
 
 /// The plain bytes of a keybag, which is encrypted with a UUID, twice.
-pub(super) fn read_keybag(store: &Store, place: &PrangeRaw, uuid: &[u8; 16], kind: u32) -> Result<Zeroizing<Vec<u8>>> {
+pub(super) fn read_keybag(
+    store: &Store,
+    place: &PrangeRaw,
+    uuid: &[u8; 16],
+    kind: u32,
+) -> Result<Zeroizing<Vec<u8>>> {
     let (start, count) = (Paddr::from(place.start), place.count.get());
     if start == Paddr(0) || !(1..=MAX_KEYBAG_BLOCKS).contains(&count) {
-        let message = format!("a keybag of 1 to {MAX_KEYBAG_BLOCKS} blocks expected, {count} from block {start} on found");
+        let message = format!(
+            "a keybag of 1 to {MAX_KEYBAG_BLOCKS} blocks expected, {count} from block {start} on found"
+        );
         return Err(Error::new(Kind::Corrupt, LAYER, message));
     }
     let mut bag = Zeroizing::new(store.read(LAYER, start, count)?.into_vec());
@@ -181,12 +242,17 @@ pub(super) fn read_keybag(store: &Store, place: &PrangeRaw, uuid: &[u8; 16], kin
     Xts::new(&key).decrypt(start.0.wrapping_mul(units), &mut bag);
     match is_keybag(&bag, kind) {
         true => Ok(bag),
-        false => Err(Error::corrupt(LAYER, store.offset(start), format!("block {start} holds no keybag: its checksum is wrong"))),
+        false => Err(Error::corrupt(
+            LAYER,
+            store.offset(start),
+            format!("block {start} holds no keybag: its checksum is wrong"),
+        )),
     }
 }
 
 fn is_keybag(bytes: &[u8], kind: u32) -> bool {
-    verify(bytes) && ObjectRaw::ref_from_prefix(bytes).is_ok_and(|(header, _)| header.kind.get() == kind)
+    verify(bytes)
+        && ObjectRaw::ref_from_prefix(bytes).is_ok_and(|(header, _)| header.kind.get() == kind)
 }
 
 /// Does to bytes that may be a keybag, or a blob in one, what unlocking does; returns the number of entries.
@@ -194,7 +260,10 @@ fn is_keybag(bytes: &[u8], kind: u32) -> bool {
 pub(crate) fn read_keybag_bytes(bytes: &[u8]) -> usize {
     let blobs = keybag_entries(bytes).unwrap_or_default();
     let _ = Blob::parse(bytes);
-    blobs.iter().filter(|entry| Blob::parse(entry.data).is_some()).count()
+    blobs
+        .iter()
+        .filter(|entry| Blob::parse(entry.data).is_some())
+        .count()
 }
 
 #[cfg(test)]
@@ -203,17 +272,30 @@ mod tests {
     use crate::crypt::Secret;
 
     fn hex(text: &str) -> Vec<u8> {
-        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+        (0..text.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+            .collect()
     }
 
     /// The vector of §11.4, from a volume that macOS encrypted.
     fn lock() -> VolumeLock {
-        let blob = |wrapped: &str, derivation| Blob { uuid: [0; 16], flags: 0, wrapped: hex(wrapped), derivation };
+        let blob = |wrapped: &str, derivation| Blob {
+            uuid: [0; 16],
+            flags: 0,
+            wrapped: hex(wrapped),
+            derivation,
+        };
         let salt = hex("173bef77ee988613d49e3fe8151a5426");
-        let kek = "d09b894891b7c5adc23a3c5df2f9396d0e6a1836291c642c8ef84803c48dfd7aed15495765dae43d";
-        let vek = "ea8a4cfa03dc0a558ae82aeb117744ca635dff5b9f644ffc776dfaf25588fe169325971a700f2efc";
+        let kek =
+            "d09b894891b7c5adc23a3c5df2f9396d0e6a1836291c642c8ef84803c48dfd7aed15495765dae43d";
+        let vek =
+            "ea8a4cfa03dc0a558ae82aeb117744ca635dff5b9f644ffc776dfaf25588fe169325971a700f2efc";
         VolumeLock {
-            locked: LockedVolume { name: "Secret".into(), ..LockedVolume::default() },
+            locked: LockedVolume {
+                name: "Secret".into(),
+                ..LockedVolume::default()
+            },
             volume_key: blob(vek, None),
             records: vec![(Uuid::nil(), blob(kek, Some((100_000, salt))))],
         }
@@ -241,7 +323,12 @@ mod tests {
             lock
         };
         assert!(message(with(|_| {})).contains("recovery key is wrong"));
-        assert!(message(with(|blob| blob.flags = blob_flags::HARDWARE)).contains("only its Mac has"));
-        assert!(message(with(|blob| blob.derivation = Some((u64::MAX, Vec::new())))).contains("made-up"));
+        assert!(
+            message(with(|blob| blob.flags = blob_flags::HARDWARE)).contains("only its Mac has")
+        );
+        assert!(
+            message(with(|blob| blob.derivation = Some((u64::MAX, Vec::new()))))
+                .contains("made-up")
+        );
     }
 }

@@ -40,7 +40,9 @@ pub use self::writer::Writer;
 pub(crate) use check::damage::{damaged, damaged_at_random};
 pub use container::Container;
 #[cfg(feature = "testing")]
-pub(crate) use exposed::{read_keybag_bytes, read_node, read_record, reseal, sample, sample_keybag, sample_records};
+pub(crate) use exposed::{
+    read_keybag_bytes, read_node, read_record, reseal, sample, sample_keybag, sample_records,
+};
 pub use free::ApfsFree;
 #[cfg(feature = "testing")]
 pub(crate) use free::free_map_of;

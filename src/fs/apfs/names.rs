@@ -17,7 +17,10 @@ pub(crate) enum NameRules {
 impl NameRules {
     /// The rules of the volume with this superblock.
     pub(crate) fn of(volume: &VolumeRaw) -> Self {
-        match (volume.has(volume_incompatible::CASE_INSENSITIVE), volume.hashes_names()) {
+        match (
+            volume.has(volume_incompatible::CASE_INSENSITIVE),
+            volume.hashes_names(),
+        ) {
             (true, _) => Self::CaseInsensitive,
             (false, true) => Self::CaseSensitive,
             (false, false) => Self::Bytes,
@@ -67,7 +70,11 @@ static SLICES: [[u32; 256]; 4] = {
         while slice < 4 {
             let mut bit = 0;
             while bit < 8 {
-                crc = if crc & 1 == 0 { crc >> 1 } else { crc >> 1 ^ 0x82F6_3B78 };
+                crc = if crc & 1 == 0 {
+                    crc >> 1
+                } else {
+                    crc >> 1 ^ 0x82F6_3B78
+                };
                 bit += 1;
             }
             slices[slice][byte] = crc;
@@ -95,10 +102,18 @@ mod tests {
             ("файл.txt", 0x0C_82AD),
         ];
         for (name, expected) in insensitive {
-            assert_eq!(NameRules::CaseInsensitive.hash(name), Some(expected), "{name}");
+            assert_eq!(
+                NameRules::CaseInsensitive.hash(name),
+                Some(expected),
+                "{name}"
+            );
         }
         for (name, expected) in [("Dir1", 0x3E_EA76), ("Beth.txt", 0x0C_800D)] {
-            assert_eq!(NameRules::CaseSensitive.hash(name), Some(expected), "{name}");
+            assert_eq!(
+                NameRules::CaseSensitive.hash(name),
+                Some(expected),
+                "{name}"
+            );
         }
         assert_eq!(NameRules::Bytes.hash("Dir1"), None);
     }
@@ -106,8 +121,17 @@ mod tests {
     #[test]
     fn names_are_the_same_by_the_volumes_rules() {
         let (composed, decomposed, upper) = ("é", "e\u{301}", "É");
-        assert!(NameRules::CaseInsensitive.same(composed, upper) && NameRules::CaseInsensitive.same(composed, decomposed));
-        assert!(!NameRules::CaseSensitive.same(composed, upper) && NameRules::CaseSensitive.same(composed, decomposed));
-        assert!(!NameRules::Bytes.same(composed, decomposed) && NameRules::Bytes.same(composed, composed));
+        assert!(
+            NameRules::CaseInsensitive.same(composed, upper)
+                && NameRules::CaseInsensitive.same(composed, decomposed)
+        );
+        assert!(
+            !NameRules::CaseSensitive.same(composed, upper)
+                && NameRules::CaseSensitive.same(composed, decomposed)
+        );
+        assert!(
+            !NameRules::Bytes.same(composed, decomposed)
+                && NameRules::Bytes.same(composed, composed)
+        );
     }
 }

@@ -2,7 +2,10 @@
 
 use zerocopy::little_endian::{U32, U64};
 
-use super::layout::{DataStreamRaw, FileId, InodeRaw, XattrValue, inode_field, mode_type, timestamp, until_nul, xattr_name};
+use super::layout::{
+    DataStreamRaw, FileId, InodeRaw, XattrValue, inode_field, mode_type, timestamp, until_nul,
+    xattr_name,
+};
 use crate::decmpfs::Compression;
 use crate::fs::{Attributes, FileKind, NodeId, UF_COMPRESSED};
 
@@ -34,22 +37,41 @@ impl Xattr {
     /// The attribute of this name and record; `None` if the record makes no sense.
     pub(super) fn parse(name: &[u8], record: &[u8]) -> Option<Self> {
         let name = String::from_utf8_lossy(name).into_owned();
-        let matters = matches!(&*name, xattr_name::SYMLINK | xattr_name::DECMPFS | xattr_name::FINDER_INFO);
+        let matters = matches!(
+            &*name,
+            xattr_name::SYMLINK | xattr_name::DECMPFS | xattr_name::FINDER_INFO
+        );
         Some(match XattrValue::parse(record)? {
             XattrValue::Embedded(value) => {
                 let kept = matters.then(|| value.into());
-                Self { name, size: value.len() as u64, allocated: 0, value: kept, stream: None }
+                Self {
+                    name,
+                    size: value.len() as u64,
+                    allocated: 0,
+                    value: kept,
+                    stream: None,
+                }
             }
             XattrValue::Stream(at) => {
                 let (size, allocated) = (at.stream.size.get(), at.stream.allocated.get());
-                Self { name, size, allocated, value: None, stream: Some((at.stream_id.into(), size)) }
+                Self {
+                    name,
+                    size,
+                    allocated,
+                    value: None,
+                    stream: Some((at.stream_id.into(), size)),
+                }
             }
         })
     }
 
     /// Returns whether it is how the file system keeps something that programs see otherwise.
     pub(super) fn is_hidden(&self) -> bool {
-        let blank = || self.value.as_ref().is_some_and(|value| value.iter().all(|&byte| byte == 0));
+        let blank = || {
+            self.value
+                .as_ref()
+                .is_some_and(|value| value.iter().all(|&byte| byte == 0))
+        };
         match &*self.name {
             xattr_name::SYMLINK => true,
             xattr_name::RESOURCE_FORK => self.size == 0,
@@ -67,9 +89,18 @@ impl Object {
             None => None,
             Some(_) => Some(fields.read::<DataStreamRaw>(inode_field::DATA_STREAM)?),
         };
-        let sparse = fields.read::<U64>(inode_field::SPARSE_BYTES).map_or(0, U64::get);
+        let sparse = fields
+            .read::<U64>(inode_field::SPARSE_BYTES)
+            .map_or(0, U64::get);
         let device = fields.read::<U32>(inode_field::DEVICE).map_or(0, U32::get);
-        Some(Self { id, inode: *inode, stream, sparse, device, xattrs: Vec::new() })
+        Some(Self {
+            id,
+            inode: *inode,
+            stream,
+            sparse,
+            device,
+            xattrs: Vec::new(),
+        })
     }
 
     /// What it is; a type that makes no sense counts as a file.
@@ -92,7 +123,8 @@ impl Object {
 
     /// The attribute that describes compressed contents, if they are.
     pub(super) fn compression(&self) -> Option<&Xattr> {
-        let compressed = self.kind() == FileKind::File && self.inode.bsd_flags.get() & UF_COMPRESSED != 0;
+        let compressed =
+            self.kind() == FileKind::File && self.inode.bsd_flags.get() & UF_COMPRESSED != 0;
         self.xattr(xattr_name::DECMPFS).filter(|_| compressed)
     }
 
@@ -121,26 +153,44 @@ impl Object {
             _ => compression.map_or(size, |compression| compression.size),
         };
         let resource = self.xattr(xattr_name::RESOURCE_FORK);
-        let named = |xattr: &Xattr| matches!(&*xattr.name, xattr_name::RESOURCE_FORK | xattr_name::FINDER_INFO);
+        let named = |xattr: &Xattr| {
+            matches!(
+                &*xattr.name,
+                xattr_name::RESOURCE_FORK | xattr_name::FINDER_INFO
+            )
+        };
         let packed = |xattr: &Xattr| compression.is_some() && xattr.name == xattr_name::DECMPFS;
         Attributes {
             id: NodeId(self.id.0),
             kind,
             size,
             allocated: allocated.saturating_add(resource.map_or(0, |xattr| xattr.allocated)),
-            resource_size: resource.filter(|_| compression.is_none()).map_or(0, |xattr| xattr.size),
+            resource_size: resource
+                .filter(|_| compression.is_none())
+                .map_or(0, |xattr| xattr.size),
             mode: inode.mode.get() & !mode_type::MASK,
             uid: inode.owner.get(),
             gid: inode.group.get(),
-            links: if kind == FileKind::Folder { 1 } else { children_or_links.max(1) },
-            device: if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) { self.device } else { 0 },
+            links: if kind == FileKind::Folder {
+                1
+            } else {
+                children_or_links.max(1)
+            },
+            device: if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) {
+                self.device
+            } else {
+                0
+            },
             flags: inode.bsd_flags.get(),
             created: timestamp(inode.created),
             modified: timestamp(inode.modified),
             changed: timestamp(inode.changed),
             accessed: timestamp(inode.accessed),
             backed_up: None,
-            has_xattrs: self.xattrs.iter().any(|xattr| !xattr.is_hidden() && !named(xattr) && !packed(xattr)),
+            has_xattrs: self
+                .xattrs
+                .iter()
+                .any(|xattr| !xattr.is_hidden() && !named(xattr) && !packed(xattr)),
         }
     }
 }

@@ -23,26 +23,44 @@ impl Omap {
     /// Opens the map in a block.
     pub(super) fn open(store: &Store, paddr: Paddr) -> Result<Self> {
         let block = store.object(LAYER, paddr, object_type::OMAP)?;
-        let raw = OmapRaw::read_from_prefix(&block).map_err(|_| store.corrupt(LAYER, Oid(paddr.0), paddr, "is cut short"))?.0;
-        let tree = Tree::open(store, TreeKind::Omap, Addressing::Physical, raw.tree_oid.into())?;
+        let raw = OmapRaw::read_from_prefix(&block)
+            .map_err(|_| store.corrupt(LAYER, Oid(paddr.0), paddr, "is cut short"))?
+            .0;
+        let tree = Tree::open(
+            store,
+            TreeKind::Omap,
+            Addressing::Physical,
+            raw.tree_oid.into(),
+        )?;
         Ok(Self { raw, tree })
     }
 
     /// Where an object is as of transaction `limit`; `None` if it does not exist then.
     pub(super) fn lookup(&self, oid: Oid, limit: Xid) -> Result<Option<Located>> {
         let mut limit = limit.0;
-        let (revert_min, revert_max) = (self.raw.pending_revert_min.get(), self.raw.pending_revert_max.get());
+        let (revert_min, revert_max) = (
+            self.raw.pending_revert_min.get(),
+            self.raw.pending_revert_max.get(),
+        );
         loop {
             let found = self.tree.floor(&Key::Pair(oid.0, limit), |record| {
-                let Key::Pair(found, xid) = record.key else { return None };
+                let Key::Pair(found, xid) = record.key else {
+                    return None;
+                };
                 let (value, _) = OmapValueRaw::read_from_prefix(record.value).ok()?;
                 (found == oid.0).then_some((xid, value))
             })?;
             match found.flatten() {
                 // What these transactions wrote is about to be taken back.
-                Some((xid, _)) if revert_min != 0 && (revert_min..=revert_max).contains(&xid) => limit = revert_min - 1,
+                Some((xid, _)) if revert_min != 0 && (revert_min..=revert_max).contains(&xid) => {
+                    limit = revert_min - 1
+                }
                 Some((xid, value)) if value.flags.get() & omap_value::DELETED == 0 => {
-                    return Ok(Some(Located { paddr: value.paddr.into(), xid: Xid(xid), flags: value.flags.get() }));
+                    return Ok(Some(Located {
+                        paddr: value.paddr.into(),
+                        xid: Xid(xid),
+                        flags: value.flags.get(),
+                    }));
                 }
                 _ => return Ok(None),
             }
@@ -62,7 +80,8 @@ impl View {
     pub(super) fn locate(&self, oid: Oid) -> Result<Located> {
         self.omap.lookup(oid, self.xid)?.ok_or_else(|| {
             let message = format!("has no object {oid:#x} as of transaction {}", self.xid);
-            Error::new(Kind::Corrupt, LAYER, message).named(format!("object map in block {}", self.omap.raw.object.oid))
+            Error::new(Kind::Corrupt, LAYER, message)
+                .named(format!("object map in block {}", self.omap.raw.object.oid))
         })
     }
 }

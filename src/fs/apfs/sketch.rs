@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::{
-    CHECKPOINT_MAP_LAST, CONTAINER_MAGIC, CheckpointEntryRaw, CheckpointMapRaw, ContainerRaw, DataStreamRaw, DirectoryEntryRaw,
-    EntryRaw, FileExtentRaw, FileId, InodeRaw, NODE_HEADER, NodeRaw, OBJECT_HEADER, ObjectRaw, Oid, OmapKeyRaw, OmapRaw,
-    OmapValueRaw, Paddr, RecordKey, SpanRaw, TREE_INFO, TreeInfoRaw, VOLUME_MAGIC, VolumeRaw, XFields, XattrRaw, Xid,
-    container_incompatible, extent_flags, field_flags, inode_field, mode_type, node_flags, object_type, record_type, seal,
-    storage, tree_flags, volume_flags, volume_incompatible, xattr_flags, xattr_name,
+    CHECKPOINT_MAP_LAST, CONTAINER_MAGIC, CheckpointEntryRaw, CheckpointMapRaw, ContainerRaw,
+    DataStreamRaw, DirectoryEntryRaw, EntryRaw, FileExtentRaw, FileId, InodeRaw, NODE_HEADER,
+    NodeRaw, OBJECT_HEADER, ObjectRaw, Oid, OmapKeyRaw, OmapRaw, OmapValueRaw, Paddr, RecordKey,
+    SpanRaw, TREE_INFO, TreeInfoRaw, VOLUME_MAGIC, VolumeRaw, XFields, XattrRaw, Xid,
+    container_incompatible, extent_flags, field_flags, inode_field, mode_type, node_flags,
+    object_type, record_type, seal, storage, tree_flags, volume_flags, volume_incompatible,
+    xattr_flags, xattr_name,
 };
 use super::names::NameRules;
 
@@ -56,8 +58,19 @@ pub(crate) struct Sketch {
 impl Sketch {
     /// A volume with nothing but its root.
     pub(crate) fn new(rules: NameRules) -> Self {
-        let mut sketch = Self { rules, records: BTreeMap::new(), contents: Vec::new(), next: FileId::FIRST_USER.0 };
-        sketch.inode(FileId::ROOT, FileId::ROOT_PARENT, mode_type::FOLDER | 0o755, &[], |_| {});
+        let mut sketch = Self {
+            rules,
+            records: BTreeMap::new(),
+            contents: Vec::new(),
+            next: FileId::FIRST_USER.0,
+        };
+        sketch.inode(
+            FileId::ROOT,
+            FileId::ROOT_PARENT,
+            mode_type::FOLDER | 0o755,
+            &[],
+            |_| {},
+        );
         sketch
     }
 
@@ -72,10 +85,18 @@ impl Sketch {
             super::layout::KeyRest::Name(name) => name.to_vec(),
             super::layout::KeyRest::Hashed(hash, name) => [&hash.to_be_bytes()[..], name].concat(),
         };
-        self.records.insert((key.id.0, key.kind, rest), (bytes, value));
+        self.records
+            .insert((key.id.0, key.kind, rest), (bytes, value));
     }
 
-    fn inode(&mut self, id: FileId, parent: FileId, mode: u16, fields: &[(u8, u8, &[u8])], change: impl FnOnce(&mut InodeRaw)) {
+    fn inode(
+        &mut self,
+        id: FileId,
+        parent: FileId,
+        mode: u16,
+        fields: &[(u8, u8, &[u8])],
+        change: impl FnOnce(&mut InodeRaw),
+    ) {
         let mut inode = InodeRaw::new_zeroed();
         (inode.parent_id, inode.private_id) = (parent.into(), id.into());
         (inode.mode, inode.children_or_links) = (mode.into(), 1.into());
@@ -88,7 +109,11 @@ impl Sketch {
 
     /// An entry of folder `parent`.
     pub(crate) fn entry(&mut self, parent: FileId, name: &str, id: FileId, mode: u16) {
-        let entry = DirectoryEntryRaw { file_id: id.into(), added: 0.into(), flags: (mode >> 12).into() };
+        let entry = DirectoryEntryRaw {
+            file_id: id.into(),
+            added: 0.into(),
+            flags: (mode >> 12).into(),
+        };
         let key = RecordKey::entry(parent, name.as_bytes(), self.rules.hash(name));
         self.record(&key, entry.as_bytes().to_vec());
     }
@@ -110,10 +135,24 @@ impl Sketch {
     pub(crate) fn file(&mut self, parent: FileId, name: &str, contents: &[u8]) -> FileId {
         let id = self.id();
         let stream = self.stream(id, contents);
-        let stream = (inode_field::DATA_STREAM, field_flags::SYSTEM, stream.as_bytes());
-        let fields = [(inode_field::NAME, field_flags::DO_NOT_COPY, [name.as_bytes(), b"\0"].concat())];
+        let stream = (
+            inode_field::DATA_STREAM,
+            field_flags::SYSTEM,
+            stream.as_bytes(),
+        );
+        let fields = [(
+            inode_field::NAME,
+            field_flags::DO_NOT_COPY,
+            [name.as_bytes(), b"\0"].concat(),
+        )];
         let name_field = (fields[0].0, fields[0].1, &fields[0].2[..]);
-        self.inode(id, parent, mode_type::FILE | 0o644, &[name_field, stream], |_| {});
+        self.inode(
+            id,
+            parent,
+            mode_type::FILE | 0o644,
+            &[name_field, stream],
+            |_| {},
+        );
         self.entry(parent, name, id, mode_type::FILE);
         id
     }
@@ -122,7 +161,8 @@ impl Sketch {
     fn stream(&mut self, id: FileId, contents: &[u8]) -> DataStreamRaw {
         let block = Paddr(at::CONTENTS + (self.contents.len() / BLOCK) as u64);
         self.contents.extend_from_slice(contents);
-        self.contents.resize(self.contents.len().next_multiple_of(BLOCK), 0);
+        self.contents
+            .resize(self.contents.len().next_multiple_of(BLOCK), 0);
         let allocated = contents.len().next_multiple_of(BLOCK) as u64;
         if allocated > 0 {
             self.extent(id, 0, allocated, block);
@@ -135,7 +175,10 @@ impl Sketch {
     /// A run of a stream.
     pub(crate) fn extent(&mut self, id: FileId, start: u64, len: u64, block: Paddr) {
         let extent = FileExtentRaw::new(len, block, 0, extent_flags::CRYPTO_ID_IS_TWEAK);
-        self.record(&RecordKey::numbered(id, record_type::FILE_EXTENT, start), extent.as_bytes().to_vec());
+        self.record(
+            &RecordKey::numbered(id, record_type::FILE_EXTENT, start),
+            extent.as_bytes().to_vec(),
+        );
     }
 
     /// A symbolic link.
@@ -143,20 +186,32 @@ impl Sketch {
         let id = self.id();
         self.inode(id, parent, mode_type::SYMLINK | 0o755, &[], |_| {});
         self.entry(parent, name, id, mode_type::SYMLINK);
-        self.xattr(id, xattr_name::SYMLINK, &[target.as_bytes(), b"\0"].concat());
+        self.xattr(
+            id,
+            xattr_name::SYMLINK,
+            &[target.as_bytes(), b"\0"].concat(),
+        );
         id
     }
 
     /// An attribute in its record.
     pub(crate) fn xattr(&mut self, id: FileId, name: &str, value: &[u8]) {
-        let head = XattrRaw { flags: xattr_flags::EMBEDDED.into(), len: (value.len() as u16).into() };
+        let head = XattrRaw {
+            flags: xattr_flags::EMBEDDED.into(),
+            len: (value.len() as u16).into(),
+        };
         let value = [head.as_bytes(), value].concat();
-        self.record(&RecordKey::named(id, record_type::XATTR, name.as_bytes()), value);
+        self.record(
+            &RecordKey::named(id, record_type::XATTR, name.as_bytes()),
+            value,
+        );
     }
 
     /// The container.
     pub(crate) fn draw(&self) -> Vec<u8> {
-        let mut disk = Disk { bytes: vec![0; BLOCKS as usize * BLOCK] };
+        let mut disk = Disk {
+            bytes: vec![0; BLOCKS as usize * BLOCK],
+        };
         let contents = at::CONTENTS as usize * BLOCK;
         disk.bytes[contents..contents + self.contents.len()].copy_from_slice(&self.contents);
         let nodes = self.nodes();
@@ -165,12 +220,26 @@ impl Sketch {
             disk.put(at::FILES + number, &node);
             mapped.push((Oid(FILES.0 + number), Paddr(at::FILES + number)));
         }
-        disk.put(at::VOLUME_OMAP_TREE, &omap_tree(at::VOLUME_OMAP_TREE, &mapped));
-        disk.put(at::VOLUME_OMAP, &omap(at::VOLUME_OMAP, at::VOLUME_OMAP_TREE, 0));
+        disk.put(
+            at::VOLUME_OMAP_TREE,
+            &omap_tree(at::VOLUME_OMAP_TREE, &mapped),
+        );
+        disk.put(
+            at::VOLUME_OMAP,
+            &omap(at::VOLUME_OMAP, at::VOLUME_OMAP_TREE, 0),
+        );
         disk.put(at::VOLUME, self.superblock().as_bytes());
-        disk.put(at::OMAP_TREE, &omap_tree(at::OMAP_TREE, &[(VOLUME, Paddr(at::VOLUME))]));
+        disk.put(
+            at::OMAP_TREE,
+            &omap_tree(at::OMAP_TREE, &[(VOLUME, Paddr(at::VOLUME))]),
+        );
         disk.put(at::OMAP, &omap(at::OMAP, at::OMAP_TREE, 1));
-        let spaceman = ObjectRaw::new(SPACEMAN, XID, storage::EPHEMERAL | object_type::SPACE_MANAGER, 0);
+        let spaceman = ObjectRaw::new(
+            SPACEMAN,
+            XID,
+            storage::EPHEMERAL | object_type::SPACE_MANAGER,
+            0,
+        );
         disk.put(at::DATA, spaceman.as_bytes());
         disk.put(at::DESCRIPTORS, &checkpoint_map());
         let container = container();
@@ -193,22 +262,45 @@ impl Sketch {
             leaves.last_mut().expect("there is always one").push(record);
         }
         let kind = storage::VIRTUAL | object_type::BTREE_NODE;
-        let header = |number: u64, kind| ObjectRaw::new(Oid(FILES.0 + number), XID, kind, object_type::FS_TREE);
-        let info = tree_info(tree_flags::NOT_ALIGNED, (0, 0), self.records.len(), leaves.len() + 1);
+        let header = |number: u64, kind| {
+            ObjectRaw::new(Oid(FILES.0 + number), XID, kind, object_type::FS_TREE)
+        };
+        let info = tree_info(
+            tree_flags::NOT_ALIGNED,
+            (0, 0),
+            self.records.len(),
+            leaves.len() + 1,
+        );
         if let [only] = &leaves[..] {
-            let records: Vec<_> = only.iter().map(|record| (&record.0[..], &record.1[..])).collect();
+            let records: Vec<_> = only
+                .iter()
+                .map(|record| (&record.0[..], &record.1[..]))
+                .collect();
             let header = header(0, storage::VIRTUAL | object_type::BTREE_ROOT);
             return vec![node(header, 0, &records, None, Some(&info))];
         }
-        let children: Vec<_> =
-            (1..).zip(&leaves).map(|(number, leaf)| (&leaf[0].0[..], (FILES.0 + number).to_le_bytes())).collect();
+        let children: Vec<_> = (1..)
+            .zip(&leaves)
+            .map(|(number, leaf)| (&leaf[0].0[..], (FILES.0 + number).to_le_bytes()))
+            .collect();
         let children: Vec<_> = children.iter().map(|(key, oid)| (*key, &oid[..])).collect();
-        let root = node(header(0, storage::VIRTUAL | object_type::BTREE_ROOT), 1, &children, None, Some(&info));
+        let root = node(
+            header(0, storage::VIRTUAL | object_type::BTREE_ROOT),
+            1,
+            &children,
+            None,
+            Some(&info),
+        );
         let leaf = |(number, leaf): (u64, &Vec<&Record>)| {
-            let records: Vec<_> = leaf.iter().map(|record| (&record.0[..], &record.1[..])).collect();
+            let records: Vec<_> = leaf
+                .iter()
+                .map(|record| (&record.0[..], &record.1[..]))
+                .collect();
             node(header(number, kind), 0, &records, None, None)
         };
-        std::iter::once(root).chain((1..).zip(&leaves).map(leaf)).collect()
+        std::iter::once(root)
+            .chain((1..).zip(&leaves).map(leaf))
+            .collect()
     }
 
     fn superblock(&self) -> VolumeRaw {
@@ -221,7 +313,8 @@ impl Sketch {
             NameRules::CaseInsensitive => volume_incompatible::CASE_INSENSITIVE,
         };
         (raw.incompatible_features, raw.flags) = (rules.into(), volume_flags::UNENCRYPTED.into());
-        (raw.root_tree_type, raw.omap_oid) = (object_type::BTREE_ROOT.into(), at::VOLUME_OMAP.into());
+        (raw.root_tree_type, raw.omap_oid) =
+            (object_type::BTREE_ROOT.into(), at::VOLUME_OMAP.into());
         (raw.root_tree_oid, raw.next_file_id) = (FILES.into(), self.next.into());
         raw.name[..6].copy_from_slice(b"Sketch");
         raw
@@ -246,7 +339,10 @@ impl Disk {
 pub(crate) fn reseal(bytes: &mut [u8]) {
     for block in bytes.chunks_exact_mut(BLOCK) {
         let kind = u16::from_le_bytes([block[0x18], block[0x19]]);
-        if kind != 0 && u32::from(kind) <= object_type::FEXT_TREE && block[..OBJECT_HEADER].iter().any(|&byte| byte != 0) {
+        if kind != 0
+            && u32::from(kind) <= object_type::FEXT_TREE
+            && block[..OBJECT_HEADER].iter().any(|&byte| byte != 0)
+        {
             seal(block);
         }
     }
@@ -254,12 +350,22 @@ pub(crate) fn reseal(bytes: &mut [u8]) {
 
 fn container() -> ContainerRaw {
     let mut raw = ContainerRaw::new_zeroed();
-    raw.object = ObjectRaw::new(Oid::CONTAINER, XID, storage::EPHEMERAL | object_type::CONTAINER, 0);
+    raw.object = ObjectRaw::new(
+        Oid::CONTAINER,
+        XID,
+        storage::EPHEMERAL | object_type::CONTAINER,
+        0,
+    );
     (raw.magic, raw.uuid) = (CONTAINER_MAGIC, [9; 16]);
     (raw.block_size, raw.block_count) = ((BLOCK as u32).into(), BLOCKS.into());
     raw.incompatible_features = container_incompatible::VERSION_2.into();
-    (raw.desc_base, raw.desc_blocks, raw.desc_len) = (at::DESCRIPTORS.into(), at::DESCRIPTOR_BLOCKS.into(), 2.into());
-    (raw.data_base, raw.data_blocks, raw.data_len) = (at::DATA.into(), at::DATA_BLOCKS.into(), 1.into());
+    (raw.desc_base, raw.desc_blocks, raw.desc_len) = (
+        at::DESCRIPTORS.into(),
+        at::DESCRIPTOR_BLOCKS.into(),
+        2.into(),
+    );
+    (raw.data_base, raw.data_blocks, raw.data_len) =
+        (at::DATA.into(), at::DATA_BLOCKS.into(), 1.into());
     (raw.spaceman_oid, raw.omap_oid) = (SPACEMAN.into(), at::OMAP.into());
     (raw.next_oid, raw.next_xid, raw.max_volumes) = (0x500.into(), (XID.0 + 1).into(), 1.into());
     raw.volume_oids[0] = VOLUME.into();
@@ -267,11 +373,21 @@ fn container() -> ContainerRaw {
 }
 
 fn checkpoint_map() -> Vec<u8> {
-    let object = ObjectRaw::new(Oid(at::DESCRIPTORS), XID, storage::PHYSICAL | object_type::CHECKPOINT_MAP, 0);
-    let head = CheckpointMapRaw { object, flags: CHECKPOINT_MAP_LAST.into(), count: 1.into() };
+    let object = ObjectRaw::new(
+        Oid(at::DESCRIPTORS),
+        XID,
+        storage::PHYSICAL | object_type::CHECKPOINT_MAP,
+        0,
+    );
+    let head = CheckpointMapRaw {
+        object,
+        flags: CHECKPOINT_MAP_LAST.into(),
+        count: 1.into(),
+    };
     let mut entry = CheckpointEntryRaw::new_zeroed();
     entry.kind = (storage::EPHEMERAL | object_type::SPACE_MANAGER).into();
-    (entry.size, entry.oid, entry.paddr) = ((BLOCK as u32).into(), SPACEMAN.into(), at::DATA.into());
+    (entry.size, entry.oid, entry.paddr) =
+        ((BLOCK as u32).into(), SPACEMAN.into(), at::DATA.into());
     [head.as_bytes(), entry.as_bytes()].concat()
 }
 
@@ -284,14 +400,35 @@ fn omap(block: u64, tree: u64, flags: u32) -> Vec<u8> {
 
 fn omap_tree(block: u64, mapped: &[(Oid, Paddr)]) -> Vec<u8> {
     let record = |&(oid, paddr): &(Oid, Paddr)| {
-        let key = OmapKeyRaw { oid: oid.into(), xid: XID.into() };
-        let value = OmapValueRaw { flags: 0.into(), size: (BLOCK as u32).into(), paddr: paddr.into() };
+        let key = OmapKeyRaw {
+            oid: oid.into(),
+            xid: XID.into(),
+        };
+        let value = OmapValueRaw {
+            flags: 0.into(),
+            size: (BLOCK as u32).into(),
+            paddr: paddr.into(),
+        };
         (key.as_bytes().to_vec(), value.as_bytes().to_vec())
     };
     let records: Vec<_> = mapped.iter().map(record).collect();
-    let records: Vec<_> = records.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-    let header = ObjectRaw::new(Oid(block), XID, storage::PHYSICAL | object_type::BTREE_ROOT, object_type::OMAP);
-    node(header, 0, &records, Some(4), Some(&tree_info(tree_flags::PHYSICAL, (16, 16), mapped.len(), 1)))
+    let records: Vec<_> = records
+        .iter()
+        .map(|(key, value)| (&key[..], &value[..]))
+        .collect();
+    let header = ObjectRaw::new(
+        Oid(block),
+        XID,
+        storage::PHYSICAL | object_type::BTREE_ROOT,
+        object_type::OMAP,
+    );
+    node(
+        header,
+        0,
+        &records,
+        Some(4),
+        Some(&tree_info(tree_flags::PHYSICAL, (16, 16), mapped.len(), 1)),
+    )
 }
 
 fn tree_info(flags: u32, sizes: (u32, u32), keys: usize, nodes: usize) -> TreeInfoRaw {
@@ -303,7 +440,13 @@ fn tree_info(flags: u32, sizes: (u32, u32), keys: usize, nodes: usize) -> TreeIn
 }
 
 /// A node with these records. `fixed` are the bytes of an entry of the table, if keys and values are of one length.
-fn node(object: ObjectRaw, level: u16, records: &[(&[u8], &[u8])], fixed: Option<usize>, info: Option<&TreeInfoRaw>) -> Vec<u8> {
+fn node(
+    object: ObjectRaw,
+    level: u16,
+    records: &[(&[u8], &[u8])],
+    fixed: Option<usize>,
+    info: Option<&TreeInfoRaw>,
+) -> Vec<u8> {
     let mut block = vec![0; BLOCK];
     let table = records.len() * fixed.unwrap_or(size_of::<EntryRaw>());
     let end = BLOCK - if info.is_some() { TREE_INFO } else { 0 };
@@ -317,7 +460,12 @@ fn node(object: ObjectRaw, level: u16, records: &[(&[u8], &[u8])], fixed: Option
             Some(_) => [(keys as u16).to_le_bytes(), (values as u16).to_le_bytes()].concat(),
             None => {
                 let key = SpanRaw::new(keys as u16, key.len() as u16);
-                EntryRaw { key, value: SpanRaw::new(values as u16, value.len() as u16) }.as_bytes().to_vec()
+                EntryRaw {
+                    key,
+                    value: SpanRaw::new(values as u16, value.len() as u16),
+                }
+                .as_bytes()
+                .to_vec()
             }
         };
         let at = NODE_HEADER + index * entry.len();
@@ -326,8 +474,9 @@ fn node(object: ObjectRaw, level: u16, records: &[(&[u8], &[u8])], fixed: Option
     }
     let free = end - NODE_HEADER - table - keys - values;
     let flag = |set: bool, flag: u16| if set { flag } else { 0 };
-    let flags =
-        flag(info.is_some(), node_flags::ROOT) | flag(level == 0, node_flags::LEAF) | flag(fixed.is_some(), node_flags::FIXED);
+    let flags = flag(info.is_some(), node_flags::ROOT)
+        | flag(level == 0, node_flags::LEAF)
+        | flag(fixed.is_some(), node_flags::FIXED);
     let head = NodeRaw {
         object,
         flags: flags.into(),
@@ -351,7 +500,11 @@ pub(crate) fn sample(rules: NameRules) -> Vec<u8> {
     let docs = sketch.folder(FileId::ROOT, "docs");
     let file = sketch.file(docs, "file.txt", b"deep down");
     sketch.xattr(file, "user.color", b"blue");
-    sketch.xattr(file, xattr_name::FINDER_INFO, b"TEXTttxt\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    sketch.xattr(
+        file,
+        xattr_name::FINDER_INFO,
+        b"TEXTttxt\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+    );
     sketch.entry(FileId::ROOT, "same.txt", file, mode_type::FILE);
     sketch.file(FileId::ROOT, "empty", b"");
     sketch.file(FileId::ROOT, "Größe é 漢字", &[7; 10_000]);

@@ -2,7 +2,10 @@
 
 use super::btree::{Addressing, Key, Tree, TreeKind};
 use super::container::{Container, read_volume};
-use super::layout::{Oid, OmapRaw, Paddr, RecordKey, SnapshotRaw, VolumeRaw, Xid, record_type, snapshot_flags, timestamp};
+use super::layout::{
+    Oid, OmapRaw, Paddr, RecordKey, SnapshotRaw, VolumeRaw, Xid, record_type, snapshot_flags,
+    timestamp,
+};
 use super::summary::Snapshot;
 use super::volume::State;
 use crate::{Error, Kind, Result};
@@ -36,19 +39,32 @@ impl Container {
             found.is_none()
         })?;
         let Some(Recorded { raw, snapshot }) = found else {
-            return Err(Error::not_found(LAYER, format!("{}@{name}", volume.label())));
+            return Err(Error::not_found(
+                LAYER,
+                format!("{}@{name}", volume.label()),
+            ));
         };
         let paddr = Oid::from(raw.superblock_oid).into_paddr();
         let old = read_volume(&self.store, paddr, Oid(paddr.0))?;
-        let kept = raw.extent_ref_tree_oid.get() != 0 && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0;
-        Ok(State { raw: old, omap: Paddr(volume.omap_oid.get()), xid: Xid(snapshot.xid), dataless: !kept })
+        let kept = raw.extent_ref_tree_oid.get() != 0
+            && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0;
+        Ok(State {
+            raw: old,
+            omap: Paddr(volume.omap_oid.get()),
+            xid: Xid(snapshot.xid),
+            dataless: !kept,
+        })
     }
 
     /// The roots of the trees of references of a volume's snapshots, newest first: of those that keep contents.
     ///
     /// [`Kind::Conflict`] while one of them is being taken apart, or if they are not as many as the volume and its object map
     /// count.
-    pub(super) fn snapshot_references(&self, volume: &VolumeRaw, omap: &OmapRaw) -> Result<Vec<Oid>> {
+    pub(super) fn snapshot_references(
+        &self,
+        volume: &VolumeRaw,
+        omap: &OmapRaw,
+    ) -> Result<Vec<Oid>> {
         let (mut roots, mut count, mut busy) = (Vec::new(), 0, false);
         self.each_snapshot(volume, |Recorded { raw, .. }| {
             count += 1;
@@ -56,15 +72,24 @@ impl Container {
             roots.push(Oid::from(raw.extent_ref_tree_oid));
             true
         })?;
-        if busy || count != volume.snapshots.get() || count != u64::from(omap.snapshot_count.get()) {
+        if busy || count != volume.snapshots.get() || count != u64::from(omap.snapshot_count.get())
+        {
             let message = "a snapshot of it is being made or deleted; let a Mac finish that first";
             return Err(Error::new(Kind::Conflict, LAYER, message).named(volume.label()));
         }
-        Ok(roots.into_iter().rev().filter(|root| root.is_some()).collect())
+        Ok(roots
+            .into_iter()
+            .rev()
+            .filter(|root| root.is_some())
+            .collect())
     }
 
     /// Calls `each` for the snapshots of a volume, oldest first, until it says no.
-    fn each_snapshot(&self, volume: &VolumeRaw, mut each: impl FnMut(Recorded) -> bool) -> Result<()> {
+    fn each_snapshot(
+        &self,
+        volume: &VolumeRaw,
+        mut each: impl FnMut(Recorded) -> bool,
+    ) -> Result<()> {
         let root = Oid::from(volume.snap_meta_tree_oid);
         if !root.is_some() {
             return Ok(());
@@ -72,14 +97,28 @@ impl Container {
         let tree = Tree::open(&self.store, TreeKind::Snapshots, Addressing::Physical, root)?;
         let mut cursor = tree.first()?;
         while let Some(record) = cursor.next()? {
-            let Key::Record(RecordKey { id, kind: record_type::SNAPSHOT, .. }) = record.key else { continue };
+            let Key::Record(RecordKey {
+                id,
+                kind: record_type::SNAPSHOT,
+                ..
+            }) = record.key
+            else {
+                continue;
+            };
             let Some((raw, name)) = SnapshotRaw::parse(record.value) else {
                 let message = format!("the record of snapshot {id} makes no sense");
                 return Err(Error::new(Kind::Corrupt, LAYER, message).named(volume.label()));
             };
             let name = String::from_utf8_lossy(name).into_owned();
-            let snapshot = Snapshot { name, xid: id.0, created: timestamp(raw.created) };
-            if !each(Recorded { raw: *raw, snapshot }) {
+            let snapshot = Snapshot {
+                name,
+                xid: id.0,
+                created: timestamp(raw.created),
+            };
+            if !each(Recorded {
+                raw: *raw,
+                snapshot,
+            }) {
                 break;
             }
         }

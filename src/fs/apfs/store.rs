@@ -31,35 +31,65 @@ impl Store {
     fn length(&self, layer: &'static str, first: Paddr, count: u64) -> Result<usize> {
         let end = first.0.checked_add(count).filter(|&end| end <= self.blocks);
         let Some(end) = end.and_then(|end| self.block_size.of(end)) else {
-            let message = format!("blocks {first}+{count} reach past the container's {} blocks", self.blocks);
+            let message = format!(
+                "blocks {first}+{count} reach past the container's {} blocks",
+                self.blocks
+            );
             return Err(Error::new(Kind::Corrupt, layer, message));
         };
         let len = self.device.info().len;
         if end > len {
-            let message = format!("blocks {first}+{count} are past the end of the image at {len}, which was cut short");
+            let message = format!(
+                "blocks {first}+{count} are past the end of the image at {len}, which was cut short"
+            );
             return Err(Error::corrupt(layer, self.offset(first), message));
         }
-        let bytes = self.block_size.of(count).and_then(|bytes| usize::try_from(bytes).ok());
-        bytes.ok_or_else(|| Error::new(Kind::Limit, layer, format!("{count} blocks are more than memory holds")))
+        let bytes = self
+            .block_size
+            .of(count)
+            .and_then(|bytes| usize::try_from(bytes).ok());
+        bytes.ok_or_else(|| {
+            Error::new(
+                Kind::Limit,
+                layer,
+                format!("{count} blocks are more than memory holds"),
+            )
+        })
     }
 
     /// The block of an object, unverified. An error names the object.
     pub(super) fn block(&self, layer: &'static str, oid: Oid, paddr: Paddr) -> Result<Box<[u8]>> {
-        self.read(layer, paddr, 1).map_err(|error| match error.kind() {
-            Kind::Corrupt => self.corrupt(layer, oid, paddr, error.message()),
-            _ => error,
-        })
+        self.read(layer, paddr, 1)
+            .map_err(|error| match error.kind() {
+                Kind::Corrupt => self.corrupt(layer, oid, paddr, error.message()),
+                _ => error,
+            })
     }
 
     /// A physical object of one block, whose header must be right.
     pub(super) fn object(&self, layer: &'static str, paddr: Paddr, kind: u32) -> Result<Box<[u8]>> {
         let block = self.block(layer, Oid(paddr.0), paddr)?;
-        self.check(layer, &block, paddr, &Expected { oid: Oid(paddr.0), kind, subtype: 0 })?;
+        self.check(
+            layer,
+            &block,
+            paddr,
+            &Expected {
+                oid: Oid(paddr.0),
+                kind,
+                subtype: 0,
+            },
+        )?;
         Ok(block)
     }
 
     /// Verifies an object read from `paddr`; returns its header.
-    pub(super) fn check(&self, layer: &'static str, object: &[u8], paddr: Paddr, expected: &Expected) -> Result<ObjectRaw> {
+    pub(super) fn check(
+        &self,
+        layer: &'static str,
+        object: &[u8],
+        paddr: Paddr,
+        expected: &Expected,
+    ) -> Result<ObjectRaw> {
         let corrupt = |message: String| self.corrupt(layer, expected.oid, paddr, message);
         let Ok((header, _)) = ObjectRaw::read_from_prefix(object) else {
             return Err(corrupt("is cut short".to_owned()));
@@ -68,20 +98,37 @@ impl Store {
             return Err(corrupt("the checksum is wrong".to_owned()));
         }
         if Oid::from(header.oid) != expected.oid {
-            return Err(corrupt(format!("object {:#x} is found there", header.oid.get())));
+            return Err(corrupt(format!(
+                "object {:#x} is found there",
+                header.oid.get()
+            )));
         }
         let kind = header.object_type();
-        let root_for_node = expected.kind == object_type::BTREE_NODE && kind == object_type::BTREE_ROOT;
+        let root_for_node =
+            expected.kind == object_type::BTREE_NODE && kind == object_type::BTREE_ROOT;
         if (kind != expected.kind && !root_for_node) || header.subtype.get() != expected.subtype {
             let (subtype, wanted) = (header.subtype.get(), (expected.kind, expected.subtype));
-            return Err(corrupt(format!("type {:#x}/{:#x} expected, {kind:#x}/{subtype:#x} found", wanted.0, wanted.1)));
+            return Err(corrupt(format!(
+                "type {:#x}/{:#x} expected, {kind:#x}/{subtype:#x} found",
+                wanted.0, wanted.1
+            )));
         }
         Ok(header)
     }
 
     /// An error about an object and the block it was read from.
-    pub(super) fn corrupt(&self, layer: &'static str, oid: Oid, paddr: Paddr, message: impl Display) -> Error {
-        Error::corrupt(layer, self.offset(paddr), format!("object {oid:#x} in block {paddr}: {message}"))
+    pub(super) fn corrupt(
+        &self,
+        layer: &'static str,
+        oid: Oid,
+        paddr: Paddr,
+        message: impl Display,
+    ) -> Error {
+        Error::corrupt(
+            layer,
+            self.offset(paddr),
+            format!("object {oid:#x} in block {paddr}: {message}"),
+        )
     }
 
     /// Where a block begins; the end of everything for one past any container.

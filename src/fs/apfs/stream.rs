@@ -8,7 +8,9 @@ use zerocopy::FromBytes;
 
 use super::btree::{Key, Tree};
 use super::cipher::VolumeCipher;
-use super::layout::{FextValueRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, extent_flags, record_type};
+use super::layout::{
+    FextValueRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, extent_flags, record_type,
+};
 use super::store::Store;
 use crate::crypt::Xts;
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
@@ -43,10 +45,17 @@ impl Run {
     fn within(&self, range: Range<u64>, block: u64) -> Self {
         let before = range.start - self.start;
         let stored = match self.stored {
-            Stored::Data { at, crypto_id } => Stored::Data { at: at + before, crypto_id: crypto_id.wrapping_add(before / block) },
+            Stored::Data { at, crypto_id } => Stored::Data {
+                at: at + before,
+                crypto_id: crypto_id.wrapping_add(before / block),
+            },
             Stored::Unwritten => Stored::Unwritten,
         };
-        Self { start: range.start, len: range.end - range.start, stored }
+        Self {
+            start: range.start,
+            len: range.end - range.start,
+            stored,
+        }
     }
 }
 
@@ -76,19 +85,37 @@ impl Stream {
         id: FileId,
         len: u64,
     ) -> Result<Self> {
-        let runs = Collector { store, id, runs: BTreeMap::new() }.collect(extents, len)?;
-        Ok(Self { runs, len, ..Self::empty(store, cipher) })
+        let runs = Collector {
+            store,
+            id,
+            runs: BTreeMap::new(),
+        }
+        .collect(extents, len)?;
+        Ok(Self {
+            runs,
+            len,
+            ..Self::empty(store, cipher)
+        })
     }
 
     /// A stream without bytes.
     pub(super) fn empty(store: &Store, cipher: Option<&Arc<VolumeCipher>>) -> Self {
-        Self { store: store.clone(), cipher: cipher.cloned(), runs: BTreeMap::new(), len: 0 }
+        Self {
+            store: store.clone(),
+            cipher: cipher.cloned(),
+            runs: BTreeMap::new(),
+            len: 0,
+        }
     }
 
     /// The stream is `len` bytes long now, and `range` of it, whole blocks, lies in `runs`, which may reach beyond.
     pub(super) fn change(&mut self, range: Range<u64>, runs: &[Run], len: u64) {
-        let start = runs.first().map_or(range.start, |first| first.start.min(range.start));
-        let end = runs.last().map_or(range.end, |last| last.end().max(range.end));
+        let start = runs
+            .first()
+            .map_or(range.start, |first| first.start.min(range.start));
+        let end = runs
+            .last()
+            .map_or(range.end, |last| last.end().max(range.end));
         self.forget(start..end);
         self.runs.extend(runs.iter().map(|run| (run.start, *run)));
         self.len = len;
@@ -101,12 +128,23 @@ impl Stream {
 
     /// Nothing is known to lie in `range`, whole blocks, any more.
     fn forget(&mut self, range: Range<u64>) {
-        let before = self.runs.range(..range.start).next_back().filter(|(_, run)| run.end() > range.start);
+        let before = self
+            .runs
+            .range(..range.start)
+            .next_back()
+            .filter(|(_, run)| run.end() > range.start);
         let from = before.map_or(range.start, |(start, _)| *start);
-        let within: Vec<_> = self.runs.range(from..range.end).map(|(_, run)| *run).collect();
+        let within: Vec<_> = self
+            .runs
+            .range(from..range.end)
+            .map(|(_, run)| *run)
+            .collect();
         for run in within {
             self.runs.remove(&run.start);
-            let rest = [run.start..run.end().min(range.start), run.start.max(range.end)..run.end()];
+            let rest = [
+                run.start..run.end().min(range.start),
+                run.start.max(range.end)..run.end(),
+            ];
             for rest in rest.into_iter().filter(|rest| rest.start < rest.end) {
                 self.runs.insert(rest.start, run.within(rest, self.block()));
             }
@@ -115,11 +153,19 @@ impl Stream {
 
     /// The run at `offset`, which is below the length, cut to `length` bytes; `None` for zeros that nothing is stored for.
     fn locate(&self, offset: u64, length: u64) -> (u64, Option<&Run>) {
-        if let Some((_, run)) = self.runs.range(..=offset).next_back().filter(|(_, run)| run.end() > offset) {
+        if let Some((_, run)) = self
+            .runs
+            .range(..=offset)
+            .next_back()
+            .filter(|(_, run)| run.end() > offset)
+        {
             return (length.min(run.end() - offset), Some(run));
         }
         let next = self.runs.range(offset..).next();
-        (next.map_or(length, |(start, _)| length.min(start - offset)), None)
+        (
+            next.map_or(length, |(start, _)| length.min(start - offset)),
+            None,
+        )
     }
 
     fn read_run(&self, run: &Run, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -128,10 +174,14 @@ impl Stream {
             return Ok(());
         };
         let within = offset - run.start;
-        let Some(cipher) = &self.cipher else { return self.store.device.read_at(at + within, buf) };
+        let Some(cipher) = &self.cipher else {
+            return self.store.device.read_at(at + within, buf);
+        };
         let unit = Xts::UNIT as u64;
         if within.is_multiple_of(unit) && buf.len().is_multiple_of(Xts::UNIT) {
-            let read = |after: u64, piece: &mut [u8]| self.store.device.read_at(at + within + after, piece);
+            let read = |after: u64, piece: &mut [u8]| {
+                self.store.device.read_at(at + within + after, piece)
+            };
             return cipher.read_units(crypto_id, within / unit, buf, read);
         }
         // A run is of whole blocks, so the units around a piece are within it.
@@ -156,29 +206,51 @@ impl Collector<'_> {
     fn collect(mut self, extents: Extents<'_>, len: u64) -> Result<BTreeMap<u64, Run>> {
         match extents {
             Extents::Records(tree) => {
-                let mut cursor = tree.seek(&Key::Record(RecordKey::numbered(self.id, record_type::FILE_EXTENT, 0)))?;
+                let mut cursor = tree.seek(&Key::Record(RecordKey::numbered(
+                    self.id,
+                    record_type::FILE_EXTENT,
+                    0,
+                )))?;
                 while let Some(record) = cursor.next()? {
-                    let Key::Record(RecordKey { id, kind: record_type::FILE_EXTENT, rest: KeyRest::Number(start) }) = record.key
+                    let Key::Record(RecordKey {
+                        id,
+                        kind: record_type::FILE_EXTENT,
+                        rest: KeyRest::Number(start),
+                    }) = record.key
                     else {
                         break;
                     };
                     if id != self.id || start >= len {
                         break;
                     }
-                    let (extent, _) = FileExtentRaw::read_from_prefix(record.value).map_err(|_| self.corrupt("is cut short"))?;
+                    let (extent, _) = FileExtentRaw::read_from_prefix(record.value)
+                        .map_err(|_| self.corrupt("is cut short"))?;
                     self.push(start, &extent)?;
                 }
             }
             Extents::Sealed(tree) => {
                 let mut cursor = tree.seek(&Key::Pair(self.id.0, 0))?;
                 while let Some(record) = cursor.next()? {
-                    let Key::Pair(id, start) = record.key else { break };
+                    let Key::Pair(id, start) = record.key else {
+                        break;
+                    };
                     if id != self.id.0 || start >= len {
                         break;
                     }
-                    let (extent, _) = FextValueRaw::read_from_prefix(record.value).map_err(|_| self.corrupt("is cut short"))?;
-                    let FextValueRaw { len_and_flags, paddr } = extent;
-                    self.push(start, &FileExtentRaw { len_and_flags, paddr, crypto_id: 0.into() })?;
+                    let (extent, _) = FextValueRaw::read_from_prefix(record.value)
+                        .map_err(|_| self.corrupt("is cut short"))?;
+                    let FextValueRaw {
+                        len_and_flags,
+                        paddr,
+                    } = extent;
+                    self.push(
+                        start,
+                        &FileExtentRaw {
+                            len_and_flags,
+                            paddr,
+                            crypto_id: 0.into(),
+                        },
+                    )?;
                 }
             }
         }
@@ -188,22 +260,43 @@ impl Collector<'_> {
     fn push(&mut self, start: u64, extent: &FileExtentRaw) -> Result<()> {
         let (len, paddr) = (extent.len(), Paddr::from(extent.paddr));
         let block = u64::from(self.store.block_size.get());
-        if len == 0 || !len.is_multiple_of(block) || !start.is_multiple_of(block) || start.checked_add(len).is_none() {
+        if len == 0
+            || !len.is_multiple_of(block)
+            || !start.is_multiple_of(block)
+            || start.checked_add(len).is_none()
+        {
             return Err(self.corrupt(&format!("{len} bytes at {start} are no whole blocks")));
         }
-        if let Some((_, before)) = self.runs.last_key_value().filter(|(_, run)| run.end() > start) {
-            return Err(self.corrupt(&format!("the extent at {start} begins before the one before it ends at {}", before.end())));
+        if let Some((_, before)) = self
+            .runs
+            .last_key_value()
+            .filter(|(_, run)| run.end() > start)
+        {
+            return Err(self.corrupt(&format!(
+                "the extent at {start} begins before the one before it ends at {}",
+                before.end()
+            )));
         }
         if paddr == Paddr(0) {
             return Ok(());
         }
-        let end = paddr.0.checked_add(len / block).filter(|&end| end <= self.store.blocks);
+        let end = paddr
+            .0
+            .checked_add(len / block)
+            .filter(|&end| end <= self.store.blocks);
         if end.is_none() {
-            let message = format!("blocks {paddr}+{} reach past the container's {} blocks", len / block, self.store.blocks);
+            let message = format!(
+                "blocks {paddr}+{} reach past the container's {} blocks",
+                len / block,
+                self.store.blocks
+            );
             return Err(self.corrupt(&message));
         }
         let stored = match extent.flags() & extent_flags::UNWRITTEN {
-            0 => Stored::Data { at: self.store.offset(paddr), crypto_id: extent.crypto_id.get() },
+            0 => Stored::Data {
+                at: self.store.offset(paddr),
+                crypto_id: extent.crypto_id.get(),
+            },
             _ => Stored::Unwritten,
         };
         self.runs.insert(start, Run { start, len, stored });
@@ -217,7 +310,11 @@ impl Collector<'_> {
 
 impl BlockDevice for Stream {
     fn info(&self) -> Info {
-        Info { len: self.len, access: Access::ReadOnly, ..self.store.device.info() }
+        Info {
+            len: self.len,
+            access: Access::ReadOnly,
+            ..self.store.device.info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -240,10 +337,19 @@ impl BlockDevice for Stream {
         self.info().check_range(LAYER, &range)?;
         let (len, run) = self.locate(range.start, range.end - range.start);
         match run.map(|run| (run, run.stored)) {
-            None => Ok(Extent { kind: ExtentKind::Hole, len }),
-            Some((_, Stored::Unwritten)) => Ok(Extent { kind: ExtentKind::Zero, len }),
+            None => Ok(Extent {
+                kind: ExtentKind::Hole,
+                len,
+            }),
+            Some((_, Stored::Unwritten)) => Ok(Extent {
+                kind: ExtentKind::Zero,
+                len,
+            }),
             // Zeros are no zeros once they are decrypted.
-            Some(_) if self.cipher.is_some() => Ok(Extent { kind: ExtentKind::Data, len }),
+            Some(_) if self.cipher.is_some() => Ok(Extent {
+                kind: ExtentKind::Data,
+                len,
+            }),
             Some((run, Stored::Data { at, .. })) => {
                 let start = at + (range.start - run.start);
                 self.store.device.extent_at(start..start + len)
@@ -259,7 +365,14 @@ impl BlockDevice for Stream {
             return Ok(None);
         }
         match self.locate(range.start, range.end - range.start) {
-            (len, Some(&Run { start, stored: Stored::Data { at, .. }, .. })) => {
+            (
+                len,
+                Some(&Run {
+                    start,
+                    stored: Stored::Data { at, .. },
+                    ..
+                }),
+            ) => {
                 let at = at + (range.start - start);
                 self.store.device.lend(at..at + len)
             }

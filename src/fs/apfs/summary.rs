@@ -6,7 +6,10 @@ use uuid::Uuid;
 
 use super::cipher::VolumeCipher;
 use super::container::Container;
-use super::layout::{Oid, Paddr, VOLUME_ROLES, VolumeRaw, Xid, timestamp, until_nul, volume_flags, volume_incompatible};
+use super::layout::{
+    Oid, Paddr, VOLUME_ROLES, VolumeRaw, Xid, timestamp, until_nul, volume_flags,
+    volume_incompatible,
+};
 use super::names::NameRules;
 use super::volume::{Apfs, State};
 use crate::fs::{LockedVolume, Timestamp, VolumeKey};
@@ -80,13 +83,26 @@ pub struct Label {
 
 impl Label {
     fn new(number: u32, raw: &VolumeRaw) -> Self {
-        Self { number, name: raw.label(), role: role(raw) }
+        Self {
+            number,
+            name: raw.label(),
+            role: role(raw),
+        }
     }
 
     /// Returns whether it is one of those that macOS keeps beside the user's: what starts the Mac, and what it needs to.
     pub fn is_auxiliary(&self) -> bool {
-        const AUXILIARY: [&str; 9] =
-            ["Recovery", "VM", "Preboot", "Installer", "Baseband", "Update", "xART", "Hardware", "Prelogin"];
+        const AUXILIARY: [&str; 9] = [
+            "Recovery",
+            "VM",
+            "Preboot",
+            "Installer",
+            "Baseband",
+            "Update",
+            "xART",
+            "Hardware",
+            "Prelogin",
+        ];
         self.role.is_some_and(|role| AUXILIARY.contains(&role))
     }
 }
@@ -94,13 +110,19 @@ impl Label {
 impl Container {
     /// How the volumes are called, in the order of their slots, from their superblocks alone; an error for each that cannot be read.
     pub fn labels(&self) -> Vec<Result<Label>> {
-        let label = |(number, oid)| self.volume_superblock(oid).map(|(raw, _)| Label::new(number, &raw));
+        let label = |(number, oid)| {
+            self.volume_superblock(oid)
+                .map(|(raw, _)| Label::new(number, &raw))
+        };
         (1..).zip(self.volume_oids()).map(label).collect()
     }
 
     /// The volumes, in the order of their slots; an error for each whose superblock cannot be read.
     pub fn volumes(&self) -> Vec<Result<Summary>> {
-        (1..).zip(self.volume_oids()).map(|(number, oid)| self.summary(number, oid)).collect()
+        (1..)
+            .zip(self.volume_oids())
+            .map(|(number, oid)| self.summary(number, oid))
+            .collect()
     }
 
     fn summary(&self, number: u32, oid: Oid) -> Result<Summary> {
@@ -113,7 +135,9 @@ impl Container {
             locking: locking(&raw),
             sealed: raw.has(volume_incompatible::SEALED),
             used: bytes(raw.allocated_blocks.get()),
-            quota: Some(raw.quota_blocks.get()).filter(|&blocks| blocks > 0).map(bytes),
+            quota: Some(raw.quota_blocks.get())
+                .filter(|&blocks| blocks > 0)
+                .map(bytes),
             reserve: bytes(raw.reserve_blocks.get()),
             files: raw.files.get(),
             folders: raw.folders.get(),
@@ -131,13 +155,25 @@ impl Container {
         snapshot: Option<&str>,
         key: &dyn Fn(&LockedVolume) -> Result<VolumeKey>,
     ) -> Result<Apfs> {
-        let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+        let index = number
+            .checked_sub(1)
+            .and_then(|index| usize::try_from(index).ok());
         let oid = index.and_then(|index| self.volume_oids().nth(index));
-        let Some(oid) = oid else { return Err(Error::not_found("apfs container", format!("volume {number}"))) };
+        let Some(oid) = oid else {
+            return Err(Error::not_found(
+                "apfs container",
+                format!("volume {number}"),
+            ));
+        };
         let (raw, _) = self.volume_superblock(oid)?;
         let state = match snapshot {
             Some(name) => self.snapshot(&raw, name)?,
-            None => State { raw, omap: Paddr(raw.omap_oid.get()), xid: Xid(self.checkpoint()), dataless: false },
+            None => State {
+                raw,
+                omap: Paddr(raw.omap_oid.get()),
+                xid: Xid(self.checkpoint()),
+                dataless: false,
+            },
         };
         Apfs::open(self, &state, self.cipher(&raw, key)?)
     }
@@ -153,7 +189,10 @@ impl Container {
             Locking::Software => {
                 let lock = self.lock_of(raw)?;
                 let key = lock.unlock(&key(&lock.locked)?)?;
-                Ok(Some(Arc::new(VolumeCipher::new(&key, self.store.block_size))))
+                Ok(Some(Arc::new(VolumeCipher::new(
+                    &key,
+                    self.store.block_size,
+                ))))
             }
             Locking::Hardware => {
                 let message = "is encrypted with keys that only its Mac has, and is not read";
@@ -165,7 +204,10 @@ impl Container {
 
 /// Returns whether and how a volume is encrypted.
 pub(super) fn locking(raw: &VolumeRaw) -> Locking {
-    match (raw.is_encrypted(), raw.flags.get() & volume_flags::ONE_KEY != 0) {
+    match (
+        raw.is_encrypted(),
+        raw.flags.get() & volume_flags::ONE_KEY != 0,
+    ) {
         (false, _) => Locking::Plain,
         (true, true) => Locking::Software,
         (true, false) => Locking::Hardware,
@@ -173,5 +215,8 @@ pub(super) fn locking(raw: &VolumeRaw) -> Locking {
 }
 
 fn role(raw: &VolumeRaw) -> Option<&'static str> {
-    VOLUME_ROLES.iter().find(|(role, _)| *role == raw.role.get()).map(|(_, name)| *name)
+    VOLUME_ROLES
+        .iter()
+        .find(|(role, _)| *role == raw.role.get())
+        .map(|(_, name)| *name)
 }

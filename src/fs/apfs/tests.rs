@@ -33,39 +33,74 @@ fn read(volume: &Apfs, path: &str) -> Vec<u8> {
 }
 
 fn names(volume: &Apfs, dir: NodeId) -> Vec<String> {
-    volume.entries(dir).unwrap().into_iter().map(|entry| entry.name).collect()
+    volume
+        .entries(dir)
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.name)
+        .collect()
 }
 
 #[test]
 fn everything_drawn_is_read() {
-    for rules in [NameRules::Bytes, NameRules::CaseSensitive, NameRules::CaseInsensitive] {
+    for rules in [
+        NameRules::Bytes,
+        NameRules::CaseSensitive,
+        NameRules::CaseInsensitive,
+    ] {
         let volume = open(sample(rules)).unwrap();
         assert_eq!(names(&volume, ROOT).len(), 6);
         assert_eq!(read(&volume, "/docs/file.txt"), b"deep down");
         assert_eq!(read(&volume, "/same.txt"), b"deep down");
         assert_eq!(read(&volume, "/Größe é 漢字"), [7; 10_000]);
-        assert_eq!(volume.open(volume.resolve("/empty").unwrap().id, Fork::Resource).unwrap().info().len, 0);
+        assert_eq!(
+            volume
+                .open(volume.resolve("/empty").unwrap().id, Fork::Resource)
+                .unwrap()
+                .info()
+                .len,
+            0
+        );
         let link = volume.resolve("/link").unwrap();
         assert_eq!((link.kind, link.size), (FileKind::Symlink, 13));
         assert_eq!(volume.read_link(link.id).unwrap(), "docs/file.txt");
         let file = volume.resolve("/docs/file.txt").unwrap();
         assert!(file.has_xattrs);
-        assert_eq!(volume.xattrs(file.id).unwrap(), ["com.apple.FinderInfo", "user.color"]);
+        assert_eq!(
+            volume.xattrs(file.id).unwrap(),
+            ["com.apple.FinderInfo", "user.color"]
+        );
         let color = volume.xattr(file.id, "user.color").unwrap().unwrap();
         assert_eq!(color.read_vec(0, 4).unwrap(), b"blue");
         let many = volume.resolve("/many").unwrap();
         assert_eq!(names(&volume, many.id).len(), 60);
-        assert!(volume.lookup(many.id, "entry number 060").unwrap().is_none());
+        assert!(
+            volume
+                .lookup(many.id, "entry number 060")
+                .unwrap()
+                .is_none()
+        );
     }
 }
 
 #[test]
 fn names_are_looked_up_by_the_volumes_rules() {
-    let found = |rules, name: &str| open(sample(rules)).unwrap().lookup(ROOT, name).unwrap().is_some();
+    let found = |rules, name: &str| {
+        open(sample(rules))
+            .unwrap()
+            .lookup(ROOT, name)
+            .unwrap()
+            .is_some()
+    };
     let decomposed = "Gro\u{308}ße e\u{301} 漢字";
     assert!(found(NameRules::CaseInsensitive, "GRÖSSE É 漢字"));
-    assert!(found(NameRules::CaseInsensitive, decomposed) && found(NameRules::CaseSensitive, decomposed));
-    assert!(!found(NameRules::CaseSensitive, "größe é 漢字") && !found(NameRules::Bytes, decomposed));
+    assert!(
+        found(NameRules::CaseInsensitive, decomposed)
+            && found(NameRules::CaseSensitive, decomposed)
+    );
+    assert!(
+        !found(NameRules::CaseSensitive, "größe é 漢字") && !found(NameRules::Bytes, decomposed)
+    );
 }
 
 #[test]
@@ -77,10 +112,19 @@ fn holes_read_as_zeros() {
     sketch.extent(file, BLOCK as u64, BLOCK as u64, Paddr(at::CONTENTS + 1));
     let volume = open(sketch.draw()).unwrap();
     let contents = read(&volume, "/sparse");
-    assert_eq!(contents, [vec![0; BLOCK], vec![9; BLOCK], vec![0; BLOCK]].concat());
+    assert_eq!(
+        contents,
+        [vec![0; BLOCK], vec![9; BLOCK], vec![0; BLOCK]].concat()
+    );
     let device = volume.open(NodeId(file.0), Fork::Data).unwrap();
-    let kinds: Vec<_> = device.extents(0..3 * BLOCK as u64).map(|extent| extent.unwrap().1).collect();
-    assert_eq!(kinds, [ExtentKind::Hole, ExtentKind::Data, ExtentKind::Hole]);
+    let kinds: Vec<_> = device
+        .extents(0..3 * BLOCK as u64)
+        .map(|extent| extent.unwrap().1)
+        .collect();
+    assert_eq!(
+        kinds,
+        [ExtentKind::Hole, ExtentKind::Data, ExtentKind::Hole]
+    );
     assert_eq!(device.read_vec(BLOCK as u64 - 1, 2).unwrap(), [0, 9]);
     assert!(device.read_vec(3 * BLOCK as u64, 1).is_err());
 }
@@ -111,16 +155,46 @@ fn put(block: u64, offset: usize, value: &[u8]) -> impl FnOnce(&mut [u8]) {
 fn broken_containers_are_refused_with_object_and_block() {
     let leaf = at::FILES + 1;
     let table: [(u64, usize, &[u8], &str); 10] = [
-        (leaf, 0x08, &[9], "object 0x405 in block 16: object 0x409 is found there"),
-        (leaf, 0x22, &[1], "object 0x405 in block 16: has flags 0x2 on level 1"),
+        (
+            leaf,
+            0x08,
+            &[9],
+            "object 0x405 in block 16: object 0x409 is found there",
+        ),
+        (
+            leaf,
+            0x22,
+            &[1],
+            "object 0x405 in block 16: has flags 0x2 on level 1",
+        ),
         (leaf, 0x24, &[0xFF; 4], "claims 4294967295 keys in a table"),
         (leaf, 0x38 + 2, &[0xFF; 2], "key or value 0 of"),
         (leaf, 0x1C, &[0x0B], "type 0x3/0xe expected, 0x3/0xb found"),
         (leaf, 0x10, &[6], "transaction 7 expected, 6 found"),
-        (at::VOLUME, 0x20, b"XXXX", "a volume superblock (APSB) expected"),
-        (at::VOLUME, 0x38, &[0, 4], "features (0x400) that are not read"),
-        (at::VOLUME, 0x80, &[0, 0, 1], "object 0x10000 in block 65536: blocks 65536+1 reach past the container's"),
-        (at::OMAP_TREE, BLOCK - 0x28 + 4, &[0, 0x20], "nodes of 8192 bytes, 4096 expected"),
+        (
+            at::VOLUME,
+            0x20,
+            b"XXXX",
+            "a volume superblock (APSB) expected",
+        ),
+        (
+            at::VOLUME,
+            0x38,
+            &[0, 4],
+            "features (0x400) that are not read",
+        ),
+        (
+            at::VOLUME,
+            0x80,
+            &[0, 0, 1],
+            "object 0x10000 in block 65536: blocks 65536+1 reach past the container's",
+        ),
+        (
+            at::OMAP_TREE,
+            BLOCK - 0x28 + 4,
+            &[0, 0x20],
+            "nodes of 8192 bytes, 4096 expected",
+        ),
     ];
     for (block, offset, value, words) in table {
         let error = broken(put(block, offset, value));
@@ -129,9 +203,16 @@ fn broken_containers_are_refused_with_object_and_block() {
     let unsealed = {
         let mut bytes = sample(NameRules::CaseInsensitive);
         bytes[leaf as usize * BLOCK + 3000] ^= 1;
-        open(bytes).and_then(|volume| volume.entries(ROOT).map(drop)).unwrap_err()
+        open(bytes)
+            .and_then(|volume| volume.entries(ROOT).map(drop))
+            .unwrap_err()
     };
-    assert!(unsealed.to_string().contains("object 0x405 in block 16: the checksum is wrong"), "{unsealed}");
+    assert!(
+        unsealed
+            .to_string()
+            .contains("object 0x405 in block 16: the checksum is wrong"),
+        "{unsealed}"
+    );
 }
 
 /// The root of the tree leads to itself, or to one leaf again and again.
@@ -146,9 +227,17 @@ fn circles_end() {
         }
     };
     let error = broken(|bytes| children(bytes, 0x404));
-    assert!(error.to_string().contains("a node of level 0 expected, level 1 found"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("a node of level 0 expected, level 1 found"),
+        "{error}"
+    );
     let error = broken(|bytes| children(bytes, 0x405));
-    assert!(matches!(error.kind(), Kind::Corrupt | Kind::NotFound), "{error}");
+    assert!(
+        matches!(error.kind(), Kind::Corrupt | Kind::NotFound),
+        "{error}"
+    );
 }
 
 /// A folder among its own descendants.
@@ -161,7 +250,12 @@ fn a_folder_within_itself_is_refused() {
     let volume = open(sketch.draw()).unwrap();
     let inner = volume.resolve("/outer/inner").unwrap();
     let error = volume.entries(inner.id).unwrap_err();
-    assert!(error.to_string().contains("was found in folder 0x11, and says to be in 0x2"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("was found in folder 0x11, and says to be in 0x2"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -177,9 +271,17 @@ fn an_image_cut_short_is_read_as_far_as_it_goes() {
     let mut bytes = sample(NameRules::CaseInsensitive);
     bytes.truncate((at::CONTENTS as usize + 2) * BLOCK);
     let container = container(bytes).unwrap();
-    assert!(container.problems()[0].to_string().contains("was cut short"), "{:?}", container.problems());
+    assert!(
+        container.problems()[0]
+            .to_string()
+            .contains("was cut short"),
+        "{:?}",
+        container.problems()
+    );
     let volume = container.open_volume(1, None, &no_key).unwrap();
     assert_eq!(read(&volume, "/docs/file.txt"), b"deep down");
-    let long = volume.open(volume.resolve("/Größe é 漢字").unwrap().id, Fork::Data).unwrap();
+    let long = volume
+        .open(volume.resolve("/Größe é 漢字").unwrap().id, Fork::Data)
+        .unwrap();
     assert!(long.read_vec(0, 10_000).is_err());
 }

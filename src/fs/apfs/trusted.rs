@@ -24,11 +24,17 @@ impl Container {
     pub fn trusted_free_map(&self) -> Result<ApfsFree> {
         if let Some(problem) = self.problems().first() {
             let message = "is damaged, so what is free in it is left alone";
-            return Err(Error::new(Kind::Corrupt, LAYER, format!("{message}: {problem}")));
+            return Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                format!("{message}: {problem}"),
+            ));
         }
         let unknown = self.superblock.readonly_compatible_features.get();
         if unknown != 0 {
-            let message = format!("has features ({unknown:#x}) that came after this program, so what is free is left alone");
+            let message = format!(
+                "has features ({unknown:#x}) that came after this program, so what is free is left alone"
+            );
             return Err(Error::unsupported(LAYER, message));
         }
         let map = self.free_map()?;
@@ -37,7 +43,8 @@ impl Container {
             return Err(Error::new(Kind::Conflict, LAYER, message));
         }
         self.check_own(&map)?;
-        self.volume_oids().try_for_each(|oid| self.check_volume(&map, oid))?;
+        self.volume_oids()
+            .try_for_each(|oid| self.check_volume(&map, oid))?;
         Ok(map)
     }
 
@@ -47,15 +54,26 @@ impl Container {
         let spaceman = self.spaceman()?;
         let (spaceman, _) = SpacemanRaw::ref_from_prefix(&spaceman)
             .map_err(|_| Error::new(Kind::Corrupt, LAYER, "the space manager is cut short"))?;
-        let (desc, data) = (checkpoint::descriptor_area(raw, blocks)?, checkpoint::data_area(raw, blocks)?);
+        let (desc, data) = (
+            checkpoint::descriptor_area(raw, blocks)?,
+            checkpoint::data_area(raw, blocks)?,
+        );
         let omap = Paddr(raw.omap_oid.get());
         let tree = Paddr(self.view.omap.raw.tree_oid.get());
         for (first, count, what) in [
             (Paddr(0), 1, "superblock"),
             (Paddr(desc.start), desc.end - desc.start, "descriptor area"),
             (Paddr(data.start), data.end - data.start, "data area"),
-            (spaceman.ring_base.into(), spaceman.ring_blocks.get().into(), "ring of pool bitmaps"),
-            (spaceman.pool_base.into(), spaceman.pool_blocks.get(), "pool of the space manager"),
+            (
+                spaceman.ring_base.into(),
+                spaceman.ring_blocks.get().into(),
+                "ring of pool bitmaps",
+            ),
+            (
+                spaceman.pool_base.into(),
+                spaceman.pool_blocks.get(),
+                "pool of the space manager",
+            ),
             (omap, 1, "object map"),
             (tree, 1, "object map's tree"),
         ] {
@@ -72,15 +90,28 @@ impl Container {
         let OmapRaw { tree_oid, .. } = omap.raw;
         let root = match raw.root_tree_type.get() & storage::MASK {
             storage::PHYSICAL => Paddr(raw.root_tree_oid.get()),
-            _ => View { omap: Arc::new(omap), xid: self.view.xid }.locate(raw.root_tree_oid.into())?.paddr,
+            _ => {
+                View {
+                    omap: Arc::new(omap),
+                    xid: self.view.xid,
+                }
+                .locate(raw.root_tree_oid.into())?
+                .paddr
+            }
         };
         for (place, what) in [
             (place, "superblock of a volume"),
             (Paddr(raw.omap_oid.get()), "object map of a volume"),
             (Paddr(tree_oid.get()), "tree of a volume's object map"),
             (root, "root of a volume's files"),
-            (Paddr(raw.extent_ref_tree_oid.get()), "root of a volume's extents"),
-            (Paddr(raw.snap_meta_tree_oid.get()), "root of a volume's snapshots"),
+            (
+                Paddr(raw.extent_ref_tree_oid.get()),
+                "root of a volume's extents",
+            ),
+            (
+                Paddr(raw.snap_meta_tree_oid.get()),
+                "root of a volume's snapshots",
+            ),
         ] {
             self.check_used(map, place, 1, what)?;
         }
@@ -89,10 +120,14 @@ impl Container {
 
     /// Refuses a map in which one of these blocks is free.
     fn check_used(&self, map: &ApfsFree, first: Paddr, count: u64, what: &str) -> Result<()> {
-        let (start, end) = (self.store.offset(first), self.store.offset(Paddr(first.0.saturating_add(count))));
+        let (start, end) = (
+            self.store.offset(first),
+            self.store.offset(Paddr(first.0.saturating_add(count))),
+        );
         match map.free_from(start)? {
             Some(free) if free.start < end => {
-                let message = format!("a part of the {what} is free in the map of the space manager");
+                let message =
+                    format!("a part of the {what} is free in the map of the space manager");
                 Err(Error::corrupt(LAYER, free.start, message))
             }
             _ => Ok(()),
@@ -112,10 +147,22 @@ mod tests {
 
     fn sound() -> Arc<Memory> {
         let created = Timestamp::from_seconds(1_700_000_000);
-        let volume = NewVolume { name: "Test".into(), case_sensitive: false, uuid: uuid::Uuid::nil() };
-        let options = Options { volumes: vec![volume], created, latest: None, uuid: uuid::Uuid::nil() };
+        let volume = NewVolume {
+            name: "Test".into(),
+            case_sensitive: false,
+            uuid: uuid::Uuid::nil(),
+        };
+        let options = Options {
+            volumes: vec![volume],
+            created,
+            latest: None,
+            uuid: uuid::Uuid::nil(),
+        };
         let device = Memory::zeros(4 << 20);
-        Plan::new(Tree::empty(created), options).unwrap().build(&device, &Silent).unwrap();
+        Plan::new(Tree::empty(created), options)
+            .unwrap()
+            .build(&device, &Silent)
+            .unwrap();
         Arc::new(device)
     }
 
@@ -137,7 +184,12 @@ mod tests {
     #[test]
     fn a_sound_container_is_trusted() {
         let device = sound();
-        let free: u64 = map(&device).unwrap().free_runs(0..u64::MAX).map(|run| run.unwrap()).map(|run| run.end - run.start).sum();
+        let free: u64 = map(&device)
+            .unwrap()
+            .free_runs(0..u64::MAX)
+            .map(|run| run.unwrap())
+            .map(|run| run.end - run.start)
+            .sum();
         assert_eq!(free, Container::open(device, None).unwrap().free());
     }
 
@@ -168,24 +220,41 @@ mod tests {
         let (head, _) = SpacemanRaw::ref_from_prefix(&manager).unwrap();
         let oid = found.volume_oids().next().unwrap();
         let (volume, superblock) = found.volume_superblock(oid).unwrap();
-        let own = [0, 3, head.ring_base.get(), head.pool_base.get() + 1, found.superblock.omap_oid.get()];
-        let volumes = [superblock.0, volume.omap_oid.get(), volume.extent_ref_tree_oid.get(), volume.snap_meta_tree_oid.get()];
+        let own = [
+            0,
+            3,
+            head.ring_base.get(),
+            head.pool_base.get() + 1,
+            found.superblock.omap_oid.get(),
+        ];
+        let volumes = [
+            superblock.0,
+            volume.omap_oid.get(),
+            volume.extent_ref_tree_oid.get(),
+            volume.snap_meta_tree_oid.get(),
+        ];
         for block in own.into_iter().chain(volumes) {
             let device = sound();
             free_block(&device, &manager, block);
             let error = map(&device).unwrap_err();
-            assert!(error.kind() == Kind::Corrupt && error.to_string().contains("is free in the map"), "{block}: {error}");
+            assert!(
+                error.kind() == Kind::Corrupt && error.to_string().contains("is free in the map"),
+                "{block}: {error}"
+            );
         }
     }
 
     /// Clears a bit of the map and counts one free block more everywhere.
     fn free_block(device: &Memory, manager: &[u8], block: u64) {
-        let address = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        let address =
+            |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         let cib_at = address(manager, 0xA08) * 4096;
         let mut cib = device.read_vec(cib_at, 4096).unwrap();
         let byte_at = address(&cib, 0x40) * 4096 + block / 8;
         let byte = device.read_vec(byte_at, 1).unwrap()[0];
-        device.write_at(byte_at, &[byte & !(1 << (block % 8))]).unwrap();
+        device
+            .write_at(byte_at, &[byte & !(1 << (block % 8))])
+            .unwrap();
         let free = u32::from_le_bytes(cib[0x3C..0x40].try_into().unwrap());
         cib[0x3C..0x40].copy_from_slice(&(free + 1).to_le_bytes());
         seal(&mut cib);
@@ -194,7 +263,10 @@ mod tests {
         let free = address(&manager, 0x48);
         manager[0x48..0x50].copy_from_slice(&(free + 1).to_le_bytes());
         seal(&mut manager);
-        let data = device.read_array::<8>(0x78).map(u64::from_le_bytes).unwrap();
+        let data = device
+            .read_array::<8>(0x78)
+            .map(u64::from_le_bytes)
+            .unwrap();
         device.write_at(data * 4096, &manager).unwrap();
     }
 }

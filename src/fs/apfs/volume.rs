@@ -6,7 +6,8 @@ use super::btree::{Addressing, Key, Tree, TreeKind};
 use super::cipher::VolumeCipher;
 use super::container::Container;
 use super::layout::{
-    FileId, KeyRest, Oid, Paddr, RecordKey, VolumeRaw, Xid, omap_flags, record_type, storage, volume_incompatible,
+    FileId, KeyRest, Oid, Paddr, RecordKey, VolumeRaw, Xid, omap_flags, record_type, storage,
+    volume_incompatible,
 };
 use super::names::NameRules;
 use super::object::{Object, Xattr};
@@ -59,7 +60,11 @@ pub(super) struct State {
 
 impl Apfs {
     /// Opens a state of a volume. An encrypted volume needs its cipher.
-    pub(super) fn open(container: &Arc<Container>, state: &State, cipher: Option<Arc<VolumeCipher>>) -> Result<Self> {
+    pub(super) fn open(
+        container: &Arc<Container>,
+        state: &State,
+        cipher: Option<Arc<VolumeCipher>>,
+    ) -> Result<Self> {
         let (store, raw) = (&container.store, &state.raw);
         check_features(raw)?;
         let omap = Arc::new(Omap::open(store, state.omap)?);
@@ -70,13 +75,37 @@ impl Apfs {
         }
         let names = NameRules::of(raw);
         let physical = raw.root_tree_type.get() & storage::MASK == storage::PHYSICAL;
-        let view = View { omap, xid: state.xid };
-        let addressing = if physical { Addressing::Physical } else { Addressing::Virtual(view, cipher.clone()) };
-        let files = Tree::open(store, TreeKind::Files { hashed: names.hashed() }, addressing, raw.root_tree_oid.into())?;
+        let view = View {
+            omap,
+            xid: state.xid,
+        };
+        let addressing = if physical {
+            Addressing::Physical
+        } else {
+            Addressing::Virtual(view, cipher.clone())
+        };
+        let files = Tree::open(
+            store,
+            TreeKind::Files {
+                hashed: names.hashed(),
+            },
+            addressing,
+            raw.root_tree_oid.into(),
+        )?;
         let fext = Oid::from(raw.fext_tree_oid);
         let sealed = raw.has(volume_incompatible::SEALED) && fext.is_some();
-        let fext = sealed.then(|| Tree::open(store, TreeKind::Fext, Addressing::Physical, fext)).transpose()?;
-        Ok(Self { container: container.clone(), raw: *raw, files, fext, names, cipher, dataless: state.dataless })
+        let fext = sealed
+            .then(|| Tree::open(store, TreeKind::Fext, Addressing::Physical, fext))
+            .transpose()?;
+        Ok(Self {
+            container: container.clone(),
+            raw: *raw,
+            files,
+            fext,
+            names,
+            cipher,
+            dataless: state.dataless,
+        })
     }
 
     /// The same volume with another superblock, its files in another tree.
@@ -90,21 +119,32 @@ impl Apfs {
 
     /// The object of a number, with its attributes, which follow its inode in the tree.
     pub(super) fn object(&self, id: FileId) -> Result<Object> {
-        let mut cursor = self.files.seek(&Key::Record(RecordKey::single(id, record_type::INODE)))?;
+        let mut cursor = self
+            .files
+            .seek(&Key::Record(RecordKey::single(id, record_type::INODE)))?;
         let found = match cursor.next()? {
-            Some(record) if is_about(&record.key, id, record_type::INODE) => Object::parse(id, record.value),
+            Some(record) if is_about(&record.key, id, record_type::INODE) => {
+                Object::parse(id, record.value)
+            }
             _ => return Err(Error::not_found(LAYER, format!("object {id:#x}"))),
         };
         let mut object = found.ok_or_else(|| corrupt(id, "its inode makes no sense"))?;
         while let Some(record) = cursor.next()? {
-            let Key::Record(RecordKey { id: about, kind: record_type::XATTR, rest: KeyRest::Name(name) }) = record.key else {
+            let Key::Record(RecordKey {
+                id: about,
+                kind: record_type::XATTR,
+                rest: KeyRest::Name(name),
+            }) = record.key
+            else {
                 break;
             };
             if about != id {
                 break;
             }
             let xattr = Xattr::parse(name, record.value);
-            object.xattrs.push(xattr.ok_or_else(|| corrupt(id, "the record of an attribute makes no sense"))?);
+            object.xattrs.push(
+                xattr.ok_or_else(|| corrupt(id, "the record of an attribute makes no sense"))?,
+            );
         }
         Ok(object)
     }
@@ -117,7 +157,10 @@ impl Apfs {
     /// The same as what it is.
     pub(super) fn runs(&self, id: FileId, len: u64) -> Result<Stream> {
         if self.dataless && len > 0 {
-            return Err(Error::unsupported(LAYER, "the snapshot was kept without the contents of files"));
+            return Err(Error::unsupported(
+                LAYER,
+                "the snapshot was kept without the contents of files",
+            ));
         }
         let extents = match &self.fext {
             Some(tree) => Extents::Sealed(tree),

@@ -62,7 +62,11 @@ pub(in crate::fs) trait Places: Sync {
     fn zeroed(&self) -> bool;
 
     /// Calls `each` for every piece of which something lies in `stretch`, in the order in which they lie.
-    fn pieces(&self, stretch: Range<u64>, each: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()>;
+    fn pieces(
+        &self,
+        stretch: Range<u64>,
+        each: &mut dyn FnMut(Piece<'_>) -> Result<()>,
+    ) -> Result<()>;
 }
 
 /// What the threads share.
@@ -91,10 +95,19 @@ pub(in crate::fs) fn fill(
 ) -> Result<()> {
     let filling = Filling::new(tree, places, device, progress);
     let range = places.range();
-    let stretches = if range.is_empty() { 0 } else { range.end.div_ceil(STRETCH) - range.start / STRETCH };
+    let stretches = if range.is_empty() {
+        0
+    } else {
+        range.end.div_ceil(STRETCH) - range.start / STRETCH
+    };
     let others = match stretches {
         0 => 0,
-        _ => std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS) as u64 - 1,
+        _ => {
+            std::thread::available_parallelism()
+                .map_or(1, |n| n.get())
+                .min(MOST_THREADS) as u64
+                - 1
+        }
     };
     std::thread::scope(|scope| {
         for _ in 0..others.min(stretches) {
@@ -109,9 +122,22 @@ pub(in crate::fs) fn fill(
 }
 
 impl<'a> Filling<'a> {
-    fn new(tree: &'a Tree, places: &'a dyn Places, device: &'a dyn BlockDevice, progress: &'a dyn Progress) -> Self {
+    fn new(
+        tree: &'a Tree,
+        places: &'a dyn Places,
+        device: &'a dyn BlockDevice,
+        progress: &'a dyn Progress,
+    ) -> Self {
         let next = AtomicU64::new(places.range().start);
-        Self { tree, places, device, progress, next, stopped: AtomicBool::new(false), failure: Mutex::new(None) }
+        Self {
+            tree,
+            places,
+            device,
+            progress,
+            next,
+            stopped: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
     }
 
     /// Writes stretches until none is left, or somebody failed. Called by each thread.
@@ -119,8 +145,14 @@ impl<'a> Filling<'a> {
         let end = self.places.range().end;
         let mut out = None;
         while !self.stopped.load(Ordering::Relaxed) {
-            let Some(stretch) = self.take(end) else { return };
-            let new = if self.places.zeroed() { Output::new } else { Output::over };
+            let Some(stretch) = self.take(end) else {
+                return;
+            };
+            let new = if self.places.zeroed() {
+                Output::new
+            } else {
+                Output::over
+            };
             let out = out.get_or_insert_with(|| new(self.device, stretch.start));
             if let Err(error) = self.write(out, stretch) {
                 self.fail(error);
@@ -130,18 +162,28 @@ impl<'a> Filling<'a> {
 
     /// Stops all threads; the first failure is the one that [`finish`](Self::finish) returns.
     fn fail(&self, error: Error) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(error);
         self.stopped.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether all was written.
     fn finish(self) -> Result<()> {
-        self.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        self.failure
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+            .map_or(Ok(()), Err)
     }
 
     fn take(&self, end: u64) -> Option<Range<u64>> {
         let until = |start: u64| (start / STRETCH + 1) * STRETCH;
-        let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |start| (start < end).then(|| until(start)));
+        let taken = self
+            .next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |start| {
+                (start < end).then(|| until(start))
+            });
         taken.ok().map(|start| start..until(start).min(end))
     }
 
@@ -149,14 +191,20 @@ impl<'a> Filling<'a> {
         out.seek(stretch.start)?;
         self.places.pieces(stretch.clone(), &mut |piece| {
             let node = piece.node;
-            self.copy(out, piece, &stretch).map_err(|error| self.name(error, node))
+            self.copy(out, piece, &stretch)
+                .map_err(|error| self.name(error, node))
         })?;
         out.flush()
     }
 
     /// Puts what of the piece belongs to `stretch`, and zeros behind the end of its content.
     fn copy(&self, out: &mut Output<'_>, piece: Piece<'_>, stretch: &Range<u64>) -> Result<()> {
-        let Piece { content, from, place, .. } = piece;
+        let Piece {
+            content,
+            from,
+            place,
+            ..
+        } = piece;
         let inside = place.start.max(stretch.start)..place.end.min(stretch.end);
         let end = place.end.min(place.start + (content.len() - from));
         let mut reader = match content {
@@ -170,14 +218,20 @@ impl<'a> Filling<'a> {
             let length = out.room().min((inside.end.min(end) - here) as usize);
             let from = from + (here - place.start);
             match (content, &mut reader) {
-                (Content::InHand(bytes), _) => out.append(&bytes[from as usize..from as usize + length])?,
+                (Content::InHand(bytes), _) => {
+                    out.append(&bytes[from as usize..from as usize + length])?
+                }
                 // The last bytes are always read: that is when a reader finds out whether the file has changed.
                 (_, Some(reader))
-                    if self.places.zeroed() && here + (length as u64) < end && is_hole(&**reader, from, length)? =>
+                    if self.places.zeroed()
+                        && here + (length as u64) < end
+                        && is_hole(&**reader, from, length)? =>
                 {
                     out.seek(here + length as u64)?;
                 }
-                (_, Some(reader)) => out.append_with(length, |place| reader.read_at(from, place))?,
+                (_, Some(reader)) => {
+                    out.append_with(length, |place| reader.read_at(from, place))?
+                }
                 (_, None) => break,
             }
             self.progress.advance(length as u64);
@@ -189,7 +243,11 @@ impl<'a> Filling<'a> {
     }
 
     fn name(&self, error: Error, node: u32) -> Error {
-        if error.file().is_none() { error.in_file(path(self.tree, node)) } else { error }
+        if error.file().is_none() {
+            error.in_file(path(self.tree, node))
+        } else {
+            error
+        }
     }
 }
 
@@ -198,5 +256,7 @@ fn is_hole(reader: &dyn ContentReader, from: u64, length: usize) -> Result<bool>
     if length < BUFFER {
         return Ok(false);
     }
-    Ok(reader.data_from(from)?.is_none_or(|data| data.start >= from + length as u64))
+    Ok(reader
+        .data_from(from)?
+        .is_none_or(|data| data.start >= from + length as u64))
 }

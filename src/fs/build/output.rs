@@ -24,12 +24,21 @@ pub(in crate::fs) struct Output<'a> {
 impl<'a> Output<'a> {
     /// The next byte goes to `position`. Every byte of the device is zero.
     pub(in crate::fs) fn new(device: &'a dyn BlockDevice, position: u64) -> Self {
-        Self { device, zeroed: true, buffer: Vec::new(), start: position, filled: 0 }
+        Self {
+            device,
+            zeroed: true,
+            buffer: Vec::new(),
+            start: position,
+            filled: 0,
+        }
     }
 
     /// The same of a device that may have anything.
     pub(in crate::fs) fn over(device: &'a dyn BlockDevice, position: u64) -> Self {
-        Self { zeroed: false, ..Self::new(device, position) }
+        Self {
+            zeroed: false,
+            ..Self::new(device, position)
+        }
     }
 
     /// Where the next byte goes.
@@ -52,7 +61,11 @@ impl<'a> Output<'a> {
     }
 
     /// Appends `length` bytes, not more than [`room`](Self::room), that `fill` puts in place.
-    pub(in crate::fs) fn append_with(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+    pub(in crate::fs) fn append_with(
+        &mut self,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
         let end = self.filled + length;
         if self.buffer.len() < end {
             // A tree of three blocks should not cost touching a whole buffer's pages.
@@ -60,7 +73,11 @@ impl<'a> Output<'a> {
         }
         fill(&mut self.buffer[self.filled..end])?;
         self.filled += length;
-        if self.room() == 0 { self.flush() } else { Ok(()) }
+        if self.room() == 0 {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// Appends `bytes`.
@@ -79,7 +96,11 @@ impl<'a> Output<'a> {
     /// Appends zeros up to `position`, which is not behind.
     pub(in crate::fs) fn pad_to(&mut self, position: u64) -> Result<()> {
         while self.position() < position {
-            let length = self.room().min((position - self.position()).try_into().unwrap_or(usize::MAX));
+            let length = self.room().min(
+                (position - self.position())
+                    .try_into()
+                    .unwrap_or(usize::MAX),
+            );
             self.append_with(length, |place| {
                 place.fill(0);
                 Ok(())
@@ -109,7 +130,8 @@ impl<'a> Output<'a> {
         if from == to {
             return Ok(());
         }
-        self.device.write_at(self.start + from as u64, &self.buffer[from..to])
+        self.device
+            .write_at(self.start + from as u64, &self.buffer[from..to])
     }
 }
 
@@ -132,7 +154,10 @@ mod tests {
         out.append(b"begin").unwrap();
         out.flush().unwrap();
         assert_eq!(device.read_vec(700, bytes.len()).unwrap(), bytes);
-        assert_eq!(&device.read_array::<8>(2 * BUFFER as u64).unwrap(), b"\0\0\0end\0\0");
+        assert_eq!(
+            &device.read_array::<8>(2 * BUFFER as u64).unwrap(),
+            b"\0\0\0end\0\0"
+        );
         assert_eq!(&device.read_array::<7>(4).unwrap(), b"\0begin\0");
     }
 
@@ -143,7 +168,12 @@ mod tests {
         out.pad_to(BUFFER as u64 + 99).unwrap();
         out.flush().unwrap();
         let written = device.to_vec();
-        assert!(written.iter().enumerate().all(|(at, byte)| *byte == if at < BUFFER + 99 { 0 } else { 0xAA }));
+        assert!(
+            written
+                .iter()
+                .enumerate()
+                .all(|(at, byte)| *byte == if at < BUFFER + 99 { 0 } else { 0xAA })
+        );
     }
 
     #[test]
@@ -156,7 +186,17 @@ mod tests {
         out.flush().unwrap();
         let written = device.to_vec();
         let at = 3 * PIECE;
-        assert!(written[..at].iter().chain(&written[at + PIECE..]).all(|byte| *byte == 0xAA));
-        assert!(written[at..at + PIECE].iter().enumerate().all(|(place, byte)| *byte == if place == 7 { b'x' } else { 0 }));
+        assert!(
+            written[..at]
+                .iter()
+                .chain(&written[at + PIECE..])
+                .all(|byte| *byte == 0xAA)
+        );
+        assert!(
+            written[at..at + PIECE]
+                .iter()
+                .enumerate()
+                .all(|(place, byte)| *byte == if place == 7 { b'x' } else { 0 })
+        );
     }
 }

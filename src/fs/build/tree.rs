@@ -16,7 +16,11 @@ const MAX_TARGET: usize = 1023;
 pub(in crate::fs) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
     let nodes = &tree.nodes;
     let wrong = |message| Err(Error::new(Kind::Invalid, layer, message));
-    if nodes.first().is_none_or(|root| root.kind != SourceKind::Folder) || u32::try_from(nodes.len()).is_err() {
+    if nodes
+        .first()
+        .is_none_or(|root| root.kind != SourceKind::Folder)
+        || u32::try_from(nodes.len()).is_err()
+    {
         return wrong("a tree begins with its root folder");
     }
     for (index, node) in nodes.iter().enumerate().skip(1) {
@@ -26,8 +30,12 @@ pub(in crate::fs) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
         }
         if let SourceKind::HardLink(target) = node.kind {
             let target = nodes[..index].get(target as usize);
-            if target.is_none_or(|target| matches!(target.kind, SourceKind::Folder | SourceKind::HardLink(_))) {
-                return wrong("a hard link leads to a node before it that is neither a folder nor a hard link");
+            if target.is_none_or(|target| {
+                matches!(target.kind, SourceKind::Folder | SourceKind::HardLink(_))
+            }) {
+                return wrong(
+                    "a hard link leads to a node before it that is neither a folder nor a hard link",
+                );
             }
         }
     }
@@ -45,7 +53,10 @@ pub(in crate::fs) fn prepare(
         if let SourceKind::Symlink(target) = &tree.nodes[node].kind
             && (target.is_empty() || target.len() > MAX_TARGET)
         {
-            let message = format!("the target of a symbolic link has 1 to {MAX_TARGET} bytes, not {}", target.len());
+            let message = format!(
+                "the target of a symbolic link has 1 to {MAX_TARGET} bytes, not {}",
+                target.len()
+            );
             return Err(named(Error::new(Kind::Limit, layer, message), tree));
         }
         // What a hard link says of attributes is not looked at: they are those of the node it leads to.
@@ -122,7 +133,9 @@ pub(in crate::fs) fn path(tree: &Tree, node: u32) -> String {
 /// How a file says it is compressed. One that says so and has contents of its own, or no description of the compression, is an
 /// ordinary file.
 pub(in crate::fs) fn compression(source: &SourceNode) -> Option<Compression> {
-    if source.flags & UF_COMPRESSED == 0 || !matches!(&source.kind, SourceKind::File(stream) if stream.is_empty()) {
+    if source.flags & UF_COMPRESSED == 0
+        || !matches!(&source.kind, SourceKind::File(stream) if stream.is_empty())
+    {
         return None;
     }
     source.xattrs.iter().find_map(|(name, value)| match value {
@@ -133,5 +146,10 @@ pub(in crate::fs) fn compression(source: &SourceNode) -> Option<Compression> {
 
 /// The BSD flags of a node: files are compressed if they are, whatever their flags say.
 pub(in crate::fs) fn flags(source: &SourceNode) -> u32 {
-    source.flags & !UF_COMPRESSED | if compression(source).is_some() { UF_COMPRESSED } else { 0 }
+    source.flags & !UF_COMPRESSED
+        | if compression(source).is_some() {
+            UF_COMPRESSED
+        } else {
+            0
+        }
 }

@@ -26,14 +26,29 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     let boot = Boot::parse(&raw, device.info().len)?;
     check_sum(&*device, &boot)?;
     let (bitmap, upcase) = find_structures(&*device, &boot)?;
-    let geometry = Geometry { start: boot.heap_at, block_size: boot.cluster_size, blocks: boot.clusters, per_piece: PER_PIECE };
+    let geometry = Geometry {
+        start: boot.heap_at,
+        block_size: boot.cluster_size,
+        blocks: boot.clusters,
+        per_piece: PER_PIECE,
+    };
     let disorder = match boot.flags {
         flags if flags & flags::DIRTY != 0 => Some("was not cleanly unmounted"),
         flags if flags & flags::FAILED != 0 => Some("parts of it could not be read or written"),
         _ => None,
     };
-    let exfat = ExFat { device, boot, bitmap, upcase };
-    Ok(ForeignFree::new(LAYER, geometry, exfat, disorder.map(Cow::Borrowed)))
+    let exfat = ExFat {
+        device,
+        boot,
+        bitmap,
+        upcase,
+    };
+    Ok(ForeignFree::new(
+        LAYER,
+        geometry,
+        exfat,
+        disorder.map(Cow::Borrowed),
+    ))
 }
 
 #[derive(Debug)]
@@ -55,19 +70,31 @@ fn check_sum(device: &dyn BlockDevice, boot: &Boot) -> Result<()> {
     if sums.chunks_exact(4).all(|told| told == sum.to_le_bytes()) {
         return Ok(());
     }
-    Err(Error::corrupt(LAYER, (SUMMED_SECTORS * sector) as u64, format!("checksum {sum:#010x} of the boot sectors expected")))
+    Err(Error::corrupt(
+        LAYER,
+        (SUMMED_SECTORS * sector) as u64,
+        format!("checksum {sum:#010x} of the boot sectors expected"),
+    ))
 }
 
 /// The clusters of the bitmap, and the first one of the table for upper case.
 fn find_structures(device: &dyn BlockDevice, boot: &Boot) -> Result<(Vec<u64>, u64)> {
     let (mut bitmap, mut upcase) = (None, None);
     let mut cluster = boot.root;
-    'directory: for _ in 0..boot.clusters.min(MOST_OF_DIRECTORY.div_ceil(boot.cluster_size)) {
+    'directory: for _ in 0..boot
+        .clusters
+        .min(MOST_OF_DIRECTORY.div_ceil(boot.cluster_size))
+    {
         // A sector at a time: what is looked for stands at the front.
         let at = boot.place(cluster);
         for sector in (at..at + boot.cluster_size).step_by(boot.sector as usize) {
-            for bytes in device.read_vec(sector, boot.sector as usize)?.chunks_exact(size_of::<EntryRaw>()) {
-                let Ok(raw) = EntryRaw::read_from_bytes(bytes) else { continue };
+            for bytes in device
+                .read_vec(sector, boot.sector as usize)?
+                .chunks_exact(size_of::<EntryRaw>())
+            {
+                let Ok(raw) = EntryRaw::read_from_bytes(bytes) else {
+                    continue;
+                };
                 match raw.kind {
                     entry::END => break 'directory,
                     entry::BITMAP => bitmap = bitmap.or(Some(raw)),
@@ -75,7 +102,10 @@ fn find_structures(device: &dyn BlockDevice, boot: &Boot) -> Result<(Vec<u64>, u
                     _ => {}
                 }
                 if let Some((bitmap, upcase)) = bitmap.zip(upcase) {
-                    return Ok((bitmap_clusters(device, boot, &bitmap)?, boot.checked(upcase.first.get())?));
+                    return Ok((
+                        bitmap_clusters(device, boot, &bitmap)?,
+                        boot.checked(upcase.first.get())?,
+                    ));
                 }
             }
         }
@@ -84,13 +114,21 @@ fn find_structures(device: &dyn BlockDevice, boot: &Boot) -> Result<(Vec<u64>, u
             None => break,
         }
     }
-    Err(Error::corrupt(LAYER, boot.place(boot.root), "the root directory names no bitmap, or no table for upper case"))
+    Err(Error::corrupt(
+        LAYER,
+        boot.place(boot.root),
+        "the root directory names no bitmap, or no table for upper case",
+    ))
 }
 
 fn bitmap_clusters(device: &dyn BlockDevice, boot: &Boot, raw: &EntryRaw) -> Result<Vec<u64>> {
     let needed = boot.clusters.div_ceil(8);
     if raw.flags & 1 != 0 || raw.len.get() != needed {
-        let message = format!("a bitmap of {} bytes, {needed} expected for {} clusters", raw.len.get(), boot.clusters);
+        let message = format!(
+            "a bitmap of {} bytes, {needed} expected for {} clusters",
+            raw.len.get(),
+            boot.clusters
+        );
         return Err(Error::new(Kind::Corrupt, LAYER, message));
     }
     let mut clusters = vec![boot.checked(raw.first.get())?];
@@ -98,7 +136,10 @@ fn bitmap_clusters(device: &dyn BlockDevice, boot: &Boot, raw: &EntryRaw) -> Res
     while (clusters.len() as u64) * boot.cluster_size < needed {
         let last = clusters.last().copied().unwrap_or(FIRST);
         let Some(following) = next(device, boot, last)? else {
-            let message = format!("the bitmap ends after {} clusters, before all of its {needed} bytes", clusters.len());
+            let message = format!(
+                "the bitmap ends after {} clusters, before all of its {needed} bytes",
+                clusters.len()
+            );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         };
         clusters.push(following);
@@ -109,7 +150,11 @@ fn bitmap_clusters(device: &dyn BlockDevice, boot: &Boot, raw: &EntryRaw) -> Res
 /// The cluster that follows `cluster`, by the table. `None`: it is the last.
 fn next(device: &dyn BlockDevice, boot: &Boot, cluster: u64) -> Result<Option<u64>> {
     let entry = u32::from_le_bytes(device.read_array(boot.table_at + 4 * cluster)?);
-    if entry == u32::MAX { Ok(None) } else { boot.checked(entry).map(Some) }
+    if entry == u32::MAX {
+        Ok(None)
+    } else {
+        boot.checked(entry).map(Some)
+    }
 }
 
 impl Boot {
@@ -124,7 +169,14 @@ impl Boot {
         if (FIRST..self.clusters + FIRST).contains(&cluster) {
             return Ok(cluster);
         }
-        Err(Error::new(Kind::Corrupt, LAYER, format!("cluster {cluster} is named, the volume has {} from 2 on", self.clusters)))
+        Err(Error::new(
+            Kind::Corrupt,
+            LAYER,
+            format!(
+                "cluster {cluster} is named, the volume has {} from 2 on",
+                self.clusters
+            ),
+        ))
     }
 }
 
@@ -134,10 +186,15 @@ impl Pieces for ExFat {
         let (mut at, mut rest) = (index * (PER_PIECE / 8), &mut bits[..]);
         while !rest.is_empty() {
             let (number, within) = (at / self.boot.cluster_size, at % self.boot.cluster_size);
-            let cluster = usize::try_from(number).ok().and_then(|number| self.bitmap.get(number));
-            let cluster = cluster.ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "the bitmap is too short"))?;
-            let (now, later) = rest.split_at_mut(rest.len().min((self.boot.cluster_size - within) as usize));
-            self.device.read_at(self.boot.place(*cluster) + within, now)?;
+            let cluster = usize::try_from(number)
+                .ok()
+                .and_then(|number| self.bitmap.get(number));
+            let cluster = cluster
+                .ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "the bitmap is too short"))?;
+            let (now, later) =
+                rest.split_at_mut(rest.len().min((self.boot.cluster_size - within) as usize));
+            self.device
+                .read_at(self.boot.place(*cluster) + within, now)?;
             at += now.len() as u64;
             rest = later;
         }
@@ -147,6 +204,8 @@ impl Pieces for ExFat {
     fn check(&self, map: &ForeignFree) -> Result<()> {
         map.check_used(self.boot.root - FIRST, 1, "root directory")?;
         map.check_used(self.upcase - FIRST, 1, "table for upper case")?;
-        self.bitmap.iter().try_for_each(|cluster| map.check_used(cluster - FIRST, 1, "bitmap"))
+        self.bitmap
+            .iter()
+            .try_for_each(|cluster| map.check_used(cluster - FIRST, 1, "bitmap"))
     }
 }

@@ -23,12 +23,24 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     let mut raw = BootRaw::new_zeroed();
     device.info().check(LAYER, 0, size_of::<BootRaw>() as u64)?;
     device.read_at(0, raw.as_mut_bytes())?;
-    let fat = Fat { boot: Boot::parse(&raw, device.info().len)?, device };
+    let fat = Fat {
+        boot: Boot::parse(&raw, device.info().len)?,
+        device,
+    };
     let boot = &fat.boot;
-    let geometry =
-        Geometry { start: boot.clusters_at, block_size: boot.cluster_size, blocks: boot.clusters, per_piece: PER_PIECE };
+    let geometry = Geometry {
+        start: boot.clusters_at,
+        block_size: boot.cluster_size,
+        blocks: boot.clusters,
+        per_piece: PER_PIECE,
+    };
     let disorder = fat.disorder()?;
-    Ok(ForeignFree::new(LAYER, geometry, fat, disorder.map(Cow::Borrowed)))
+    Ok(ForeignFree::new(
+        LAYER,
+        geometry,
+        fat,
+        disorder.map(Cow::Borrowed),
+    ))
 }
 
 #[derive(Debug)]
@@ -48,8 +60,16 @@ impl Fat {
                 Width::Fat32 => (1 << 27, 1 << 26),
             };
             let entry = self.entries(table, 1, 1)?.next().unwrap_or_default();
-            flags |= if entry & clean == 0 { boot_flags::DIRTY } else { 0 };
-            flags |= if entry & sound == 0 { boot_flags::FAILED } else { 0 };
+            flags |= if entry & clean == 0 {
+                boot_flags::DIRTY
+            } else {
+                0
+            };
+            flags |= if entry & sound == 0 {
+                boot_flags::FAILED
+            } else {
+                0
+            };
         }
         Ok(if flags & boot_flags::DIRTY != 0 {
             Some("was not cleanly unmounted")
@@ -61,14 +81,23 @@ impl Fat {
     }
 
     /// So many entries of a table from entry `first` on. They are within it.
-    fn entries(&self, table: u64, first: u64, count: usize) -> Result<impl Iterator<Item = u32> + use<>> {
+    fn entries(
+        &self,
+        table: u64,
+        first: u64,
+        count: usize,
+    ) -> Result<impl Iterator<Item = u32> + use<>> {
         let width = self.boot.width;
         let start = match width {
             Width::Fat12 => first / 2 * 3,
             Width::Fat16 => first * 2,
             Width::Fat32 => first * 4,
         };
-        let odd = if width == Width::Fat12 { (first % 2) as usize } else { 0 };
+        let odd = if width == Width::Fat12 {
+            (first % 2) as usize
+        } else {
+            0
+        };
         let len = match width {
             Width::Fat12 => ((odd + count) * 3).div_ceil(2),
             Width::Fat16 => count * 2,
@@ -82,7 +111,11 @@ impl Fat {
                 Width::Fat12 => {
                     let at = index / 2 * 3 + index % 2;
                     let pair = byte(at) | byte(at + 1) << 8;
-                    if index % 2 == 0 { pair & 0xFFF } else { pair >> 4 }
+                    if index % 2 == 0 {
+                        pair & 0xFFF
+                    } else {
+                        pair >> 4
+                    }
                 }
                 Width::Fat16 => byte(2 * index) | byte(2 * index + 1) << 8,
                 // The four highest bits are no part of it.
@@ -100,7 +133,10 @@ impl Pieces for Fat {
         let mut bits = vec![0; count.div_ceil(8)];
         for table in self.boot.tables.clone() {
             let entries = self.entries(table, FIRST + index * PER_PIECE, count)?;
-            entries.enumerate().filter(|(_, entry)| *entry != 0).for_each(|(at, _)| set_bits(&mut bits, at..at + 1));
+            entries
+                .enumerate()
+                .filter(|(_, entry)| *entry != 0)
+                .for_each(|(at, _)| set_bits(&mut bits, at..at + 1));
         }
         Ok(Piece::Bits(bits))
     }
@@ -114,7 +150,11 @@ impl Pieces for Fat {
                     entry & 0xFF,
                     self.boot.media
                 );
-                return Err(Error::corrupt(LAYER, self.boot.tables_at + table * self.boot.table_len, message));
+                return Err(Error::corrupt(
+                    LAYER,
+                    self.boot.tables_at + table * self.boot.table_len,
+                    message,
+                ));
             }
         }
         match self.boot.root {

@@ -59,7 +59,13 @@ impl ForeignFree {
         pieces: impl Pieces + 'static,
         disorder: Option<Cow<'static, str>>,
     ) -> Self {
-        Self { layer, geometry, pieces: Box::new(pieces), disorder, kept: Mutex::default() }
+        Self {
+            layer,
+            geometry,
+            pieces: Box::new(pieces),
+            disorder,
+            kept: Mutex::default(),
+        }
     }
 
     /// The map, once it is clear that the volume was left in order and that the map is not plainly wrong: [`Kind::Conflict`] for
@@ -77,7 +83,12 @@ impl ForeignFree {
 
     /// Where the last block of the map ends, in bytes of the volume.
     pub fn end(&self) -> u64 {
-        let Geometry { start, block_size, blocks, .. } = self.geometry;
+        let Geometry {
+            start,
+            block_size,
+            blocks,
+            ..
+        } = self.geometry;
         start.saturating_add(blocks.saturating_mul(block_size))
     }
 
@@ -97,14 +108,21 @@ impl ForeignFree {
     pub(super) fn check_used(&self, first: u64, count: u64, what: &str) -> Result<()> {
         let (mut block, end) = (first, first.saturating_add(count));
         if end > self.geometry.blocks {
-            let message = format!("the {what} ends with block {end}, the volume has {}", self.geometry.blocks);
+            let message = format!(
+                "the {what} ends with block {end}, the volume has {}",
+                self.geometry.blocks
+            );
             return Err(Error::new(Kind::Corrupt, self.layer, message));
         }
         while block < end {
             let (used, until) = self.run_at(block)?;
             if !used {
                 let at = self.offset(block);
-                return Err(Error::corrupt(self.layer, at, format!("a part of the {what} is free in the map")));
+                return Err(Error::corrupt(
+                    self.layer,
+                    at,
+                    format!("a part of the {what} is free in the map"),
+                ));
             }
             block = until;
         }
@@ -113,7 +131,8 @@ impl ForeignFree {
 
     /// Returns how many blocks piece `index` has. As many bits are in memory, so that it fits.
     fn blocks_in(&self, index: u64) -> usize {
-        (self.geometry.blocks - index * self.geometry.per_piece).min(self.geometry.per_piece) as usize
+        (self.geometry.blocks - index * self.geometry.per_piece).min(self.geometry.per_piece)
+            as usize
     }
 
     /// Returns whether `block`, one of the map's, is used, and the first block from which on that may be otherwise.
@@ -174,7 +193,12 @@ mod tests {
     }
 
     fn striped(disorder: Option<&'static str>) -> ForeignFree {
-        let geometry = Geometry { start: 100, block_size: 10, blocks: 53, per_piece: 16 };
+        let geometry = Geometry {
+            start: 100,
+            block_size: 10,
+            blocks: 53,
+            per_piece: 16,
+        };
         ForeignFree::new("test", geometry, Striped, disorder.map(Cow::Borrowed))
     }
 
@@ -182,7 +206,9 @@ mod tests {
     fn runs_go_over_pieces() {
         let map = striped(None).trusted().unwrap();
         let runs: Vec<_> = map.free_runs(0..u64::MAX).map(Result::unwrap).collect();
-        let mut expected: Vec<_> = (0..7).map(|pair| 270 + 20 * pair..280 + 20 * pair).collect();
+        let mut expected: Vec<_> = (0..7)
+            .map(|pair| 270 + 20 * pair..280 + 20 * pair)
+            .collect();
         expected.push(410..580);
         assert_eq!(runs, expected);
         assert_eq!(map.free().unwrap(), 240);
@@ -195,10 +221,21 @@ mod tests {
     fn what_must_be_used_is() {
         let map = striped(None);
         assert!(map.check_used(0, 17, "thing").is_ok());
-        assert_eq!(map.check_used(0, 18, "thing").unwrap_err().kind(), Kind::Corrupt);
-        assert!(map.check_used(52, 2, "thing").unwrap_err().message().contains("53"));
+        assert_eq!(
+            map.check_used(0, 18, "thing").unwrap_err().kind(),
+            Kind::Corrupt
+        );
+        assert!(
+            map.check_used(52, 2, "thing")
+                .unwrap_err()
+                .message()
+                .contains("53")
+        );
         assert!(map.check_used(3, u64::MAX, "thing").is_err());
         let error = striped(Some("was in use")).trusted().unwrap_err();
-        assert!(error.kind() == Kind::Conflict && error.message().starts_with("was in use, so"), "{error}");
+        assert!(
+            error.kind() == Kind::Conflict && error.message().starts_with("was in use, so"),
+            "{error}"
+        );
     }
 }

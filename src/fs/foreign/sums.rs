@@ -10,7 +10,11 @@ const TABLE: [u32; 256] = {
     while at < 256 {
         let (mut sum, mut bit) = (at as u32, 0);
         while bit < 8 {
-            sum = if sum & 1 == 0 { sum >> 1 } else { sum >> 1 ^ CRC32C };
+            sum = if sum & 1 == 0 {
+                sum >> 1
+            } else {
+                sum >> 1 ^ CRC32C
+            };
             bit += 1;
         }
         table[at] = sum;
@@ -21,13 +25,21 @@ const TABLE: [u32; 256] = {
 
 /// Goes on from `sum` with `bytes`.
 pub(super) fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
-    bytes.iter().fold(sum, |sum, &byte| sum >> 8 ^ TABLE[usize::from(sum as u8 ^ byte)])
+    bytes.iter().fold(sum, |sum, &byte| {
+        sum >> 8 ^ TABLE[usize::from(sum as u8 ^ byte)]
+    })
 }
 
 /// Goes on from `sum` with `bytes`.
 pub(super) fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(sum, |sum, &byte| {
-        (0..8).fold(sum ^ u16::from(byte), |sum, _| if sum & 1 == 0 { sum >> 1 } else { sum >> 1 ^ CRC16 })
+        (0..8).fold(sum ^ u16::from(byte), |sum, _| {
+            if sum & 1 == 0 {
+                sum >> 1
+            } else {
+                sum >> 1 ^ CRC16
+            }
+        })
     })
 }
 
@@ -39,6 +51,9 @@ mod tests {
     fn sums_are_those_of_the_catalogues() {
         assert_eq!(!crc32c(!0, b"123456789"), 0xE306_9283);
         assert_eq!(crc16(!0, b"123456789"), 0x4B37);
-        assert_eq!(crc32c(crc32c(!0, b"1234"), b"56789"), crc32c(!0, b"123456789"));
+        assert_eq!(
+            crc32c(crc32c(!0, b"1234"), b"56789"),
+            crc32c(!0, b"123456789")
+        );
     }
 }

@@ -7,7 +7,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::ext::{SuperblockRaw, incompatible, read_only};
 use super::layout::ntfs::{RestartAreaRaw, RestartPageRaw, volume_flags};
-use super::sketch::{ExtSums, LEN, Width, exfat, ext, fat, ntfs, protect_page, seal_exfat, seal_ext};
+use super::sketch::{
+    ExtSums, LEN, Width, exfat, ext, fat, ntfs, protect_page, seal_exfat, seal_ext,
+};
 use super::{Foreign, ForeignFree};
 use crate::device::Memory;
 use crate::fs::{FreeMap, FreeMapExt};
@@ -20,25 +22,37 @@ fn open(kind: Foreign, bytes: &[u8]) -> Result<ForeignFree> {
 }
 
 fn refused(kind: Foreign, bytes: &[u8]) -> Error {
-    open(kind, bytes).and_then(ForeignFree::trusted).unwrap_err()
+    open(kind, bytes)
+        .and_then(ForeignFree::trusted)
+        .unwrap_err()
 }
 
 fn runs(kind: Foreign, bytes: &[u8]) -> Vec<Range<u64>> {
     let map = open(kind, bytes).unwrap().trusted().unwrap();
     let runs: Vec<_> = map.free_runs(0..u64::MAX).map(Result::unwrap).collect();
-    assert_eq!(runs.iter().map(|run| run.end - run.start).sum::<u64>(), map.free().unwrap());
+    assert_eq!(
+        runs.iter().map(|run| run.end - run.start).sum::<u64>(),
+        map.free().unwrap()
+    );
     runs
 }
 
 fn blocks(start: u64, size: u64, blocks: &[Range<u64>]) -> Vec<Range<u64>> {
-    blocks.iter().map(|run| start + run.start * size..start + run.end * size).collect()
+    blocks
+        .iter()
+        .map(|run| start + run.start * size..start + run.end * size)
+        .collect()
 }
 
 #[test]
 fn ext_groups_begin_with_their_structures() {
     for sums in [ExtSums::None, ExtSums::Descriptors, ExtSums::All] {
         let bytes = ext(sums, 100..120);
-        assert_eq!(runs(Foreign::Ext, &bytes), blocks(1024, 1024, &[6..100, 120..512, 518..1023]), "{sums:?}");
+        assert_eq!(
+            runs(Foreign::Ext, &bytes),
+            blocks(1024, 1024, &[6..100, 120..512, 518..1023]),
+            "{sums:?}"
+        );
     }
 }
 
@@ -83,9 +97,15 @@ fn ext_that_does_not_add_up_is_refused() {
         let error = refused(Foreign::Ext, &with_superblock(ExtSums::None, change));
         assert_eq!(error.kind(), Kind::Corrupt, "{number}: {error}");
     }
-    let unknown: [fn(&mut SuperblockRaw); 2] = [|raw| raw.read_only |= read_only::BIGALLOC, |raw| raw.incompatible |= 0x8];
+    let unknown: [fn(&mut SuperblockRaw); 2] = [
+        |raw| raw.read_only |= read_only::BIGALLOC,
+        |raw| raw.incompatible |= 0x8,
+    ];
     for change in unknown {
-        assert_eq!(refused(Foreign::Ext, &with_superblock(ExtSums::None, change)).kind(), Kind::Unsupported);
+        assert_eq!(
+            refused(Foreign::Ext, &with_superblock(ExtSums::None, change)).kind(),
+            Kind::Unsupported
+        );
     }
 }
 
@@ -101,18 +121,32 @@ fn ext_sums_are_looked_at() {
     ] {
         let mut bytes = ext(sums, 100..120);
         bytes[at] ^= 1;
-        assert_eq!(refused(Foreign::Ext, &bytes).kind(), Kind::Corrupt, "{sums:?} at {at}");
+        assert_eq!(
+            refused(Foreign::Ext, &bytes).kind(),
+            Kind::Corrupt,
+            "{sums:?} at {at}"
+        );
     }
     // As many blocks, but not those of the inodes.
     let mut bytes = ext(ExtSums::None, 100..120);
     bytes[3 * EXT] = 0b0101_1111;
-    assert!(refused(Foreign::Ext, &bytes).message().contains("structure"));
+    assert!(
+        refused(Foreign::Ext, &bytes)
+            .message()
+            .contains("structure")
+    );
 }
 
 #[test]
 fn ext_that_was_never_initialised_is_used_where_unsure() {
-    let bytes = with_superblock(ExtSums::None, |raw| raw.read_only |= read_only::METADATA_SUMS);
-    assert_eq!(refused(Foreign::Ext, &bytes).kind(), Kind::Corrupt, "no sums where there should be");
+    let bytes = with_superblock(ExtSums::None, |raw| {
+        raw.read_only |= read_only::METADATA_SUMS
+    });
+    assert_eq!(
+        refused(Foreign::Ext, &bytes).kind(),
+        Kind::Corrupt,
+        "no sums where there should be"
+    );
     // The flag means nothing without the features that it belongs to.
     let mut bytes = ext(ExtSums::None, 100..120);
     bytes[2048 + 32 + 0x12] = 2;
@@ -136,11 +170,21 @@ fn fat_is_free_where_entries_are_zero() {
 
 #[test]
 fn fat_is_free_only_if_both_tables_say_so() {
-    for (width, second, entry) in [(Width::Fat12, 3 * 512, 75), (Width::Fat16, 33 * 512, 100), (Width::Fat32, 48 * 512, 200)] {
+    for (width, second, entry) in [
+        (Width::Fat12, 3 * 512, 75),
+        (Width::Fat16, 33 * 512, 100),
+        (Width::Fat32, 48 * 512, 200),
+    ] {
         let mut bytes = fat(width, 2..4);
-        let before: u64 = runs(Foreign::Fat, &bytes).iter().map(|run| run.end - run.start).sum();
+        let before: u64 = runs(Foreign::Fat, &bytes)
+            .iter()
+            .map(|run| run.end - run.start)
+            .sum();
         bytes[second + entry] = 0x7F;
-        let after: u64 = runs(Foreign::Fat, &bytes).iter().map(|run| run.end - run.start).sum();
+        let after: u64 = runs(Foreign::Fat, &bytes)
+            .iter()
+            .map(|run| run.end - run.start)
+            .sum();
         assert!(after < before, "{width:?}");
     }
 }
@@ -160,7 +204,11 @@ fn fat_out_of_order_is_left_alone() {
     ] {
         let mut bytes = fat(width, 2..10);
         bytes[at] ^= bits;
-        assert_eq!(refused(Foreign::Fat, &bytes).kind(), Kind::Conflict, "{width:?} at {at:#x}");
+        assert_eq!(
+            refused(Foreign::Fat, &bytes).kind(),
+            Kind::Conflict,
+            "{width:?} at {at:#x}"
+        );
     }
 }
 
@@ -183,14 +231,21 @@ fn fat_that_does_not_add_up_is_refused() {
     ] {
         let mut bytes = fat(width, 2..10);
         bytes[at..at + 2].copy_from_slice(&value);
-        assert_eq!(refused(Foreign::Fat, &bytes).kind(), Kind::Corrupt, "{width:?} at {at:#x}");
+        assert_eq!(
+            refused(Foreign::Fat, &bytes).kind(),
+            Kind::Corrupt,
+            "{width:?} at {at:#x}"
+        );
     }
 }
 
 #[test]
 fn exfat_is_free_where_bits_are_clear() {
     let bytes = exfat(2..20);
-    assert_eq!(runs(Foreign::ExFat, &bytes), blocks(40 * 512, 1024, std::slice::from_ref(&(18..1004))));
+    assert_eq!(
+        runs(Foreign::ExFat, &bytes),
+        blocks(40 * 512, 1024, std::slice::from_ref(&(18..1004)))
+    );
 }
 
 #[test]
@@ -200,11 +255,25 @@ fn exfat_out_of_order_or_wrong_is_refused() {
         bytes[0x6A] |= flag;
         assert_eq!(refused(Foreign::ExFat, &bytes).kind(), Kind::Conflict);
     }
-    for (at, value) in [(0x49, 0), (0x50, 1), (0x54, 1), (0x58, 30), (0x5C, 0xFF), (0x60, 1), (0x69, 2), (0x6C, 8), (0x6D, 99)] {
+    for (at, value) in [
+        (0x49, 0),
+        (0x50, 1),
+        (0x54, 1),
+        (0x58, 30),
+        (0x5C, 0xFF),
+        (0x60, 1),
+        (0x69, 2),
+        (0x6C, 8),
+        (0x6D, 99),
+    ] {
         let mut bytes = exfat(2..20);
         bytes[at] = value;
         seal_exfat(&mut bytes);
-        assert_eq!(refused(Foreign::ExFat, &bytes).kind(), Kind::Corrupt, "{at:#x}");
+        assert_eq!(
+            refused(Foreign::ExFat, &bytes).kind(),
+            Kind::Corrupt,
+            "{at:#x}"
+        );
     }
     let mut bytes = exfat(2..20);
     bytes[0x6E] = 2;
@@ -212,7 +281,11 @@ fn exfat_out_of_order_or_wrong_is_refused() {
     assert_eq!(refused(Foreign::ExFat, &bytes).kind(), Kind::Unsupported);
     let mut bytes = exfat(2..20);
     bytes[0x64] ^= 1;
-    assert!(refused(Foreign::ExFat, &bytes).message().contains("checksum"));
+    assert!(
+        refused(Foreign::ExFat, &bytes)
+            .message()
+            .contains("checksum")
+    );
     // Bitmap, table and directory have to be used, and the bitmap as long as it should be.
     for used in [3..20, 2..3, 5..20] {
         assert_eq!(refused(Foreign::ExFat, &exfat(used)).kind(), Kind::Corrupt);
@@ -221,7 +294,11 @@ fn exfat_out_of_order_or_wrong_is_refused() {
     for (at, value) in [(0, 0), (0x18, 9), (0x14, 0xFF), (0x17, 0xFF), (1, 1)] {
         let mut bytes = exfat(2..20);
         bytes[directory + at] = value;
-        assert_eq!(refused(Foreign::ExFat, &bytes).kind(), Kind::Corrupt, "{at:#x}");
+        assert_eq!(
+            refused(Foreign::ExFat, &bytes).kind(),
+            Kind::Corrupt,
+            "{at:#x}"
+        );
     }
 }
 
@@ -231,7 +308,10 @@ fn ntfs_is_free_where_bits_are_clear() {
     assert_eq!(runs(Foreign::Ntfs, &ntfs(0, &[])), expected);
     // A log that Windows closed.
     for (client, flags) in [(0xFFFF, 0), (0, 2)] {
-        assert_eq!(runs(Foreign::Ntfs, &ntfs(0, &log(1, client, flags))), expected);
+        assert_eq!(
+            runs(Foreign::Ntfs, &ntfs(0, &log(1, client, flags))),
+            expected
+        );
     }
 }
 
@@ -285,12 +365,28 @@ fn ntfs_with_a_cluster_of_a_file_free_is_refused() {
         let mut bytes = ntfs(0, &[]);
         bytes[9 * 4096 + cluster / 8] ^= 1 << (cluster % 8);
         let error = refused(Foreign::Ntfs, &bytes);
-        assert!(error.kind() == Kind::Corrupt && error.message().contains("is free in the map"), "{cluster}: {error}");
+        assert!(
+            error.kind() == Kind::Corrupt && error.message().contains("is free in the map"),
+            "{cluster}: {error}"
+        );
     }
-    for (at, value) in [(0x0B, 1), (0x0D, 0x81), (0x0D, 3), (0x29, 0xFF), (0x30, 0xFF), (0x38, 99), (0x40, 0x7F), (0x40, 0x80)] {
+    for (at, value) in [
+        (0x0B, 1),
+        (0x0D, 0x81),
+        (0x0D, 3),
+        (0x29, 0xFF),
+        (0x30, 0xFF),
+        (0x38, 99),
+        (0x40, 0x7F),
+        (0x40, 0x80),
+    ] {
         let mut bytes = ntfs(0, &[]);
         bytes[at] = value;
-        assert_eq!(refused(Foreign::Ntfs, &bytes).kind(), Kind::Corrupt, "{at:#x}");
+        assert_eq!(
+            refused(Foreign::Ntfs, &bytes).kind(),
+            Kind::Corrupt,
+            "{at:#x}"
+        );
     }
 }
 
@@ -304,8 +400,25 @@ fn short_devices_are_refused() {
         (Foreign::Ntfs, ntfs(0, &[])),
     ];
     for (kind, bytes) in volumes {
-        for len in [0, 1, 79, 511, 512, 1024, 2047, 2048, 4096, 16384, 20480, LEN / 2, LEN - 513] {
-            assert!(open(kind, &bytes[..len]).is_err(), "{kind:?} of {len} bytes");
+        for len in [
+            0,
+            1,
+            79,
+            511,
+            512,
+            1024,
+            2047,
+            2048,
+            4096,
+            16384,
+            20480,
+            LEN / 2,
+            LEN - 513,
+        ] {
+            assert!(
+                open(kind, &bytes[..len]).is_err(),
+                "{kind:?} of {len} bytes"
+            );
         }
     }
 }

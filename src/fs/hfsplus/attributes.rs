@@ -56,7 +56,9 @@ impl AttributesTree {
     /// The records of attribute `name` of `file` as it stands on disk: their start blocks and contents.
     pub(super) fn records(&self, file: Cnid, name: &[U16]) -> Result<Vec<(u32, Stored)>> {
         let mut found = Vec::new();
-        let Some(tree) = &self.tree else { return Ok(found) };
+        let Some(tree) = &self.tree else {
+            return Ok(found);
+        };
         let mut cursor = tree.seek(&key(file, name, 0))?;
         while let Some(record) = cursor.next()? {
             let Some((key, data)) = AttributeKey::split(record) else {
@@ -77,9 +79,16 @@ impl AttributesTree {
     }
 
     /// The next attributes behind `after`, at most `most`, of which something lies in block `end` or behind it.
-    pub(super) fn reaching(&self, after: Option<&(Cnid, Vec<U16>)>, end: u32, most: usize) -> Result<Vec<(Cnid, Vec<U16>)>> {
+    pub(super) fn reaching(
+        &self,
+        after: Option<&(Cnid, Vec<U16>)>,
+        end: u32,
+        most: usize,
+    ) -> Result<Vec<(Cnid, Vec<U16>)>> {
         let mut found: Vec<(Cnid, Vec<U16>)> = Vec::new();
-        let Some(tree) = &self.tree else { return Ok(found) };
+        let Some(tree) = &self.tree else {
+            return Ok(found);
+        };
         let mut cursor = match after {
             Some((file, name)) => tree.seek(&key(*file, name, 0))?,
             None => tree.first()?,
@@ -110,7 +119,9 @@ impl AttributesTree {
     /// The names of all attributes of `file` as they stand on disk, those that macOS keeps for itself too.
     pub(super) fn all_names(&self, file: Cnid) -> Result<Vec<Vec<U16>>> {
         let mut names: Vec<Vec<U16>> = Vec::new();
-        let Some(tree) = &self.tree else { return Ok(names) };
+        let Some(tree) = &self.tree else {
+            return Ok(names);
+        };
         let mut cursor = tree.seek(&key(file, &[], 0))?;
         while let Some(record) = cursor.next()? {
             let Some((key, _)) = AttributeKey::split(record) else {
@@ -129,7 +140,9 @@ impl AttributesTree {
     /// The names of all attributes of `file`, in the tree's order.
     pub(super) fn names(&self, file: Cnid) -> Result<Vec<String>> {
         let mut names = Vec::new();
-        let Some(tree) = &self.tree else { return Ok(names) };
+        let Some(tree) = &self.tree else {
+            return Ok(names);
+        };
         let mut cursor = tree.seek(&key(file, &[], 0))?;
         while let Some(record) = cursor.next()? {
             let Some((key, _)) = AttributeKey::split(record) else {
@@ -147,14 +160,23 @@ impl AttributesTree {
     }
 
     /// The value of attribute `name` of `file` as a device.
-    pub(super) fn open(&self, space: &Space, file: Cnid, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let Some((tree, units, value)) = self.find(file, name)? else { return Ok(None) };
+    pub(super) fn open(
+        &self,
+        space: &Space,
+        file: Cnid,
+        name: &str,
+    ) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let Some((tree, units, value)) = self.find(file, name)? else {
+            return Ok(None);
+        };
         let fork = match value {
             Value::Inline(bytes) => return Ok(Some(Arc::new(Memory::read_only(bytes)))),
             Value::Fork(fork) => fork,
         };
         let owner = Owner::Attribute(file, name.to_owned());
-        let device = space.fork(&fork, &owner, &mut |block| more_extents(tree, file, &units, block))?;
+        let device = space.fork(&fork, &owner, &mut |block| {
+            more_extents(tree, file, &units, block)
+        })?;
         Ok(Some(Arc::new(device)))
     }
 
@@ -167,7 +189,9 @@ impl AttributesTree {
     }
 
     fn find(&self, file: Cnid, name: &str) -> Result<Option<(&Tree, Vec<U16>, Value)>> {
-        let Some(tree) = &self.tree else { return Ok(None) };
+        let Some(tree) = &self.tree else {
+            return Ok(None);
+        };
         for units in spellings(name) {
             let value = tree.get(&key(file, &units, 0), |record| {
                 let (_, data) = AttributeKey::split(record)?;
@@ -202,10 +226,13 @@ pub(super) fn spellings(name: &str) -> Vec<Vec<U16>> {
 }
 
 fn more_extents(tree: &Tree, file: Cnid, name: &[U16], block: u32) -> Result<Option<ExtentsRaw>> {
-    let extents = tree.get(&key(file, name, block), |record| match AttributeRecord::parse(AttributeKey::split(record)?.1)? {
-        AttributeRecord::Extents(extents) => Some(*extents),
-        AttributeRecord::Inline(_) | AttributeRecord::Fork(_) => None,
-    })?;
+    let extents = tree.get(
+        &key(file, name, block),
+        |record| match AttributeRecord::parse(AttributeKey::split(record)?.1)? {
+            AttributeRecord::Extents(extents) => Some(*extents),
+            AttributeRecord::Inline(_) | AttributeRecord::Fork(_) => None,
+        },
+    )?;
     match extents {
         Some(None) => Err(bad_record(file, &decode_attribute_name(name))),
         Some(extents) => Ok(extents),
@@ -220,6 +247,11 @@ fn bad_record(file: Cnid, name: &str) -> Error {
 
 pub(super) fn key(file: Cnid, name: &[U16], start_block: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(14 + 2 * name.len());
-    AttributeKey { file, name, start_block }.put(&mut bytes);
+    AttributeKey {
+        file,
+        name,
+        start_block,
+    }
+    .put(&mut bytes);
     bytes
 }

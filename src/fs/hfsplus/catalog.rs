@@ -7,7 +7,8 @@ use zerocopy::big_endian::U16;
 
 use super::btree::{KeyOrder, Tree};
 use super::layout::{
-    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, DatesRaw, FileRaw, FolderRaw, ForkRaw, fork_type, record_flags,
+    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, DatesRaw, FileRaw, FolderRaw, ForkRaw, fork_type,
+    record_flags,
 };
 use super::unicode::{NameOrder, decode_name};
 use crate::{Error, Kind, Result};
@@ -120,7 +121,9 @@ impl Catalog {
     /// The object `name` in folder `parent`.
     pub(super) fn get(&self, parent: Cnid, name: &[U16]) -> Result<Option<Object>> {
         let mut cursor = self.tree.seek(&key(parent, name))?;
-        let Some(record) = cursor.next()? else { return Ok(None) };
+        let Some(record) = cursor.next()? else {
+            return Ok(None);
+        };
         let Some((found, data)) = CatalogKey::split(record) else {
             return Err(self.no_key(cursor.node_number()));
         };
@@ -137,45 +140,73 @@ impl Catalog {
 
     /// The object with this number, by way of its thread.
     pub(super) fn by_id(&self, id: Cnid) -> Result<Option<Found>> {
-        let Some((parent, name)) = self.thread(id)? else { return self.scan_for(id) };
+        let Some((parent, name)) = self.thread(id)? else {
+            return self.scan_for(id);
+        };
         let object = self.get(parent, &name)?.filter(|object| object.id() == id);
         let Some(object) = object else {
-            let message = format!("the thread of {id} leads to {:?} in folder {parent}, which is not it", decode_name(&name));
+            let message = format!(
+                "the thread of {id} leads to {:?} in folder {parent}, which is not it",
+                decode_name(&name)
+            );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         };
-        Ok(Some(Found { parent, name, object }))
+        Ok(Some(Found {
+            parent,
+            name,
+            object,
+        }))
     }
 
     /// Where the thread of `id` leads.
     fn thread(&self, id: Cnid) -> Result<Option<(Cnid, Vec<U16>)>> {
         let mut cursor = self.tree.seek(&key(id, &[]))?;
-        let Some(record) = cursor.next()? else { return Ok(None) };
+        let Some(record) = cursor.next()? else {
+            return Ok(None);
+        };
         match CatalogKey::split(record) {
-            Some((key, data)) if key.parent == id && key.name.is_empty() => match CatalogRecord::parse(data) {
-                Some(CatalogRecord::Thread(thread)) => Ok(Some((thread.parent, thread.name.to_vec()))),
-                _ => Err(self.bad_record(cursor.node_number(), id, &[])),
-            },
+            Some((key, data)) if key.parent == id && key.name.is_empty() => {
+                match CatalogRecord::parse(data) {
+                    Some(CatalogRecord::Thread(thread)) => {
+                        Ok(Some((thread.parent, thread.name.to_vec())))
+                    }
+                    _ => Err(self.bad_record(cursor.node_number(), id, &[])),
+                }
+            }
             Some(_) => Ok(None),
             None => Err(self.no_key(cursor.node_number())),
         }
     }
 
     /// The next `most` files behind the entry `after`, in the order of the tree, with the forks that have blocks.
-    pub(super) fn files_after(&self, after: Option<&EntryKey>, most: usize) -> Result<Vec<FileForks>> {
+    pub(super) fn files_after(
+        &self,
+        after: Option<&EntryKey>,
+        most: usize,
+    ) -> Result<Vec<FileForks>> {
         let mut cursor = match after {
             Some((parent, name)) => self.tree.seek(&key(*parent, name))?,
             None => self.tree.first()?,
         };
         let mut found = Vec::new();
         while let Some(record) = cursor.next()? {
-            let Some((key, data)) = CatalogKey::split(record) else { return Err(self.no_key(cursor.node_number())) };
-            let Some(CatalogRecord::File(file)) = CatalogRecord::parse(data) else { continue };
+            let Some((key, data)) = CatalogKey::split(record) else {
+                return Err(self.no_key(cursor.node_number()));
+            };
+            let Some(CatalogRecord::File(file)) = CatalogRecord::parse(data) else {
+                continue;
+            };
             if after.is_some_and(|(parent, name)| *parent == key.parent && *name == key.name) {
                 continue;
             }
             let id = Cnid(file.file_id.get());
-            let forks = [(file.data_fork, id, fork_type::DATA), (file.resource_fork, id, fork_type::RESOURCE)];
-            let forks = forks.into_iter().filter(|(fork, ..)| fork.total_blocks.get() > 0);
+            let forks = [
+                (file.data_fork, id, fork_type::DATA),
+                (file.resource_fork, id, fork_type::RESOURCE),
+            ];
+            let forks = forks
+                .into_iter()
+                .filter(|(fork, ..)| fork.total_blocks.get() > 0);
             found.push(((key.parent, key.name.to_vec()), forks.collect()));
             if found.len() == most {
                 break;
@@ -188,12 +219,18 @@ impl Catalog {
     fn scan_for(&self, id: Cnid) -> Result<Option<Found>> {
         let mut cursor = self.tree.first()?;
         while let Some(record) = cursor.next()? {
-            let Some((key, data)) = CatalogKey::split(record) else { continue };
+            let Some((key, data)) = CatalogKey::split(record) else {
+                continue;
+            };
             if let Some(CatalogRecord::File(file)) = CatalogRecord::parse(data)
                 && file.file_id.get() == id.0
                 && file.flags.get() & record_flags::THREAD_EXISTS == 0
             {
-                return Ok(Some(Found { parent: key.parent, name: key.name.to_vec(), object: Object::File(*file) }));
+                return Ok(Some(Found {
+                    parent: key.parent,
+                    name: key.name.to_vec(),
+                    object: Object::File(*file),
+                }));
             }
         }
         Ok(None)
@@ -224,8 +261,12 @@ impl Catalog {
                     threaded = true;
                     continue;
                 }
-                Some(CatalogRecord::Folder(folder)) if threaded && !key.name.is_empty() => Object::Folder(*folder),
-                Some(CatalogRecord::File(file)) if threaded && !key.name.is_empty() => Object::File(*file),
+                Some(CatalogRecord::Folder(folder)) if threaded && !key.name.is_empty() => {
+                    Object::Folder(*folder)
+                }
+                Some(CatalogRecord::File(file)) if threaded && !key.name.is_empty() => {
+                    Object::File(*file)
+                }
                 _ => {
                     let name = key.name.to_vec();
                     return Err(self.bad_record(cursor.node_number(), id, &name));
@@ -235,7 +276,11 @@ impl Catalog {
                 return Ok(());
             }
         }
-        if threaded { Ok(()) } else { Err(Error::not_found(LAYER, format!("folder {id}"))) }
+        if threaded {
+            Ok(())
+        } else {
+            Err(Error::not_found(LAYER, format!("folder {id}")))
+        }
     }
 
     fn no_key(&self, node: u32) -> Error {
@@ -243,7 +288,10 @@ impl Catalog {
     }
 
     fn bad_record(&self, node: u32, parent: Cnid, name: &[U16]) -> Error {
-        let message = format!("the record under {parent} and {:?} is none that may stand there", decode_name(name));
+        let message = format!(
+            "the record under {parent} and {:?} is none that may stand there",
+            decode_name(name)
+        );
         self.tree.corrupt(node, message)
     }
 }

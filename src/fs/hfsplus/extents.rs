@@ -78,7 +78,10 @@ impl Space {
         let len = fork.logical_size.get();
         let capacity = u64::from(fork.total_blocks.get()) * u64::from(self.block_size);
         if len > capacity {
-            return Err(corrupt(owner, format!("{len} bytes in blocks that hold {capacity}")));
+            return Err(corrupt(
+                owner,
+                format!("{len} bytes in blocks that hold {capacity}"),
+            ));
         }
         Ok(self.device_over(&extents, len))
     }
@@ -87,11 +90,19 @@ impl Space {
     pub(super) fn device_over(&self, extents: &[Extent], len: u64) -> ForkDevice {
         let mut at = 0;
         let run = |extent: &Extent| {
-            let run = Run { fork: at, volume: extent.start.offset(self.block_size), len: self.bytes(extent.count) };
+            let run = Run {
+                fork: at,
+                volume: extent.start.offset(self.block_size),
+                len: self.bytes(extent.count),
+            };
             at += run.len;
             run
         };
-        ForkDevice { device: self.device.clone(), runs: extents.iter().map(run).collect(), len }
+        ForkDevice {
+            device: self.device.clone(),
+            runs: extents.iter().map(run).collect(),
+            len,
+        }
     }
 
     /// All extents of a fork: on the volume, not empty, not overlapping, and together the fork's blocks.
@@ -107,12 +118,18 @@ impl Space {
         while found < wanted {
             // Each record adds a block at least and comes from another key of a tree, so this ends with the tree.
             let Some(record) = more(found)? else {
-                return Err(corrupt(owner, format!("extents for {found} of {wanted} blocks, and no record of more")));
+                return Err(corrupt(
+                    owner,
+                    format!("extents for {found} of {wanted} blocks, and no record of more"),
+                ));
             };
             let before = found;
             found = self.append(&record, wanted, before, owner, &mut extents)?;
             if found == before {
-                return Err(corrupt(owner, format!("the record of extents from block {before} on is empty")));
+                return Err(corrupt(
+                    owner,
+                    format!("the record of extents from block {before} on is empty"),
+                ));
             }
         }
         check_apart(&extents, owner)?;
@@ -120,17 +137,31 @@ impl Space {
     }
 
     /// Appends the extents of one record; returns the blocks found so far.
-    fn append(&self, record: &ExtentsRaw, wanted: u32, before: u32, owner: &Owner, extents: &mut Vec<Extent>) -> Result<u32> {
+    fn append(
+        &self,
+        record: &ExtentsRaw,
+        wanted: u32,
+        before: u32,
+        owner: &Owner,
+        extents: &mut Vec<Extent>,
+    ) -> Result<u32> {
         let mut found = before;
         for extent in extents_of(record) {
             if extent.end() > u64::from(self.total_blocks) {
-                let message =
-                    format!("blocks {}+{} reach past the volume's {} blocks", extent.start, extent.count, self.total_blocks);
+                let message = format!(
+                    "blocks {}+{} reach past the volume's {} blocks",
+                    extent.start, extent.count, self.total_blocks
+                );
                 return Err(corrupt(owner, message));
             }
             found = match found.checked_add(extent.count) {
                 Some(found) if found <= wanted => found,
-                _ => return Err(corrupt(owner, format!("extents for more than its {wanted} blocks"))),
+                _ => {
+                    return Err(corrupt(
+                        owner,
+                        format!("extents for more than its {wanted} blocks"),
+                    ));
+                }
             };
             match extents.last_mut() {
                 Some(last) if last.end() == u64::from(extent.start.0) => last.count += extent.count,
@@ -152,9 +183,15 @@ fn check_apart(extents: &[Extent], owner: &Owner) -> Result<()> {
     }
     let mut sorted = extents.to_vec();
     sorted.sort_unstable_by_key(|extent| extent.start);
-    match sorted.windows(2).find(|pair| pair[0].end() > u64::from(pair[1].start.0)) {
+    match sorted
+        .windows(2)
+        .find(|pair| pair[0].end() > u64::from(pair[1].start.0))
+    {
         None => Ok(()),
-        Some(pair) => Err(corrupt(owner, format!("block {} is in two of its extents", pair[1].start))),
+        Some(pair) => Err(corrupt(
+            owner,
+            format!("block {} is in two of its extents", pair[1].start),
+        )),
     }
 }
 
@@ -166,7 +203,9 @@ impl ForkDevice {
     /// Where the byte at `offset` lies on the volume, and for how many bytes of `length` the fork goes on there.
     /// `offset` is below the fork's length.
     fn locate(&self, offset: u64, length: u64) -> Result<Range<u64>> {
-        let at = self.runs.partition_point(|run| run.fork + run.len <= offset);
+        let at = self
+            .runs
+            .partition_point(|run| run.fork + run.len <= offset);
         let Some(run) = self.runs.get(at) else {
             return Err(Error::out_of_range("hfs+ fork", offset, length, self.len));
         };
@@ -182,7 +221,8 @@ impl ForkDevice {
 
     /// For how many bytes the fork lies together on the volume from `offset` on; 0 past the end.
     pub(super) fn volume_run(&self, offset: u64) -> u64 {
-        self.locate(offset, u64::MAX).map_or(0, |place| place.end - place.start)
+        self.locate(offset, u64::MAX)
+            .map_or(0, |place| place.end - place.start)
     }
 
     /// Bytes.
@@ -221,7 +261,11 @@ impl ForkDevice {
 
 impl BlockDevice for ForkDevice {
     fn info(&self) -> Info {
-        Info { len: self.len, access: Access::ReadOnly, ..self.device.info() }
+        Info {
+            len: self.len,
+            access: Access::ReadOnly,
+            ..self.device.info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -240,7 +284,8 @@ impl BlockDevice for ForkDevice {
 
     fn extent_at(&self, range: Range<u64>) -> Result<crate::device::Extent> {
         self.info().check_range("hfs+ fork", &range)?;
-        self.device.extent_at(self.locate(range.start, range.end - range.start)?)
+        self.device
+            .extent_at(self.locate(range.start, range.end - range.start)?)
     }
 
     read_only!("hfs+ fork");
@@ -250,7 +295,8 @@ impl BlockDevice for ForkDevice {
         if range.is_empty() {
             return Ok(None);
         }
-        self.device.lend(self.locate(range.start, range.end - range.start)?)
+        self.device
+            .lend(self.locate(range.start, range.end - range.start)?)
     }
 }
 
@@ -262,19 +308,31 @@ mod tests {
 
     fn space() -> Space {
         let bytes: Vec<u8> = (0..16_u8).flat_map(|block| [block; 512]).collect();
-        Space { device: Arc::new(Memory::from(bytes)), block_size: 512, total_blocks: 16 }
+        Space {
+            device: Arc::new(Memory::from(bytes)),
+            block_size: 512,
+            total_blocks: 16,
+        }
     }
 
     fn record(extents: &[(u32, u32)]) -> ExtentsRaw {
         let mut record = ExtentsRaw::default();
         for (raw, &(start, count)) in record.iter_mut().zip(extents) {
-            *raw = ExtentRaw::from(Extent { start: AllocBlock(start), count });
+            *raw = ExtentRaw::from(Extent {
+                start: AllocBlock(start),
+                count,
+            });
         }
         record
     }
 
     fn fork(len: u64, blocks: u32, extents: &[(u32, u32)]) -> ForkRaw {
-        ForkRaw { logical_size: len.into(), clump_size: 0.into(), total_blocks: blocks.into(), extents: record(extents) }
+        ForkRaw {
+            logical_size: len.into(),
+            clump_size: 0.into(),
+            total_blocks: blocks.into(),
+            extents: record(extents),
+        }
     }
 
     fn none(_: u32) -> Result<Option<ExtentsRaw>> {
@@ -292,30 +350,57 @@ mod tests {
             })
             .unwrap();
         assert_eq!(asked, [3]);
-        let expected: Vec<u8> = [9, 3, 4, 5].into_iter().flat_map(|block: u8| [block; 512]).take(4 * 512 - 5).collect();
+        let expected: Vec<u8> = [9, 3, 4, 5]
+            .into_iter()
+            .flat_map(|block: u8| [block; 512])
+            .take(4 * 512 - 5)
+            .collect();
         assert_eq!(device.read_vec(0, expected.len()).unwrap(), expected);
         assert_eq!(device.read_vec(510, 4).unwrap(), [9, 9, 3, 3]);
         assert!(device.read_vec(0, expected.len() + 1).is_err());
         // The two neighbours were merged: one run of three blocks.
-        assert_eq!(device.extent_at(512..expected.len() as u64).unwrap().len, expected.len() as u64 - 512);
+        assert_eq!(
+            device.extent_at(512..expected.len() as u64).unwrap().len,
+            expected.len() as u64 - 512
+        );
     }
 
     #[test]
     fn extents_that_make_no_sense_are_refused() {
         let table = [
-            (fork(512, 1, &[(15, 2)]), "reach past the volume's 16 blocks"),
-            (fork(512, 1, &[(u32::MAX, u32::MAX)]), "reach past the volume's 16 blocks"),
+            (
+                fork(512, 1, &[(15, 2)]),
+                "reach past the volume's 16 blocks",
+            ),
+            (
+                fork(512, 1, &[(u32::MAX, u32::MAX)]),
+                "reach past the volume's 16 blocks",
+            ),
             (fork(513, 1, &[(3, 1)]), "513 bytes in blocks that hold 512"),
             (fork(512, 1, &[(3, 2)]), "more than its 1 blocks"),
             (fork(512, 3, &[(3, 2)]), "extents for 2 of 3 blocks"),
             (fork(512, 4, &[(3, 2), (7, 1), (4, 1)]), "block 4 is in two"),
         ];
         for (fork, expected) in table {
-            let error = space().fork(&fork, &Owner::Resource(Cnid(20)), &mut none).unwrap_err();
+            let error = space()
+                .fork(&fork, &Owner::Resource(Cnid(20)), &mut none)
+                .unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");
-            assert!(error.to_string().contains("resource fork of file 20"), "{error}");
+            assert!(
+                error.to_string().contains("resource fork of file 20"),
+                "{error}"
+            );
         }
-        let empty = space().fork(&fork(512, 3, &[(3, 2)]), &Owner::Data(Cnid(20)), &mut |_| Ok(Some(record(&[]))));
-        assert!(empty.unwrap_err().to_string().contains("from block 2 on is empty"));
+        let empty = space().fork(
+            &fork(512, 3, &[(3, 2)]),
+            &Owner::Data(Cnid(20)),
+            &mut |_| Ok(Some(record(&[]))),
+        );
+        assert!(
+            empty
+                .unwrap_err()
+                .to_string()
+                .contains("from block 2 on is empty")
+        );
     }
 }

@@ -38,7 +38,11 @@ impl FileSystem for HfsPlus {
             total: u64::from(self.header.total_blocks) * u64::from(block_size),
             free: u64::from(self.header.free_blocks) * u64::from(block_size),
             pending: 0,
-            files: raw.file_count.get().saturating_sub(self.links.hidden_files()).into(),
+            files: raw
+                .file_count
+                .get()
+                .saturating_sub(self.links.hidden_files())
+                .into(),
             folders: raw.folder_count.get().into(),
             created: self.created,
             modified: timestamp(raw.modify_date.get(), expanded),
@@ -50,7 +54,9 @@ impl FileSystem for HfsPlus {
     }
 
     fn lookup(&self, dir: NodeId, name: &str) -> Result<Option<Attributes>> {
-        let Ok(dir) = u32::try_from(dir.0).map(Cnid) else { return Ok(None) };
+        let Ok(dir) = u32::try_from(dir.0).map(Cnid) else {
+            return Ok(None);
+        };
         let mut units: Vec<U16> = Vec::with_capacity(name.len());
         if encode_name(name, &mut units).is_err() {
             return Ok(None); // a name that cannot be on disk
@@ -63,7 +69,9 @@ impl FileSystem for HfsPlus {
             object = self.catalog.get(dir, &units)?;
         }
         let hidden = |object: &Object| dir == Cnid::ROOT && self.links.is_hidden(object.id());
-        let Some(object) = object.filter(|object| !hidden(object)) else { return Ok(None) };
+        let Some(object) = object.filter(|object| !hidden(object)) else {
+            return Ok(None);
+        };
         Ok(Some(self.attributes_of(&self.follow(dir, object)?)?))
     }
 
@@ -71,12 +79,18 @@ impl FileSystem for HfsPlus {
         self.attributes_of(&self.object(node)?)
     }
 
-    fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()> {
+    fn list(
+        &self,
+        dir: NodeId,
+        each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         let missing = |_| Error::not_found(LAYER, format!("folder {}", dir.0));
         let dir = u32::try_from(dir.0).map(Cnid).map_err(missing)?;
-        self.catalog.children(dir, None, |name, object| match self.entry(dir, name, object)? {
-            Some(entry) => each(entry),
-            None => Ok(ControlFlow::Continue(())),
+        self.catalog.children(dir, None, |name, object| {
+            match self.entry(dir, name, object)? {
+                Some(entry) => each(entry),
+                None => Ok(ControlFlow::Continue(())),
+            }
         })
     }
 
@@ -132,9 +146,8 @@ impl FileSystem for HfsPlus {
     fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
         let resolved = self.object(node)?;
         match (name, &resolved.object) {
-            (FINDER_INFO, object) => {
-                Ok(stat::finder_info(object).map(|bytes| Arc::new(Memory::read_only(bytes)) as Arc<dyn BlockDevice>))
-            }
+            (FINDER_INFO, object) => Ok(stat::finder_info(object)
+                .map(|bytes| Arc::new(Memory::read_only(bytes)) as Arc<dyn BlockDevice>)),
             (RESOURCE_FORK, Object::File(file)) if file.resource_fork.logical_size.get() != 0 => {
                 self.resource_fork(file).map(Some)
             }

@@ -54,13 +54,18 @@ impl HfsPlus {
         let file = self.space.fork(&header.raw.allocation_file, &owner, more)?;
         let needed = u64::from(header.total_blocks).div_ceil(8);
         if file.len() < needed {
-            let message = format!("{needed} bytes expected for {} blocks, the file has {}", header.total_blocks, file.len());
+            let message = format!(
+                "{needed} bytes expected for {} blocks, the file has {}",
+                header.total_blocks,
+                file.len()
+            );
             return Err(Error::new(Kind::Corrupt, LAYER, message).named(owner.to_string()));
         }
         let head = (HEADER_OFFSET + size_of::<VolumeHeaderRaw>() as u64).div_ceil(block_size);
         // Headers and bitmap say so too where they are right.
         let last = self.space.device.info().len.saturating_sub(HEADER_OFFSET) / block_size;
-        let end = u32::try_from(last).map_or(header.total_blocks, |last| last.min(header.total_blocks));
+        let end =
+            u32::try_from(last).map_or(header.total_blocks, |last| last.min(header.total_blocks));
         Ok(HfsPlusFree {
             file,
             start: self.start,
@@ -84,7 +89,9 @@ impl HfsPlusFree {
             let extent = self.file.extent_at(byte.into()..needed)?;
             if extent.kind != ExtentKind::Data {
                 // Nothing is stored, so nothing is marked: on a large volume that is nearly all of the bitmap.
-                let until = (u64::from(byte) + extent.len).saturating_mul(8).min(self.blocks.end.into());
+                let until = (u64::from(byte) + extent.len)
+                    .saturating_mul(8)
+                    .min(self.blocks.end.into());
                 return Ok((false, u32::try_from(until).unwrap_or(self.blocks.end)));
             }
             kept.bytes.clear();
@@ -141,7 +148,9 @@ mod tests {
     use crate::fs::hfsplus::check::check;
     use crate::fs::hfsplus::{HfsPlusMut, WriteOptions};
     use crate::fs::source::Tree;
-    use crate::fs::{FileSystem, FileSystemMut, FileSystemMutExt, FreeMapExt, NewKind, NewNode, Timestamp};
+    use crate::fs::{
+        FileSystem, FileSystemMut, FileSystemMutExt, FreeMapExt, NewKind, NewNode, Timestamp,
+    };
     use crate::progress::Silent;
     use crate::testing::Random;
 
@@ -157,26 +166,46 @@ mod tests {
             identifier: 9,
         };
         let device = Arc::new(Memory::zeros(len));
-        Plan::new(Tree::empty(created), options).unwrap().build(&*device, &Silent).unwrap();
+        Plan::new(Tree::empty(created), options)
+            .unwrap()
+            .build(&*device, &Silent)
+            .unwrap();
         device
     }
 
     /// Bit by bit, as one would count them by hand.
     fn bits(volume: &HfsPlus) -> Vec<bool> {
-        let place = volume.header.raw.allocation_file.extents[0].start_block.get();
+        let place = volume.header.raw.allocation_file.extents[0]
+            .start_block
+            .get();
         let at = u64::from(place) * u64::from(volume.header.block_size);
-        let bytes = volume.space.device.read_vec(at, volume.header.total_blocks.div_ceil(8) as usize).unwrap();
-        (0..volume.header.total_blocks as usize).map(|block| bytes[block / 8] & (0x80 >> (block % 8)) != 0).collect()
+        let bytes = volume
+            .space
+            .device
+            .read_vec(at, volume.header.total_blocks.div_ceil(8) as usize)
+            .unwrap();
+        (0..volume.header.total_blocks as usize)
+            .map(|block| bytes[block / 8] & (0x80 >> (block % 8)) != 0)
+            .collect()
     }
 
     #[test]
     fn a_new_volume_is_free_where_nothing_is() {
-        for (len, block_size) in [(512 << 10, 512), (5 << 20, 4096), ((5 << 20) + 3 * 512, 4096), (9 << 20, 65536)] {
+        for (len, block_size) in [
+            (512 << 10, 512),
+            (5 << 20, 4096),
+            ((5 << 20) + 3 * 512, 4096),
+            (9 << 20, 65536),
+        ] {
             let device = volume(len, block_size);
             assert_eq!(check(device.clone(), &Silent).unwrap().len(), 0);
             let volume = HfsPlus::open(device).unwrap();
             assert!(volume.free_map().unwrap().is_in_order());
-            assert_eq!(free(&volume), volume.volume().free, "{len} bytes in blocks of {block_size}");
+            assert_eq!(
+                free(&volume),
+                volume.volume().free,
+                "{len} bytes in blocks of {block_size}"
+            );
         }
     }
 
@@ -187,7 +216,11 @@ mod tests {
             let block_size = 512 << random.within(0..3);
             let len = random.within(512 << 10..4 << 20) as usize / 512 * 512;
             let device = volume(len, block_size);
-            let bitmap = HfsPlus::open(device.clone()).unwrap().header.raw.allocation_file;
+            let bitmap = HfsPlus::open(device.clone())
+                .unwrap()
+                .header
+                .raw
+                .allocation_file;
             let at = u64::from(bitmap.extents[0].start_block.get()) * u64::from(block_size);
             let mut bytes = vec![0; bitmap.logical_size.get() as usize];
             for _ in 0..random.within(0..40) {
@@ -207,19 +240,33 @@ mod tests {
             let mut reached = 0;
             for run in map.free_runs(0..u64::MAX) {
                 let run = run.unwrap();
-                assert!((reached..run.start).step_by(512).all(|byte| !free(byte)), "seed {seed}: {run:?}");
+                assert!(
+                    (reached..run.start).step_by(512).all(|byte| !free(byte)),
+                    "seed {seed}: {run:?}"
+                );
                 assert!(run.clone().step_by(512).all(&free), "seed {seed}: {run:?}");
-                assert!(reached == 0 || run.start > reached, "seed {seed}: {run:?} goes on where the last ended");
+                assert!(
+                    reached == 0 || run.start > reached,
+                    "seed {seed}: {run:?} goes on where the last ended"
+                );
                 reached = run.end;
             }
-            assert!((reached..u64::from(volume.header.total_blocks) * block).step_by(512).all(|byte| !free(byte)));
+            assert!(
+                (reached..u64::from(volume.header.total_blocks) * block)
+                    .step_by(512)
+                    .all(|byte| !free(byte))
+            );
             // From anywhere, in any order.
             for _ in 0..100 {
                 let at = random.within(0..len as u64 + 5000);
                 let found = map.free_from(at).unwrap();
                 let end = u64::from(volume.header.total_blocks) * block;
                 let first = (at..end.max(at)).find(|&byte| free(byte));
-                assert_eq!(found.as_ref().map(|run| run.start), first, "seed {seed}, from {at}");
+                assert_eq!(
+                    found.as_ref().map(|run| run.start),
+                    first,
+                    "seed {seed}, from {at}"
+                );
                 assert!(found.is_none_or(|run| run.end == end || !free(run.end)));
             }
         }
@@ -227,7 +274,10 @@ mod tests {
 
     fn free(volume: &HfsPlus) -> u64 {
         let map = volume.free_map().unwrap();
-        map.free_runs(0..u64::MAX).map(|run| run.unwrap()).map(|run| run.end - run.start).sum()
+        map.free_runs(0..u64::MAX)
+            .map(|run| run.unwrap())
+            .map(|run| run.end - run.start)
+            .sum()
     }
 
     #[test]
@@ -238,7 +288,9 @@ mod tests {
         changed.enable_journal(None).unwrap();
         let journal = before - free(&HfsPlus::open(device.clone()).unwrap());
         assert!(journal >= 512 << 10);
-        let file = changed.create(changed.root(), "file", &NewNode::new(NewKind::File)).unwrap();
+        let file = changed
+            .create(changed.root(), "file", &NewNode::new(NewKind::File))
+            .unwrap();
         changed.write_all(file, &[1; 300_000]).unwrap();
         changed.sync().unwrap();
         // As a crash leaves it: the last transaction in the journal, and perhaps in its place.
@@ -251,7 +303,11 @@ mod tests {
     #[test]
     fn behind_a_wrapper_positions_are_those_of_the_whole() {
         let inner = volume(1 << 20, 4096);
-        let expected: Vec<_> = HfsPlusFree::open(inner.clone()).unwrap().free_runs(0..u64::MAX).map(|run| run.unwrap()).collect();
+        let expected: Vec<_> = HfsPlusFree::open(inner.clone())
+            .unwrap()
+            .free_runs(0..u64::MAX)
+            .map(|run| run.unwrap())
+            .collect();
         let mut bytes = vec![0; 8192];
         bytes[1024..1026].copy_from_slice(b"BD");
         bytes[1024 + 0x14..][..4].copy_from_slice(&4096_u32.to_be_bytes());
@@ -260,8 +316,11 @@ mod tests {
         bytes.extend(inner.to_vec());
         bytes.extend([0; 4096]);
         let map = HfsPlusFree::open(Arc::new(Memory::from(bytes))).unwrap();
-        let found: Vec<_> =
-            map.free_runs(0..u64::MAX).map(|run| run.unwrap()).map(|run| run.start - 8192..run.end - 8192).collect();
+        let found: Vec<_> = map
+            .free_runs(0..u64::MAX)
+            .map(|run| run.unwrap())
+            .map(|run| run.start - 8192..run.end - 8192)
+            .collect();
         assert_eq!(found, expected);
     }
 
@@ -270,11 +329,18 @@ mod tests {
         let device = volume(1 << 20, 4096);
         let mut header = HfsPlus::open(device.clone()).unwrap().header.raw;
         header.attributes = 0.into();
-        device.write_at(HEADER_OFFSET, zerocopy::IntoBytes::as_bytes(&header)).unwrap();
+        device
+            .write_at(HEADER_OFFSET, zerocopy::IntoBytes::as_bytes(&header))
+            .unwrap();
         assert!(!HfsPlusFree::open(device.clone()).unwrap().is_in_order());
         header.allocation_file.logical_size = 31.into();
-        device.write_at(HEADER_OFFSET, zerocopy::IntoBytes::as_bytes(&header)).unwrap();
+        device
+            .write_at(HEADER_OFFSET, zerocopy::IntoBytes::as_bytes(&header))
+            .unwrap();
         let error = HfsPlusFree::open(device).unwrap_err();
-        assert!(error.kind() == Kind::Corrupt && error.to_string().contains("32 bytes expected"), "{error}");
+        assert!(
+            error.kind() == Kind::Corrupt && error.to_string().contains("32 bytes expected"),
+            "{error}"
+        );
     }
 }

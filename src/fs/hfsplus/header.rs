@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::layout::{
-    HEADER_OFFSET, MasterDirectoryBlockRaw, NodeDescriptorRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX, TreeHeaderRaw,
-    VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeader, VolumeHeaderRaw,
+    HEADER_OFFSET, MasterDirectoryBlockRaw, NodeDescriptorRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS,
+    SIGNATURE_HFSX, TreeHeaderRaw, VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeader, VolumeHeaderRaw,
 };
 use super::read_structure;
 use crate::device::{BlockDevice, Slice};
@@ -42,7 +42,11 @@ pub fn probe_front(device: &dyn BlockDevice) -> Result<Option<Found>> {
     }
     let block: MasterDirectoryBlockRaw = read_structure(device, HEADER_OFFSET)?;
     if is_hfs(&block) {
-        return Ok(Some(if block.embedded().is_some() { Found::Wrapped } else { Found::Hfs }));
+        return Ok(Some(if block.embedded().is_some() {
+            Found::Wrapped
+        } else {
+            Found::Hfs
+        }));
     }
     Ok(signed(&read_structure(device, HEADER_OFFSET)?))
 }
@@ -66,8 +70,12 @@ pub(crate) fn recorded_counts(device: &Arc<dyn BlockDevice>) -> Option<(u64, Opt
     let Located { device, header, .. } = locate(device.clone()).ok()?;
     let [first, ..] = &header.raw.catalog_file.extents;
     let start = u64::from(first.start_block.get()) * u64::from(header.block_size);
-    let tree = read_structure::<TreeHeaderRaw>(&*device, start + size_of::<NodeDescriptorRaw>() as u64);
-    Some((header.raw.file_count.get().into(), tree.ok().map(|tree| tree.leaf_records.get().into())))
+    let tree =
+        read_structure::<TreeHeaderRaw>(&*device, start + size_of::<NodeDescriptorRaw>() as u64);
+    Some((
+        header.raw.file_count.get().into(),
+        tree.ok().map(|tree| tree.leaf_records.get().into()),
+    ))
 }
 
 /// Two letters are little to go by; a block size that can be one is a second sign.
@@ -112,11 +120,16 @@ pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<Located> {
         return Err(Error::unsupported("hfs", message).at(HEADER_OFFSET));
     };
     if embedded.end > len || embedded.end - embedded.start < MIN_VOLUME {
-        let message = format!("the HFS+ volume within, bytes {embedded:?}, does not fit the wrapper of {len} bytes");
+        let message = format!(
+            "the HFS+ volume within, bytes {embedded:?}, does not fit the wrapper of {len} bytes"
+        );
         return Err(Error::corrupt("hfs wrapper", HEADER_OFFSET, message));
     }
     let start = embedded.start;
-    Ok(Located { start, ..unwrapped(Arc::new(Slice::new(device, embedded)?))? })
+    Ok(Located {
+        start,
+        ..unwrapped(Arc::new(Slice::new(device, embedded)?))?
+    })
 }
 
 /// The first header if it makes sense, else the alternate if that does.
@@ -125,11 +138,18 @@ pub(super) fn unwrapped(device: Arc<dyn BlockDevice>) -> Result<Located> {
     let parse = |offset| VolumeHeader::parse(&read_structure(&*device, offset)?, offset, len);
     let (header, problems) = match parse(HEADER_OFFSET) {
         Ok(header) => (header, Vec::new()),
-        Err(problem) if matches!(problem.kind(), Kind::Corrupt | Kind::Unsupported) => match parse(len - HEADER_OFFSET) {
-            Ok(header) => (header, vec![problem]),
-            Err(_) => return Err(problem),
-        },
+        Err(problem) if matches!(problem.kind(), Kind::Corrupt | Kind::Unsupported) => {
+            match parse(len - HEADER_OFFSET) {
+                Ok(header) => (header, vec![problem]),
+                Err(_) => return Err(problem),
+            }
+        }
         Err(error) => return Err(error),
     };
-    Ok(Located { device, start: 0, header, problems })
+    Ok(Located {
+        device,
+        start: 0,
+        header,
+        problems,
+    })
 }

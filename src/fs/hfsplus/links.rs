@@ -75,9 +75,10 @@ impl Links {
         let private = |name: &str| {
             let found = catalog.get(Cnid::ROOT, &units(name))?;
             Ok::<_, crate::Error>(match found {
-                Some(Object::Folder(folder)) => {
-                    Some(Private { id: Cnid(folder.folder_id.get()), created: folder.dates.create.get() })
-                }
+                Some(Object::Folder(folder)) => Some(Private {
+                    id: Cnid(folder.folder_id.get()),
+                    created: folder.dates.create.get(),
+                }),
                 _ => None,
             })
         };
@@ -109,7 +110,12 @@ impl Links {
 
     /// Returns how many files are hidden.
     pub(super) fn hidden_files(&self) -> u32 {
-        self.journal_count() + if self.system_files { 0 } else { self.kept.len() as u32 } // at most two
+        self.journal_count()
+            + if self.system_files {
+                0
+            } else {
+                self.kept.len() as u32
+            } // at most two
     }
 
     /// Lists the files of a journal that stays, or hides them.
@@ -172,7 +178,10 @@ impl Links {
 
     /// Returns whether `file` is a name of a file with several, or of a folder with several.
     pub(super) fn is_link(&self, file: &FileRaw) -> (bool, bool) {
-        (self.file_link(file).is_some(), self.folder_link(file).is_some())
+        (
+            self.file_link(file).is_some(),
+            self.folder_link(file).is_some(),
+        )
     }
 
     /// Returns whether what lies in folder `parent` is a file that links lead to.
@@ -204,7 +213,8 @@ impl Links {
     fn file_link(&self, file: &FileRaw) -> Option<Cnid> {
         let private = self.files?;
         let created = file.dates.create.get();
-        let is_link = file.kind() == FILE_LINK_TYPE && (created == private.created || created == self.root_created);
+        let is_link = file.kind() == FILE_LINK_TYPE
+            && (created == private.created || created == self.root_created);
         is_link.then_some(private.id)
     }
 
@@ -219,7 +229,9 @@ fn journal_files(catalog: &Catalog) -> Result<Vec<Cnid>> {
     let mut found = Vec::new();
     for name in JOURNAL_NAMES {
         match catalog.get(Cnid::ROOT, &units(name))? {
-            Some(Object::File(file)) if file.kind() == JOURNAL_TYPE => found.push(Cnid(file.file_id.get())),
+            Some(Object::File(file)) if file.kind() == JOURNAL_TYPE => {
+                found.push(Cnid(file.file_id.get()))
+            }
             _ => {}
         }
     }

@@ -98,7 +98,10 @@ impl HfsPlus {
     pub fn open_with(device: Arc<dyn BlockDevice>, cache: usize) -> Result<Self> {
         let mut volume = Self::open_any(device)?;
         volume.catalog.tree_mut().bound_cache(cache / 2);
-        for tree in [volume.overflow.tree_mut(), volume.attributes.tree_mut()].into_iter().flatten() {
+        for tree in [volume.overflow.tree_mut(), volume.attributes.tree_mut()]
+            .into_iter()
+            .flatten()
+        {
             tree.bound_cache(cache / 4);
         }
         Ok(volume)
@@ -113,19 +116,39 @@ impl HfsPlus {
 
     /// Bytes of nodes of its trees that are in memory now.
     pub fn cached(&self) -> usize {
-        [Some(self.catalog.tree()), self.overflow.tree(), self.attributes.tree()].into_iter().flatten().map(Tree::cached).sum()
+        [
+            Some(self.catalog.tree()),
+            self.overflow.tree(),
+            self.attributes.tree(),
+        ]
+        .into_iter()
+        .flatten()
+        .map(Tree::cached)
+        .sum()
     }
 
     fn open_any(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut located = header::locate(device)?;
         let clean = settle(&mut located)?;
-        let header::Located { device, start, header, problems } = located;
-        let space = Space { device, block_size: header.block_size, total_blocks: header.total_blocks };
+        let header::Located {
+            device,
+            start,
+            header,
+            problems,
+        } = located;
+        let space = Space {
+            device,
+            block_size: header.block_size,
+            total_blocks: header.total_blocks,
+        };
         let raw = &header.raw;
 
         let overflow = Overflow::open(&space, &raw.extents_file)?;
-        let file =
-            |fork, name, id| space.fork(fork, &Owner::Special(name), &mut |block| overflow.get(id, fork_type::DATA, block));
+        let file = |fork, name, id| {
+            space.fork(fork, &Owner::Special(name), &mut |block| {
+                overflow.get(id, fork_type::DATA, block)
+            })
+        };
         let catalog = file(&raw.catalog_file, "catalog file", Cnid::CATALOG)?;
         let catalog = Catalog::new(Tree::open(catalog, TreeKind::Catalog(header.variant))?);
         let attributes = match raw.attributes_file.total_blocks.get() {
@@ -135,8 +158,17 @@ impl HfsPlus {
                 Some(Tree::open(file, TreeKind::Attributes)?)
             }
         };
-        let Some(Found { name, object: Object::Folder(root), .. }) = catalog.by_id(Cnid::ROOT)? else {
-            return Err(Error::new(Kind::Corrupt, LAYER, "the catalog holds no root folder"));
+        let Some(Found {
+            name,
+            object: Object::Folder(root),
+            ..
+        }) = catalog.by_id(Cnid::ROOT)?
+        else {
+            return Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                "the catalog holds no root folder",
+            ));
         };
         let mut links = Links::find(&catalog, root.dates.create.get())?;
         if journal::is_transient(&*space.device, &header) {
@@ -146,7 +178,19 @@ impl HfsPlus {
         }
         let created = formatted_at(&header, root.dates.create.get());
         let (attributes, label) = (AttributesTree::new(attributes), decode_name(&name));
-        Ok(Self { space, start, header, catalog, overflow, attributes, links, label, created, clean, problems })
+        Ok(Self {
+            space,
+            start,
+            header,
+            catalog,
+            overflow,
+            attributes,
+            links,
+            label,
+            created,
+            clean,
+            problems,
+        })
     }
 
     /// What is wrong with the volume though it could be opened: a damaged volume header, a journal that cannot be read.
@@ -164,34 +208,59 @@ impl HfsPlus {
 
     /// Follows `object`, found in folder `parent`, if it is a hard link.
     fn follow(&self, parent: Cnid, object: Object) -> Result<Resolved> {
-        let Object::File(file) = &object else { return Ok(Resolved { object, links: 1, broken: None }) };
+        let Object::File(file) = &object else {
+            return Ok(Resolved {
+                object,
+                links: 1,
+                broken: None,
+            });
+        };
         match self.links.follow(&self.catalog, file)? {
             Link::No if self.links.holds_files(parent) => Ok(Resolved::indirect(object)),
-            Link::No => Ok(Resolved { object, links: 1, broken: None }),
+            Link::No => Ok(Resolved {
+                object,
+                links: 1,
+                broken: None,
+            }),
             Link::To(target) => Ok(Resolved::indirect(*target)),
-            Link::Broken(name) => Ok(Resolved { object, links: 1, broken: Some(name) }),
+            Link::Broken(name) => Ok(Resolved {
+                object,
+                links: 1,
+                broken: Some(name),
+            }),
         }
     }
 
     fn attributes_of(&self, resolved: &Resolved) -> Result<Attributes> {
-        let mut attributes = stat::attributes(&resolved.object, self.space.block_size, resolved.links);
+        let mut attributes =
+            stat::attributes(&resolved.object, self.space.block_size, resolved.links);
         if resolved.object.id() == Cnid::ROOT {
-            attributes.size = attributes.size.saturating_sub(self.links.hidden_count().into());
+            attributes.size = attributes
+                .size
+                .saturating_sub(self.links.hidden_count().into());
         }
         if let Some(value) = self.compression(&resolved.object)?
             && let Some(compression) = Compression::parse(&value)
         {
             (attributes.size, attributes.resource_size) = (compression.size, 0);
             // How contents are stored is not theirs who read them.
-            attributes.has_xattrs = self.attributes.names(resolved.object.id())?.iter().any(|name| name != decmpfs::ATTRIBUTE);
+            attributes.has_xattrs = self
+                .attributes
+                .names(resolved.object.id())?
+                .iter()
+                .any(|name| name != decmpfs::ATTRIBUTE);
         }
         Ok(attributes)
     }
 
     /// The attribute that says how a file's contents are compressed, `None` if they are not: flag and attribute must agree.
     fn compression(&self, object: &Object) -> Result<Option<Vec<u8>>> {
-        let Object::File(file) = object else { return Ok(None) };
-        if u32::from(file.bsd.owner_flags) & UF_COMPRESSED == 0 || stat::file_kind(file) != FileKind::File {
+        let Object::File(file) = object else {
+            return Ok(None);
+        };
+        if u32::from(file.bsd.owner_flags) & UF_COMPRESSED == 0
+            || stat::file_kind(file) != FileKind::File
+        {
             return Ok(None);
         }
         let value = self.attributes.inline(object.id(), decmpfs::ATTRIBUTE)?;
@@ -208,14 +277,27 @@ impl HfsPlus {
         self.object(node)?.file().map(drop)
     }
 
-    fn fork_device(&self, fork: &ForkRaw, owner: &Owner, id: Cnid, kind: u8) -> Result<Arc<dyn BlockDevice>> {
-        let device = self.space.fork(fork, owner, &mut |block| self.overflow.get(id, kind, block))?;
+    fn fork_device(
+        &self,
+        fork: &ForkRaw,
+        owner: &Owner,
+        id: Cnid,
+        kind: u8,
+    ) -> Result<Arc<dyn BlockDevice>> {
+        let device = self
+            .space
+            .fork(fork, owner, &mut |block| self.overflow.get(id, kind, block))?;
         Ok(Arc::new(device))
     }
 
     fn resource_fork(&self, file: &FileRaw) -> Result<Arc<dyn BlockDevice>> {
         let id = Cnid(file.file_id.get());
-        self.fork_device(&file.resource_fork, &Owner::Resource(id), id, fork_type::RESOURCE)
+        self.fork_device(
+            &file.resource_fork,
+            &Owner::Resource(id),
+            id,
+            fork_type::RESOURCE,
+        )
     }
 
     /// An entry of folder `dir` as it is listed; `None` for one that is not.
@@ -227,11 +309,19 @@ impl HfsPlus {
             self.check_thread(dir, &object)?;
         }
         let attributes = self.attributes_of(&self.follow(dir, object)?)?;
-        Ok(Some(Entry { name: decode_name(name), attributes }))
+        Ok(Some(Entry {
+            name: decode_name(name),
+            attributes,
+        }))
     }
 
     /// At most `most` entries of folder `dir` behind the name `after`, and the name to go on from if there may be more.
-    fn list_after(&self, dir: NodeId, after: Option<&[U16]>, most: usize) -> Result<(Vec<Entry>, Option<Vec<U16>>)> {
+    fn list_after(
+        &self,
+        dir: NodeId,
+        after: Option<&[U16]>,
+        most: usize,
+    ) -> Result<(Vec<Entry>, Option<Vec<U16>>)> {
         let missing = |_| Error::not_found(LAYER, format!("folder {}", dir.0));
         let dir = u32::try_from(dir.0).map(Cnid).map_err(missing)?;
         let (mut entries, mut last) = (Vec::new(), None);
@@ -251,7 +341,10 @@ impl HfsPlus {
         match self.catalog.by_id(folder.id())? {
             Some(found) if found.parent == parent => Ok(()),
             _ => {
-                let message = format!("folder {} was found in folder {parent}, where its thread does not lead", folder.id());
+                let message = format!(
+                    "folder {} was found in folder {parent}, where its thread does not lead",
+                    folder.id()
+                );
                 Err(Error::new(Kind::Corrupt, "hfs+ catalog", message))
             }
         }
@@ -272,18 +365,31 @@ impl Resolved {
     /// What hard links lead to; it counts them itself.
     fn indirect(object: Object) -> Self {
         let links = match &object {
-            Object::File(file) if stat::file_kind(file) == FileKind::File => file.bsd.special.get().max(1),
+            Object::File(file) if stat::file_kind(file) == FileKind::File => {
+                file.bsd.special.get().max(1)
+            }
             _ => 1,
         };
-        Self { object, links, broken: None }
+        Self {
+            object,
+            links,
+            broken: None,
+        }
     }
 
     /// The file's record, for reading its forks.
     fn file(&self) -> Result<&FileRaw> {
-        let refused = |kind, message: String| Err(Error::new(kind, LAYER, message).named(format!("object {}", self.object.id())));
+        let refused = |kind, message: String| {
+            Err(Error::new(kind, LAYER, message).named(format!("object {}", self.object.id())))
+        };
         match (&self.object, &self.broken) {
-            (_, Some(name)) => refused(Kind::Corrupt, format!("is a hard link to {name}, which does not exist")),
-            (Object::Folder(_), None) => refused(Kind::Invalid, "is a folder, a file expected".to_owned()),
+            (_, Some(name)) => refused(
+                Kind::Corrupt,
+                format!("is a hard link to {name}, which does not exist"),
+            ),
+            (Object::Folder(_), None) => {
+                refused(Kind::Invalid, "is a folder, a file expected".to_owned())
+            }
             (Object::File(file), None) => Ok(file),
         }
     }
@@ -300,7 +406,8 @@ fn read_structure<T: FromBytes + IntoBytes>(device: &dyn BlockDevice, offset: u6
 /// be told counts as no, and is a problem.
 fn settle(located: &mut header::Located) -> Result<bool> {
     let header = &located.header;
-    let unmounted = header.has(volume_attributes::UNMOUNTED) && !header.has(volume_attributes::INCONSISTENT);
+    let unmounted =
+        header.has(volume_attributes::UNMOUNTED) && !header.has(volume_attributes::INCONSISTENT);
     if !header.has(volume_attributes::JOURNALED) {
         return Ok(unmounted);
     }
@@ -309,7 +416,10 @@ fn settle(located: &mut header::Located) -> Result<bool> {
         Ok(Some(journal::Pending { device, problem })) => {
             located.problems.extend(problem);
             let (start, problems) = (located.start, std::mem::take(&mut located.problems));
-            *located = header::Located { start, ..header::unwrapped(device)? };
+            *located = header::Located {
+                start,
+                ..header::unwrapped(device)?
+            };
             located.problems.splice(..0, problems);
             Ok(false)
         }
@@ -326,6 +436,10 @@ fn settle(located: &mut header::Located) -> Result<bool> {
 fn formatted_at(header: &VolumeHeader, root_created: u32) -> Option<super::Timestamp> {
     const DAY: u32 = 24 * 60 * 60;
     let local = header.raw.create_date.get();
-    let date = if local.abs_diff(root_created) <= DAY { root_created } else { local };
+    let date = if local.abs_diff(root_created) <= DAY {
+        root_created
+    } else {
+        local
+    };
     timestamp(date, header.has(volume_attributes::EXPANDED_TIMES))
 }

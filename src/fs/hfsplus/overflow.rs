@@ -21,7 +21,9 @@ impl Overflow {
         }
         // Its own extents all stand in the volume header.
         let file = space.fork(fork, &Owner::Special("extents file"), &mut |_| Ok(None))?;
-        Ok(Self { tree: Some(Tree::open(file, TreeKind::Extents)?) })
+        Ok(Self {
+            tree: Some(Tree::open(file, TreeKind::Extents)?),
+        })
     }
 
     /// The tree, if there is one.
@@ -37,7 +39,9 @@ impl Overflow {
     /// All records of a fork: the block that each begins at, and its extents.
     pub(super) fn all(&self, file: Cnid, fork_type: u8) -> Result<Vec<(u32, ExtentsRaw)>> {
         let mut found = Vec::new();
-        let Some(tree) = &self.tree else { return Ok(found) };
+        let Some(tree) = &self.tree else {
+            return Ok(found);
+        };
         let mut cursor = tree.seek(key(file, fork_type, 0).as_bytes())?;
         while let Some(record) = cursor.next()? {
             let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(record) else {
@@ -52,10 +56,18 @@ impl Overflow {
     }
 
     /// The extents of a fork from `start_block` on, if there is a record of them.
-    pub(super) fn get(&self, file: Cnid, fork_type: u8, start_block: u32) -> Result<Option<ExtentsRaw>> {
-        let Some(tree) = &self.tree else { return Ok(None) };
+    pub(super) fn get(
+        &self,
+        file: Cnid,
+        fork_type: u8,
+        start_block: u32,
+    ) -> Result<Option<ExtentsRaw>> {
+        let Some(tree) = &self.tree else {
+            return Ok(None);
+        };
         let key = key(file, fork_type, start_block);
-        let extents = |record: &[u8]| Some(ExtentRecordRaw::read_from_prefix(record).ok()?.0.extents);
+        let extents =
+            |record: &[u8]| Some(ExtentRecordRaw::read_from_prefix(record).ok()?.0.extents);
         Ok(tree.get(key.as_bytes(), extents)?.flatten())
     }
 }
@@ -63,5 +75,11 @@ impl Overflow {
 /// The key of a record.
 pub(super) fn key(file: Cnid, fork_type: u8, start_block: u32) -> ExtentKeyRaw {
     let key_length = EXTENTS_KEY_LENGTH.into();
-    ExtentKeyRaw { key_length, fork_type, pad: 0, file_id: file.0.into(), start_block: start_block.into() }
+    ExtentKeyRaw {
+        key_length,
+        fork_type,
+        pad: 0,
+        file_id: file.0.into(),
+        start_block: start_block.into(),
+    }
 }

@@ -38,8 +38,13 @@ pub(super) fn attributes(object: &Object, block_size: u32, links: u32) -> Attrib
     let recorded = bsd.file_mode.get() != 0;
     let owner = |id: u32| if recorded { id } else { UNKNOWN_OWNER };
     let expanded = object.has(record_flags::EXPANDED_TIMES);
-    let date = |raw: zerocopy::big_endian::U32| -> Option<Timestamp> { timestamp(raw.get(), expanded) };
-    let hidden = if object.finder_flags() & finder_flags::INVISIBLE != 0 { UF_HIDDEN } else { 0 };
+    let date =
+        |raw: zerocopy::big_endian::U32| -> Option<Timestamp> { timestamp(raw.get(), expanded) };
+    let hidden = if object.finder_flags() & finder_flags::INVISIBLE != 0 {
+        UF_HIDDEN
+    } else {
+        0
+    };
     let contents = Contents::of(object, block_size);
     Attributes {
         id: NodeId(object.id().0.into()),
@@ -47,7 +52,11 @@ pub(super) fn attributes(object: &Object, block_size: u32, links: u32) -> Attrib
         size: contents.size,
         allocated: contents.allocated,
         resource_size: contents.resource_size,
-        mode: if recorded { bsd.file_mode.get() & 0o7777 } else { contents.default_mode },
+        mode: if recorded {
+            bsd.file_mode.get() & 0o7777
+        } else {
+            contents.default_mode
+        },
         uid: owner(bsd.owner_id.get()),
         gid: owner(bsd.group_id.get()),
         links,
@@ -90,7 +99,8 @@ impl Contents {
                 Self {
                     kind,
                     size: file.data_fork.logical_size.get(),
-                    allocated: (blocks(&file.data_fork) + blocks(&file.resource_fork)) * u64::from(block_size),
+                    allocated: (blocks(&file.data_fork) + blocks(&file.resource_fork))
+                        * u64::from(block_size),
                     resource_size: file.resource_fork.logical_size.get(),
                     default_mode: 0o644,
                     device: if special { file.bsd.special.get() } else { 0 },

@@ -3,7 +3,9 @@
 
 use super::extents::Owner;
 use super::free::HfsPlusFree;
-use super::layout::{AllocBlock, Cnid, Extent, ForkRaw, HEADER_OFFSET, JournalInfoBlockRaw, VolumeHeader};
+use super::layout::{
+    AllocBlock, Cnid, Extent, ForkRaw, HEADER_OFFSET, JournalInfoBlockRaw, VolumeHeader,
+};
 use super::layout::{fork_type, journal_flags, volume_attributes};
 use super::{HfsPlus, read_structure};
 use crate::fs::{FreeMap, FreeMapExt};
@@ -18,8 +20,13 @@ impl HfsPlus {
     pub fn trusted_free_map(&self) -> Result<HfsPlusFree> {
         let map = self.free_map()?;
         if let Some(problem) = self.problems.first() {
-            let message = "is damaged, so what is free in it is left alone; `bandsaw repair` mends it";
-            return Err(Error::new(Kind::Corrupt, LAYER, format!("{message}: {problem}")));
+            let message =
+                "is damaged, so what is free in it is left alone; `bandsaw repair` mends it";
+            return Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                format!("{message}: {problem}"),
+            ));
         }
         if !map.is_in_order() {
             let message = "was not cleanly unmounted, or changes wait in its journal, so what is free in it is left alone; \
@@ -33,9 +40,13 @@ impl HfsPlus {
             let extents = match id {
                 // The overflow tree cannot have extents in itself.
                 Cnid::EXTENTS => self.space.collect(fork, &owner, &mut |_| Ok(None))?,
-                id => self.space.collect(fork, &owner, &mut |block| self.overflow.get(id, fork_type::DATA, block))?,
+                id => self.space.collect(fork, &owner, &mut |block| {
+                    self.overflow.get(id, fork_type::DATA, block)
+                })?,
             };
-            extents.into_iter().try_for_each(|extent| check_used(&map, extent, name))?;
+            extents
+                .into_iter()
+                .try_for_each(|extent| check_used(&map, extent, name))?;
         }
         self.check_journal(&map)?;
         Ok(map)
@@ -57,7 +68,9 @@ impl HfsPlus {
         let (len, header) = (device.info().len, &self.header);
         let at = len - HEADER_OFFSET;
         let alternate = VolumeHeader::parse(&read_structure(device, at)?, at, len)?;
-        if (alternate.block_size, alternate.total_blocks) == (header.block_size, header.total_blocks) {
+        if (alternate.block_size, alternate.total_blocks)
+            == (header.block_size, header.total_blocks)
+        {
             return Ok(());
         }
         let message = format!(
@@ -78,7 +91,9 @@ impl HfsPlus {
         if told >= free && told - free <= map.left_out() {
             return Ok(());
         }
-        let message = format!("{free} blocks are free in the map, the volume header counts {told}; `bandsaw repair` mends it");
+        let message = format!(
+            "{free} blocks are free in the map, the volume header counts {told}; `bandsaw repair` mends it"
+        );
         Err(Error::new(Kind::Corrupt, LAYER, message))
     }
 
@@ -86,17 +101,44 @@ impl HfsPlus {
         if !self.header.has(volume_attributes::JOURNALED) {
             return Ok(());
         }
-        let (block, size) = (AllocBlock(self.header.raw.journal_info_block.get()), self.header.block_size);
-        check_used(map, Extent { start: block, count: 1 }, "journal info block")?;
+        let (block, size) = (
+            AllocBlock(self.header.raw.journal_info_block.get()),
+            self.header.block_size,
+        );
+        check_used(
+            map,
+            Extent {
+                start: block,
+                count: 1,
+            },
+            "journal info block",
+        )?;
         let info: JournalInfoBlockRaw = read_structure(&*self.space.device, block.offset(size))?;
         if info.flags.get() & journal_flags::IN_VOLUME == 0 {
             return Ok(());
         }
-        let (start, end) = (info.offset.get(), info.offset.get().saturating_add(info.size.get()));
+        let (start, end) = (
+            info.offset.get(),
+            info.offset.get().saturating_add(info.size.get()),
+        );
         let (first, last) = (start / u64::from(size), end.div_ceil(u64::from(size)));
-        match (u32::try_from(first), u32::try_from(last.saturating_sub(first))) {
-            (Ok(first), Ok(count)) => check_used(map, Extent { start: AllocBlock(first), count }, "journal"),
-            _ => Err(Error::new(Kind::Corrupt, LAYER, "the journal lies past the end of the volume")),
+        match (
+            u32::try_from(first),
+            u32::try_from(last.saturating_sub(first)),
+        ) {
+            (Ok(first), Ok(count)) => check_used(
+                map,
+                Extent {
+                    start: AllocBlock(first),
+                    count,
+                },
+                "journal",
+            ),
+            _ => Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                "the journal lies past the end of the volume",
+            )),
         }
     }
 }
@@ -106,7 +148,9 @@ fn check_used(map: &HfsPlusFree, extent: Extent, what: &str) -> Result<()> {
     let bytes = map.bytes(extent);
     match map.free_from(bytes.start)? {
         Some(free) if free.start < bytes.end => {
-            let message = format!("a part of the {what} is free in the map; `bandsaw repair` mends the volume");
+            let message = format!(
+                "a part of the {what} is free in the map; `bandsaw repair` mends the volume"
+            );
             Err(Error::corrupt(LAYER, free.start, message))
         }
         _ => Ok(()),
@@ -130,19 +174,42 @@ mod tests {
     fn volume() -> Arc<Memory> {
         let created = Timestamp::from_seconds(1_700_000_000);
         let (name, block_size) = ("Free".into(), Some(4096));
-        let options = Options { name, case_sensitive: false, journaled: false, block_size, created, latest: None, identifier: 9 };
+        let options = Options {
+            name,
+            case_sensitive: false,
+            journaled: false,
+            block_size,
+            created,
+            latest: None,
+            identifier: 9,
+        };
         let device = Arc::new(Memory::zeros(8 << 20));
-        Plan::new(Tree::empty(created), options).unwrap().build(&*device, &Silent).unwrap();
-        HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap().enable_journal(None).unwrap();
+        Plan::new(Tree::empty(created), options)
+            .unwrap()
+            .build(&*device, &Silent)
+            .unwrap();
+        HfsPlusMut::open(device.clone(), WriteOptions::default())
+            .unwrap()
+            .enable_journal(None)
+            .unwrap();
         device
     }
 
     fn refused(device: Arc<Memory>) -> Error {
-        HfsPlus::open(device).unwrap().trusted_free_map().unwrap_err()
+        HfsPlus::open(device)
+            .unwrap()
+            .trusted_free_map()
+            .unwrap_err()
     }
 
-    fn put_header(device: &Memory, change: impl FnOnce(&mut super::super::layout::VolumeHeaderRaw)) {
-        let mut header = HfsPlus::open(Arc::new(Memory::from(device.to_vec()))).unwrap().header.raw;
+    fn put_header(
+        device: &Memory,
+        change: impl FnOnce(&mut super::super::layout::VolumeHeaderRaw),
+    ) {
+        let mut header = HfsPlus::open(Arc::new(Memory::from(device.to_vec())))
+            .unwrap()
+            .header
+            .raw;
         change(&mut header);
         device.write_at(HEADER_OFFSET, header.as_bytes()).unwrap();
     }
@@ -151,7 +218,11 @@ mod tests {
     fn a_sound_volume_is_trusted() {
         let volume = HfsPlus::open(volume()).unwrap();
         let map = volume.trusted_free_map().unwrap();
-        let free: u64 = map.free_runs(0..u64::MAX).map(|run| run.unwrap()).map(|run| run.end - run.start).sum();
+        let free: u64 = map
+            .free_runs(0..u64::MAX)
+            .map(|run| run.unwrap())
+            .map(|run| run.end - run.start)
+            .sum();
         assert_eq!(free, volume.volume().free);
     }
 
@@ -159,15 +230,22 @@ mod tests {
     fn a_volume_in_use_is_not() {
         let device = volume();
         let mounted = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
-        mounted.create(mounted.root(), "file", &NewNode::new(NewKind::File)).unwrap();
+        mounted
+            .create(mounted.root(), "file", &NewNode::new(NewKind::File))
+            .unwrap();
         mounted.sync().unwrap();
-        assert_eq!(refused(Arc::new(Memory::from(device.to_vec()))).kind(), Kind::Conflict);
+        assert_eq!(
+            refused(Arc::new(Memory::from(device.to_vec()))).kind(),
+            Kind::Conflict
+        );
     }
 
     #[test]
     fn a_wrong_count_is_met() {
         let device = volume();
-        put_header(&device, |header| header.free_blocks = (header.free_blocks.get() - 1).into());
+        put_header(&device, |header| {
+            header.free_blocks = (header.free_blocks.get() - 1).into()
+        });
         assert!(refused(device).to_string().contains("counts"));
     }
 
@@ -177,17 +255,32 @@ mod tests {
         let header = HfsPlus::open(sound.clone()).unwrap().header.raw;
         let info_at = u64::from(header.journal_info_block.get()) * 4096;
         let journal: JournalInfoBlockRaw = read_structure(&*sound, info_at).unwrap();
-        let own =
-            [&header.allocation_file, &header.extents_file, &header.catalog_file].map(|fork| fork.extents[0].start_block.get());
+        let own = [
+            &header.allocation_file,
+            &header.extents_file,
+            &header.catalog_file,
+        ]
+        .map(|fork| fork.extents[0].start_block.get());
         let journal_block = (journal.offset.get() / 4096) as u32 + 3;
-        for block in own.into_iter().chain([header.journal_info_block.get(), journal_block]) {
+        for block in own
+            .into_iter()
+            .chain([header.journal_info_block.get(), journal_block])
+        {
             let device = Arc::new(Memory::from(sound.to_vec()));
-            let at = u64::from(header.allocation_file.extents[0].start_block.get()) * 4096 + u64::from(block / 8);
+            let at = u64::from(header.allocation_file.extents[0].start_block.get()) * 4096
+                + u64::from(block / 8);
             let byte = device.read_vec(at, 1).unwrap()[0];
-            device.write_at(at, &[byte & !(0x80 >> (block % 8))]).unwrap();
-            put_header(&device, |header| header.free_blocks = (header.free_blocks.get() + 1).into());
+            device
+                .write_at(at, &[byte & !(0x80 >> (block % 8))])
+                .unwrap();
+            put_header(&device, |header| {
+                header.free_blocks = (header.free_blocks.get() + 1).into()
+            });
             let error = refused(device);
-            assert!(error.kind() == Kind::Corrupt && error.to_string().contains("is free in the map"), "block {block}: {error}");
+            assert!(
+                error.kind() == Kind::Corrupt && error.to_string().contains("is free in the map"),
+                "block {block}: {error}"
+            );
         }
     }
 

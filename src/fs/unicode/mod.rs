@@ -13,7 +13,16 @@ const HANGUL: std::ops::RangeInclusive<u32> = 0xAC00..=0xD7A3;
 /// The code points of `name` in the form in which names are equal: decomposed, folded if `fold`, in canonical order.
 pub(crate) fn normalize(name: &str, fold: bool) -> Vec<u32> {
     if name.is_ascii() {
-        return name.bytes().map(|byte| u32::from(if fold { byte.to_ascii_lowercase() } else { byte })).collect();
+        return name
+            .bytes()
+            .map(|byte| {
+                u32::from(if fold {
+                    byte.to_ascii_lowercase()
+                } else {
+                    byte
+                })
+            })
+            .collect();
     }
     let mut decomposed = Vec::with_capacity(name.len());
     for char in name.chars() {
@@ -75,7 +84,10 @@ fn combining_class(code: u32) -> u8 {
         return 0;
     }
     let at = CLASSES.partition_point(|&(_, last, _)| last < code);
-    CLASSES.get(at).filter(|&&(first, ..)| first <= code).map_or(0, |&(.., class)| class)
+    CLASSES
+        .get(at)
+        .filter(|&&(first, ..)| first <= code)
+        .map_or(0, |&(.., class)| class)
 }
 
 #[cfg(test)]
@@ -84,7 +96,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn text(name: &str, fold: bool) -> String {
-        normalize(name, fold).into_iter().map(|code| char::from_u32(code).unwrap()).collect()
+        normalize(name, fold)
+            .into_iter()
+            .map(|code| char::from_u32(code).unwrap())
+            .collect()
     }
 
     #[test]
@@ -124,7 +139,11 @@ mod tests {
     fn tables_are_sorted_and_stay_within_their_pools() {
         let check = |table: &[(u32, u16)], pool: &'static [u32]| {
             assert!(table.is_sorted_by(|a, b| a.0 < b.0));
-            assert!(table.iter().all(|&(code, _)| mapping(table, pool, code).is_some()));
+            assert!(
+                table
+                    .iter()
+                    .all(|&(code, _)| mapping(table, pool, code).is_some())
+            );
         };
         check(&decompositions::DECOMPOSED, &decompositions::POOL);
         check(&foldings::FOLDED, &foldings::POOL);

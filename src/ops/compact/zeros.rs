@@ -24,11 +24,15 @@ pub(super) fn find(
 ) -> Result<()> {
     let disk = image.disk();
     let len = disk.info().len;
-    let Some(grain) = grain(image, storage, len, parts) else { return Ok(()) };
+    let Some(grain) = grain(image, storage, len, parts) else {
+        return Ok(());
+    };
     progress.stage("zeros", len);
     let mut used = 0;
     for run in free.runs().map(Some).chain([None]) {
-        let (start, end) = run.transpose()?.map_or((len, len), |run| (run.start, run.end));
+        let (start, end) = run
+            .transpose()?
+            .map_or((len, len), |run| (run.start, run.end));
         search(&**disk, used..start, grain, progress, each)?;
         progress.advance(end.saturating_sub(start));
         used = used.max(end);
@@ -40,7 +44,10 @@ pub(super) fn find(
 /// gone reads as noise: to macOS everywhere, so only what the container does not store at all is safe. The same is all that
 /// takes no storage on hosts that free no parts of files. `None`: nothing is.
 fn grain(image: &Image, storage: &Storage<'_>, len: u64, parts: bool) -> Option<u64> {
-    let encrypted = image.layers().iter().any(|layer| matches!(layer, Layer::Crypt(_)));
+    let encrypted = image
+        .layers()
+        .iter()
+        .any(|layer| matches!(layer, Layer::Crypt(_)));
     // What shows in a stack is not the topmost layer's alone.
     if image.overlays().next().is_some() {
         return None;
@@ -62,7 +69,11 @@ fn search(
 ) -> Result<()> {
     let len = disk.info().len;
     // A grain that is free in part was that given back already.
-    let end = if range.end == len { len } else { range.end / grain * grain };
+    let end = if range.end == len {
+        len
+    } else {
+        range.end / grain * grain
+    };
     let start = range.start.next_multiple_of(grain).min(range.end);
     let mut buf = Vec::new();
     if start < end && grain > GRAIN {
@@ -71,7 +82,11 @@ fn search(
     let mut seen = range.start;
     for extent in disk.extents(start..end) {
         let (run, kind) = extent?;
-        let mut at = if kind == ExtentKind::Data { run.start } else { run.end };
+        let mut at = if kind == ExtentKind::Data {
+            run.start
+        } else {
+            run.end
+        };
         while at < run.end {
             progress.check()?;
             let piece = (run.end - at).min(PIECE);
@@ -92,7 +107,11 @@ fn zeros_in(bytes: &[u8], at: u64, each: &mut dyn FnMut(Range<u64>) -> Result<()
     let skip = (at.next_multiple_of(GRAIN) - at).min(bytes.len() as u64);
     let mut zeros: Option<Range<u64>> = None;
     let mut start = at + skip;
-    for grain in bytes.get(skip as usize..).unwrap_or_default().chunks(GRAIN as usize) {
+    for grain in bytes
+        .get(skip as usize..)
+        .unwrap_or_default()
+        .chunks(GRAIN as usize)
+    {
         let end = start + grain.len() as u64;
         if grain.len() as u64 == GRAIN && is_zero(grain) {
             zeros = Some(zeros.map_or(start, |run| run.start)..end);
@@ -156,7 +175,10 @@ mod tests {
             search(&disk, range, GRAIN, &Silent, &mut keep).unwrap();
             found
         };
-        assert_eq!(found(0..40 << 10), [4096..3 * 4096, 7 * 4096..8 * 4096, 9 * 4096..40 << 10]);
+        assert_eq!(
+            found(0..40 << 10),
+            [4096..3 * 4096, 7 * 4096..8 * 4096, 9 * 4096..40 << 10]
+        );
         assert_eq!(found(4097..12_000), [] as [Range<u64>; 0]);
         assert_eq!(found(4096..9000), std::slice::from_ref(&(4096..8192)));
         assert_eq!(found(5..5), [] as [Range<u64>; 0]);
@@ -172,6 +194,10 @@ mod tests {
             Ok(())
         };
         search(&disk, 5..10_000_000, 1 << 20, &Silent, &mut keep).unwrap();
-        assert!(found.iter().all(|run| run.start % (1 << 20) == 0 && run.start >= 2 << 20));
+        assert!(
+            found
+                .iter()
+                .all(|run| run.start % (1 << 20) == 0 && run.start >= 2 << 20)
+        );
     }
 }

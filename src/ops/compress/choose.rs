@@ -16,12 +16,21 @@ impl Types {
     /// Files whose names end with one of these extensions, in any case and with a dot or without.
     pub fn only(extensions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let plain = |extension: &str| extension.trim_start_matches('.').to_lowercase();
-        Self { extensions: extensions.into_iter().map(|extension| plain(extension.as_ref())).collect(), inverted: false }
+        Self {
+            extensions: extensions
+                .into_iter()
+                .map(|extension| plain(extension.as_ref()))
+                .collect(),
+            inverted: false,
+        }
     }
 
     /// All files but these.
     pub fn but(extensions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        Self { inverted: true, ..Self::only(extensions) }
+        Self {
+            inverted: true,
+            ..Self::only(extensions)
+        }
     }
 
     /// Returns whether a file of this name is of one of them.
@@ -29,7 +38,9 @@ impl Types {
         if self.extensions.is_empty() {
             return true;
         }
-        let extension = name.rsplit_once('.').map_or_else(String::new, |(_, extension)| extension.to_lowercase());
+        let extension = name
+            .rsplit_once('.')
+            .map_or_else(String::new, |(_, extension)| extension.to_lowercase());
         self.extensions.contains(&extension) != self.inverted
     }
 }
@@ -70,7 +81,10 @@ impl CompressOptions {
     pub(super) fn bounds(&self, size: u64, allocated: u64, block: u64) -> Bounds {
         // Files that are compressed are shorter than 4 GiB.
         let most = size - size * u64::from(self.min_saving.min(100)) / 100;
-        Bounds { attribute: MOST_IN_ATTRIBUTE, fork: most.min(allocated.saturating_sub(block)) }
+        Bounds {
+            attribute: MOST_IN_ATTRIBUTE,
+            fork: most.min(allocated.saturating_sub(block)),
+        }
     }
 }
 

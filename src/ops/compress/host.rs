@@ -38,7 +38,9 @@ pub fn compress_host(
     progress: &dyn Progress,
     each: &mut dyn FnMut(FileReport) -> Result<()>,
 ) -> Result<()> {
-    over_files(paths, "compress", progress, each, &|path| on_cores(options.jobs, || compress_one(path, options, true, progress))?)
+    over_files(paths, "compress", progress, each, &|path| {
+        on_cores(options.jobs, || compress_one(path, options, true, progress))?
+    })
 }
 
 /// Says what [`compress_host`] would make of these files, and changes nothing.
@@ -49,13 +51,21 @@ pub fn estimate_host(
     each: &mut dyn FnMut(FileReport) -> Result<()>,
 ) -> Result<()> {
     over_files(paths, "estimate", progress, each, &|path| {
-        on_cores(options.jobs, || compress_one(path, options, false, progress))?
+        on_cores(options.jobs, || {
+            compress_one(path, options, false, progress)
+        })?
     })
 }
 
 /// Stores compressed files as they are, like [`compress_host`] the other way.
-pub fn decompress_host(paths: &[PathBuf], progress: &dyn Progress, each: &mut dyn FnMut(FileReport) -> Result<()>) -> Result<()> {
-    over_files(paths, "decompress", progress, each, &|path| decompress_one(path, progress))
+pub fn decompress_host(
+    paths: &[PathBuf],
+    progress: &dyn Progress,
+    each: &mut dyn FnMut(FileReport) -> Result<()>,
+) -> Result<()> {
+    over_files(paths, "decompress", progress, each, &|path| {
+        decompress_one(path, progress)
+    })
 }
 
 fn over_files(
@@ -69,10 +79,11 @@ fn over_files(
     let mut ahead: Vec<PathBuf> = paths.iter().rev().cloned().collect();
     while let Some(path) = ahead.pop() {
         progress.check()?;
-        let meta = fs::symlink_metadata(&path).map_err(|error| failed("look at it", &path, error))?;
+        let meta =
+            fs::symlink_metadata(&path).map_err(|error| failed("look at it", &path, error))?;
         if meta.is_dir() {
-            let listed: std::io::Result<Vec<_>> =
-                fs::read_dir(&path).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+            let listed: std::io::Result<Vec<_>> = fs::read_dir(&path)
+                .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
             let mut listed = listed.map_err(|error| failed("list it", &path, error))?;
             listed.sort();
             ahead.extend(listed.into_iter().rev());
@@ -108,17 +119,31 @@ impl<'a> Original<'a> {
             after: taken,
             left: None,
         };
-        Ok(Self { path, file, node, report })
+        Ok(Self {
+            path,
+            file,
+            node,
+            report,
+        })
     }
 
     /// Makes a copy beside it, has `change` store that another way, and lets the two change places if the copy reads the same.
-    fn replace(mut self, progress: &dyn Progress, change: impl FnOnce(&Path) -> Result<()>) -> Result<FileReport> {
+    fn replace(
+        mut self,
+        progress: &dyn Progress,
+        change: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<FileReport> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let aside = self.path.with_file_name(format!(".{name}.bandsaw-{}", uuid::Uuid::new_v4()));
+        let aside = self
+            .path
+            .with_file_name(format!(".{name}.bandsaw-{}", uuid::Uuid::new_v4()));
         // With everything that belongs to it: a clone, where the file system has such.
         let done = fs::copy(self.path, &aside)
             .map_err(|error| failed("copy it", &aside, error))
-            .and_then(|_| fs::set_permissions(&aside, PermissionsExt::from_mode(0o600)).map_err(|e| failed("open up", &aside, e)))
+            .and_then(|_| {
+                fs::set_permissions(&aside, PermissionsExt::from_mode(0o600))
+                    .map_err(|e| failed("open up", &aside, e))
+            })
             .and_then(|()| change(&aside))
             .and_then(|()| self.settle(&aside, progress));
         match done.and_then(|after| self.exchange(&aside).map(|()| after)) {
@@ -128,7 +153,9 @@ impl<'a> Original<'a> {
             }
             Err(error) => {
                 // Best effort: what went wrong before is what the caller must hear of. The file itself is never removed, wherever it is.
-                if nodes::node_at(CWD, &c_path(&aside)?).is_ok_and(|node| node.identity != self.node.identity) {
+                if nodes::node_at(CWD, &c_path(&aside)?)
+                    .is_ok_and(|node| node.identity != self.node.identity)
+                {
                     let _ = fs::remove_file(&aside);
                 }
                 Err(error)
@@ -146,59 +173,86 @@ impl<'a> Original<'a> {
         let (mut expected, mut found) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
         let copied = nodes::node_of(&copy).map_err(|error| failed("look at it", aside, error))?;
         if copied.size != self.node.size {
-            return Err(self.conflict("what the system made of it has another length; the file stays as it was"));
+            return Err(self.conflict(
+                "what the system made of it has another length; the file stays as it was",
+            ));
         }
         for at in (0..self.node.size).step_by(PIECE as usize) {
             progress.check()?;
             let now = PIECE.min(self.node.size - at) as usize;
-            self.file.read_exact_at(&mut expected[..now], at).map_err(|error| failed("read it", self.path, error))?;
-            copy.read_exact_at(&mut found[..now], at).map_err(|error| failed("read it", aside, error))?;
+            self.file
+                .read_exact_at(&mut expected[..now], at)
+                .map_err(|error| failed("read it", self.path, error))?;
+            copy.read_exact_at(&mut found[..now], at)
+                .map_err(|error| failed("read it", aside, error))?;
             if expected[..now] != found[..now] {
-                return Err(self.conflict("what was stored does not read the same; the file stays as it was"));
+                return Err(self
+                    .conflict("what was stored does not read the same; the file stays as it was"));
             }
             progress.advance(now as u64);
         }
         if self.attributes(&self.file)? != self.attributes(&copy)? {
-            return Err(self.conflict("its attributes could not be copied; the file stays as it was"));
+            return Err(
+                self.conflict("its attributes could not be copied; the file stays as it was")
+            );
         }
-        let meta = self.file.metadata().map_err(|error| failed("look at it", self.path, error))?;
+        let meta = self
+            .file
+            .metadata()
+            .map_err(|error| failed("look at it", self.path, error))?;
         let times = || {
-            let times = FileTimes::new().set_accessed(meta.accessed()?).set_modified(meta.modified()?);
+            let times = FileTimes::new()
+                .set_accessed(meta.accessed()?)
+                .set_modified(meta.modified()?);
             copy.set_permissions(meta.permissions())?;
             copy.set_times(times.set_created(meta.created()?))?;
             copy.sync_all()
         };
-        times().map_err(|error| failed("give it the mode and the dates of the file", aside, error))?;
+        times()
+            .map_err(|error| failed("give it the mode and the dates of the file", aside, error))?;
         let copied = nodes::node_of(&copy).map_err(|error| failed("look at it", aside, error))?;
         let of = |node: &Node| (node.uid, node.gid, node.mode, node.flags & !UF_COMPRESSED);
         if of(&copied) != of(&self.node) {
-            return Err(self.conflict("its owner, mode or flags could not be copied; the file stays as it was"));
+            return Err(self.conflict(
+                "its owner, mode or flags could not be copied; the file stays as it was",
+            ));
         }
         allocated(&copy, self.path)
     }
 
     /// Extended attributes, but for those by which a file is compressed.
     fn attributes(&self, of: &File) -> Result<Vec<(String, Vec<u8>)>> {
-        let mut all = nodes::xattrs(of.as_fd()).map_err(|error| failed("read the attributes", self.path, error))?;
+        let mut all = nodes::xattrs(of.as_fd())
+            .map_err(|error| failed("read the attributes", self.path, error))?;
         all.retain(|(name, _)| name != RESOURCE_FORK && name != decmpfs::ATTRIBUTE);
         Ok(all)
     }
 
     /// Lets the two change places, and removes the old file, unless that was changed until then: it goes back.
     fn exchange(&self, aside: &Path) -> Result<()> {
-        let exchange = || rustix::fs::renameat_with(CWD, aside, CWD, self.path, RenameFlags::EXCHANGE);
+        let exchange =
+            || rustix::fs::renameat_with(CWD, aside, CWD, self.path, RenameFlags::EXCHANGE);
         exchange().map_err(|errno| failed("put it in its place", self.path, errno.into()))?;
-        let now = nodes::node_at(CWD, &c_path(aside)?).map_err(|error| failed("look at it", aside, error));
-        let is_same =
-            |now: &Node| (now.identity, now.size, now.modified) == (self.node.identity, self.node.size, self.node.modified);
+        let now = nodes::node_at(CWD, &c_path(aside)?)
+            .map_err(|error| failed("look at it", aside, error));
+        let is_same = |now: &Node| {
+            (now.identity, now.size, now.modified)
+                == (self.node.identity, self.node.size, self.node.modified)
+        };
         match now {
             Ok(now) if is_same(&now) => {
                 // From here on the new file counts; the old one is told of where it stays.
-                fs::remove_file(aside).map_err(|error| failed("remove what was stored the other way before", aside, error))
+                fs::remove_file(aside).map_err(|error| {
+                    failed("remove what was stored the other way before", aside, error)
+                })
             }
             _ => {
                 exchange().map_err(|errno| {
-                    failed("put the file back, which was changed meanwhile and is here,", aside, errno.into())
+                    failed(
+                        "put the file back, which was changed meanwhile and is here,",
+                        aside,
+                        errno.into(),
+                    )
                 })?;
                 Err(self.conflict("changed meanwhile; it stays as it is"))
             }
@@ -207,33 +261,57 @@ impl<'a> Original<'a> {
 }
 
 fn c_path(path: &Path) -> Result<std::ffi::CString> {
-    nodes::c_name(path.as_os_str().as_encoded_bytes()).map_err(|error| failed("name it", path, error))
+    nodes::c_name(path.as_os_str().as_encoded_bytes())
+        .map_err(|error| failed("name it", path, error))
 }
 
 fn allocated(file: &File, path: &Path) -> Result<u64> {
-    file.metadata().map(|meta| meta.blocks() * 512).map_err(|error| failed("look at it", path, error))
+    file.metadata()
+        .map(|meta| meta.blocks() * 512)
+        .map_err(|error| failed("look at it", path, error))
 }
 
-fn compress_one(path: &Path, options: &CompressOptions, switch: bool, progress: &dyn Progress) -> Result<FileReport> {
+fn compress_one(
+    path: &Path,
+    options: &CompressOptions,
+    switch: bool,
+    progress: &dyn Progress,
+) -> Result<FileReport> {
     let mut original = Original::open(path)?;
     if let Some(left) = why_left(&original, options)? {
         original.report.left = Some(left);
         return Ok(original.report);
     }
     // The fork waits in a nameless file, so that what is not worth it never comes near the file.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let fork = nodes::nameless_file(folder).map_err(|error| failed("make a temporary file", folder, error))?;
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let fork = nodes::nameless_file(folder)
+        .map_err(|error| failed("make a temporary file", folder, error))?;
     let bounds = options.bounds(original.node.size, original.report.before, BLOCK);
-    let mut read = |at: u64, buf: &mut [u8]| original.file.read_exact_at(buf, at).map_err(|error| failed("read it", path, error));
-    let mut write = |at: u64, bytes: &[u8]| fork.write_all_at(bytes, at).map_err(|error| failed("write", folder, error));
-    let source = Plain { len: original.node.size, read: &mut read };
+    let mut read = |at: u64, buf: &mut [u8]| {
+        original
+            .file
+            .read_exact_at(buf, at)
+            .map_err(|error| failed("read it", path, error))
+    };
+    let mut write = |at: u64, bytes: &[u8]| {
+        fork.write_all_at(bytes, at)
+            .map_err(|error| failed("write", folder, error))
+    };
+    let source = Plain {
+        len: original.node.size,
+        read: &mut read,
+    };
     let Some(packed) = pack(source, options.packing, bounds, progress, &mut write)? else {
         original.report.left = Some(Left::NoGain);
         return Ok(original.report);
     };
     original.report.number = packed.number();
     if !switch {
-        original.report.after = packed.fork_len.next_multiple_of(BLOCK) + packed.attribute.len() as u64;
+        original.report.after =
+            packed.fork_len.next_multiple_of(BLOCK) + packed.attribute.len() as u64;
         return Ok(original.report);
     }
     if let Some(folder) = &options.backup {
@@ -244,29 +322,50 @@ fn compress_one(path: &Path, options: &CompressOptions, switch: bool, progress: 
 
 /// Copies a file to where its path leads from `folder` on.
 fn back_up(path: &Path, folder: &Path) -> Result<()> {
-    let below = path.components().filter(|part| matches!(part, Component::Normal(_)));
+    let below = path
+        .components()
+        .filter(|part| matches!(part, Component::Normal(_)));
     let kept = folder.join(below.collect::<PathBuf>());
     let above = kept.parent().unwrap_or(folder);
     fs::create_dir_all(above).map_err(|error| failed("make the folder", above, error))?;
     if kept.symlink_metadata().is_ok() {
-        return Err(Error::new(Kind::Conflict, LAYER, "exists already, and would be the copy that is kept").in_file(kept));
+        return Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            "exists already, and would be the copy that is kept",
+        )
+        .in_file(kept));
     }
-    fs::copy(path, &kept).map(drop).map_err(|error| failed("keep a copy", &kept, error))
+    fs::copy(path, &kept)
+        .map(drop)
+        .map_err(|error| failed("keep a copy", &kept, error))
 }
 
 fn why_left(original: &Original<'_>, options: &CompressOptions) -> Result<Option<Left>> {
-    let Original { path, file, node, .. } = original;
-    let name = format!("/{}", path.file_name().unwrap_or_default().to_string_lossy());
+    let Original {
+        path, file, node, ..
+    } = original;
+    let name = format!(
+        "/{}",
+        path.file_name().unwrap_or_default().to_string_lossy()
+    );
     if node.flags & DATALESS != 0 {
         return Ok(Some(Left::Dataless));
     }
     let (compressed, locked) = (node.flags & UF_COMPRESSED != 0, node.flags & LOCKED != 0);
-    let left = options.leaves(&Looks { path: &name, size: node.size, compressed, locked });
+    let left = options.leaves(&Looks {
+        path: &name,
+        size: node.size,
+        compressed,
+        locked,
+    });
     if left.is_some() || node.links > 1 {
         return Ok(left.or(Some(Left::Linked)));
     }
-    let xattrs = nodes::xattrs(file.as_fd()).map_err(|error| failed("read the attributes", path, error))?;
-    let in_the_way = |(name, _): &(String, Vec<u8>)| name == RESOURCE_FORK || name == decmpfs::ATTRIBUTE;
+    let xattrs =
+        nodes::xattrs(file.as_fd()).map_err(|error| failed("read the attributes", path, error))?;
+    let in_the_way =
+        |(name, _): &(String, Vec<u8>)| name == RESOURCE_FORK || name == decmpfs::ATTRIBUTE;
     Ok(xattrs.iter().any(in_the_way).then_some(Left::ResourceFork))
 }
 
@@ -274,31 +373,49 @@ fn why_left(original: &Original<'_>, options: &CompressOptions) -> Result<Option
 fn store(path: &Path, packed: &Packed, fork: &File) -> Result<()> {
     if packed.fork_len > 0 {
         let place = path.join("..namedfork/rsrc");
-        let to = File::options().write(true).open(&place).map_err(|error| failed("open the resource fork", &place, error))?;
+        let to = File::options()
+            .write(true)
+            .open(&place)
+            .map_err(|error| failed("open the resource fork", &place, error))?;
         let mut piece = vec![0; PIECE as usize];
         for at in (0..packed.fork_len).step_by(PIECE as usize) {
             let now = PIECE.min(packed.fork_len - at) as usize;
-            let copied = fork.read_exact_at(&mut piece[..now], at).and_then(|()| to.write_all_at(&piece[..now], at));
+            let copied = fork
+                .read_exact_at(&mut piece[..now], at)
+                .and_then(|()| to.write_all_at(&piece[..now], at));
             copied.map_err(|error| failed("write the resource fork", &place, error))?;
         }
-        to.sync_all().map_err(|error| failed("make the resource fork durable", &place, error))?;
+        to.sync_all()
+            .map_err(|error| failed("make the resource fork durable", &place, error))?;
     }
-    let file = File::options().write(true).open(path).map_err(|error| failed("open it", path, error))?;
+    let file = File::options()
+        .write(true)
+        .open(path)
+        .map_err(|error| failed("open it", path, error))?;
     let set = nodes::set_xattr(file.as_fd(), decmpfs::ATTRIBUTE, &packed.attribute);
     set.map_err(|error| failed("set the attribute", path, error))?;
-    file.set_len(0).map_err(|error| failed("cut it", path, error))?;
+    file.set_len(0)
+        .map_err(|error| failed("cut it", path, error))?;
     drop(file);
     // By the command: there is no safe binding of the call.
-    let status = Command::new("/usr/bin/chflags").args(["--", "compressed"]).arg(path).status();
+    let status = Command::new("/usr/bin/chflags")
+        .args(["--", "compressed"])
+        .arg(path)
+        .status();
     match status.map_err(|error| failed("run chflags for", path, error))? {
         status if status.success() => Ok(()),
-        _ => Err(Error::unsupported(LAYER, "the file system does not take compressed files").in_file(path)),
+        _ => Err(
+            Error::unsupported(LAYER, "the file system does not take compressed files")
+                .in_file(path),
+        ),
     }
 }
 
 fn decompress_one(path: &Path, progress: &dyn Progress) -> Result<FileReport> {
     let mut original = Original::open(path)?;
-    let Node { flags, size, links, .. } = original.node;
+    let Node {
+        flags, size, links, ..
+    } = original.node;
     let left = match () {
         () if flags & DATALESS != 0 => Some(Left::Dataless),
         () if flags & UF_COMPRESSED == 0 => Some(Left::Plain),
@@ -319,7 +436,10 @@ fn decompress_one(path: &Path, progress: &dyn Progress) -> Result<FileReport> {
         // The kernel unpacks a file before the first write to it: of a byte that it has already.
         let open = File::options().read(true).write(true).open(aside);
         let mut first = [0];
-        let touched = open.and_then(|file| file.read_exact_at(&mut first, 0).and_then(|()| file.write_all_at(&first, 0)));
+        let touched = open.and_then(|file| {
+            file.read_exact_at(&mut first, 0)
+                .and_then(|()| file.write_all_at(&first, 0))
+        });
         touched.map_err(|error| failed("unpack it", aside, error))
     })
 }
@@ -329,17 +449,27 @@ fn decompress_one(path: &Path, progress: &dyn Progress) -> Result<FileReport> {
 fn check_sizes(path: &Path, size: u64, progress: &dyn Progress) -> Result<()> {
     let stored = |name: &str| shown_attribute(path, name);
     // A system whose `xattr` does not show it leaves nothing to compare.
-    let Some(attribute) = stored(decmpfs::ATTRIBUTE)? else { return Ok(()) };
-    let fork = || Ok(Arc::new(Memory::read_only(stored(RESOURCE_FORK)?.unwrap_or_default())) as Arc<dyn BlockDevice>);
+    let Some(attribute) = stored(decmpfs::ATTRIBUTE)? else {
+        return Ok(());
+    };
+    let fork = || {
+        Ok(Arc::new(Memory::read_only(
+            stored(RESOURCE_FORK)?.unwrap_or_default(),
+        )) as Arc<dyn BlockDevice>)
+    };
     let contents = decmpfs::contents(&attribute, fork).map_err(|error| error.in_file(path))?;
     if contents.info().len != size {
-        let message =
-            format!("the system shows {size} bytes, its attribute says {}; the file stays as it was", contents.info().len);
+        let message = format!(
+            "the system shows {size} bytes, its attribute says {}; the file stays as it was",
+            contents.info().len
+        );
         return Err(Error::new(Kind::Corrupt, LAYER, message).in_file(path));
     }
     for at in (0..size).step_by(PIECE as usize) {
         progress.check()?;
-        contents.read_vec(at, PIECE.min(size - at) as usize).map_err(|error| error.in_file(path))?;
+        contents
+            .read_vec(at, PIECE.min(size - at) as usize)
+            .map_err(|error| error.in_file(path))?;
     }
     Ok(())
 }
@@ -350,11 +480,21 @@ fn shown_attribute(path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     // In hexadecimal: what is printed as text ends at a line break.
     let mut command = Command::new("/usr/bin/xattr");
     command.args(["-p", "-x", name]).arg(path);
-    let output = command.output().map_err(|error| failed("run xattr for", path, error))?;
+    let output = command
+        .output()
+        .map_err(|error| failed("run xattr for", path, error))?;
     if !output.status.success() {
         return Ok(None);
     }
-    let digits: Vec<u8> = output.stdout.into_iter().filter(u8::is_ascii_hexdigit).collect();
-    let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    let digits: Vec<u8> = output
+        .stdout
+        .into_iter()
+        .filter(u8::is_ascii_hexdigit)
+        .collect();
+    let byte = |pair: &[u8]| {
+        std::str::from_utf8(pair)
+            .ok()
+            .and_then(|pair| u8::from_str_radix(pair, 16).ok())
+    };
     Ok(digits.chunks_exact(2).map(byte).collect())
 }

@@ -12,8 +12,8 @@ use super::{CompressOptions, FileReport, LAYER, Left, PIECE, on_cores};
 use crate::decmpfs::{self, Bounds, Compression, Packed, Plain, pack};
 use crate::device::{BlockDevice, BlockDeviceExt, Leave};
 use crate::fs::{
-    Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, Nameless, NewKind, NewNode, NodeId, Stored,
-    UF_COMPRESSED,
+    Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, Nameless, NewKind,
+    NewNode, NodeId, Stored, UF_COMPRESSED,
 };
 use crate::ops::export::{FolderOptions, to_folder};
 use crate::ops::filling::Filling;
@@ -35,7 +35,14 @@ pub fn compress(
     each: &mut dyn FnMut(FileReport) -> Result<()>,
 ) -> Result<()> {
     let files = files_below(fs, paths, progress)?;
-    over_files(&files, "compress", options.jobs, progress, each, &|path, file| compress_one(fs, path, file, options, progress))
+    over_files(
+        &files,
+        "compress",
+        options.jobs,
+        progress,
+        each,
+        &|path, file| compress_one(fs, path, file, options, progress),
+    )
 }
 
 /// Says what [`compress`] would make of these files. Nothing is changed: there is nothing to change in a volume that is only read.
@@ -47,7 +54,14 @@ pub fn estimate(
     each: &mut dyn FnMut(FileReport) -> Result<()>,
 ) -> Result<()> {
     let files = files_below(fs, paths, progress)?;
-    over_files(&files, "estimate", options.jobs, progress, each, &|path, file| estimate_one(fs, path, file, options, progress))
+    over_files(
+        &files,
+        "estimate",
+        options.jobs,
+        progress,
+        each,
+        &|path, file| estimate_one(fs, path, file, options, progress),
+    )
 }
 
 /// Stores compressed files as they are, like [`compress`] the other way.
@@ -58,7 +72,9 @@ pub fn decompress(
     each: &mut dyn FnMut(FileReport) -> Result<()>,
 ) -> Result<()> {
     let files = files_below(fs, paths, progress)?;
-    over_files(&files, "decompress", None, progress, each, &|path, file| decompress_one(fs, path, file, progress))
+    over_files(&files, "decompress", None, progress, each, &|path, file| {
+        decompress_one(fs, path, file, progress)
+    })
 }
 
 type One<'a> = &'a (dyn Fn(String, &Attributes) -> Result<FileReport> + Sync);
@@ -74,8 +90,11 @@ fn over_files(
     progress.stage(stage, files.iter().map(|(_, file)| file.size).sum());
     for batch in files.chunks(BATCH) {
         progress.check()?;
-        let done = |(path, file): &(String, Attributes)| one(path.clone(), file).map_err(|error| error.named(path.clone()));
-        let reports: Vec<Result<FileReport>> = on_cores(jobs, || batch.par_iter().map(done).collect())?;
+        let done = |(path, file): &(String, Attributes)| {
+            one(path.clone(), file).map_err(|error| error.named(path.clone()))
+        };
+        let reports: Vec<Result<FileReport>> =
+            on_cores(jobs, || batch.par_iter().map(done).collect())?;
         // Who was done is told before the first error, whatever came first.
         let mut failed = None;
         for report in reports {
@@ -90,7 +109,11 @@ fn over_files(
 }
 
 /// The ordinary files at `paths` and below, each once.
-fn files_below(fs: &dyn FileSystem, paths: &[String], progress: &dyn Progress) -> Result<Vec<(String, Attributes)>> {
+fn files_below(
+    fs: &dyn FileSystem,
+    paths: &[String],
+    progress: &dyn Progress,
+) -> Result<Vec<(String, Attributes)>> {
     let (mut files, mut seen) = (Vec::new(), HashSet::new());
     for path in paths {
         let top = fs.resolve(path)?;
@@ -123,10 +146,20 @@ pub fn compress_one(
     progress: &dyn Progress,
 ) -> Result<FileReport> {
     one(fs, path, file, options, progress, &|path, bounds| {
-        let mut switch = Switch { fs, path, file, options, progress, backed_up: false };
+        let mut switch = Switch {
+            fs,
+            path,
+            file,
+            options,
+            progress,
+            backed_up: false,
+        };
         match switch.run(bounds) {
             // Small nodes of old volumes hold no attribute as long.
-            Err(error) if error.kind() == Kind::Limit => switch.run(Bounds { attribute: 0, ..bounds }),
+            Err(error) if error.kind() == Kind::Limit => switch.run(Bounds {
+                attribute: 0,
+                ..bounds
+            }),
             done => done,
         }
     })
@@ -142,7 +175,16 @@ fn estimate_one(
     one(fs, path, file, options, progress, &|_, bounds| {
         let plain = fs.open(file.id, Fork::Data)?;
         let mut read = |at: u64, buf: &mut [u8]| plain.read_at(at, buf);
-        pack(Plain { len: file.size, read: &mut read }, options.packing, bounds, progress, &mut |_, _| Ok(()))
+        pack(
+            Plain {
+                len: file.size,
+                read: &mut read,
+            },
+            options.packing,
+            bounds,
+            progress,
+            &mut |_, _| Ok(()),
+        )
     })
 }
 
@@ -165,13 +207,29 @@ fn one(
     };
     if let Some(left) = why_left(fs, &as_it_is.path, file, options)? {
         progress.advance(file.size);
-        let attribute = if left == Left::Compressed { attribute(fs, file.id)? } else { None };
-        let number = attribute.as_deref().and_then(Compression::parse).map(|compression| compression.number);
+        let attribute = if left == Left::Compressed {
+            attribute(fs, file.id)?
+        } else {
+            None
+        };
+        let number = attribute
+            .as_deref()
+            .and_then(Compression::parse)
+            .map(|compression| compression.number);
         let taken = file.allocated + attribute.map_or(0, |value| value.len() as u64);
-        return Ok(FileReport { number, before: taken, after: taken, left: Some(left), ..as_it_is });
+        return Ok(FileReport {
+            number,
+            before: taken,
+            after: taken,
+            left: Some(left),
+            ..as_it_is
+        });
     }
     let block = u64::from(fs.volume().block_size);
-    let packed = pack(&as_it_is.path, options.bounds(file.size, file.allocated, block))?;
+    let packed = pack(
+        &as_it_is.path,
+        options.bounds(file.size, file.allocated, block),
+    )?;
     Ok(match packed {
         Some(packed) => FileReport {
             number: packed.number(),
@@ -183,17 +241,31 @@ fn one(
     })
 }
 
-fn why_left(fs: &dyn FileSystem, path: &str, file: &Attributes, options: &CompressOptions) -> Result<Option<Left>> {
-    let looks = Looks { path, size: file.size, compressed: file.flags & UF_COMPRESSED != 0, locked: file.flags & LOCKED != 0 };
+fn why_left(
+    fs: &dyn FileSystem,
+    path: &str,
+    file: &Attributes,
+    options: &CompressOptions,
+) -> Result<Option<Left>> {
+    let looks = Looks {
+        path,
+        size: file.size,
+        compressed: file.flags & UF_COMPRESSED != 0,
+        locked: file.flags & LOCKED != 0,
+    };
     Ok(match options.leaves(&looks) {
-        None if file.resource_size > 0 || file.has_xattrs && attribute(fs, file.id)?.is_some() => Some(Left::ResourceFork),
+        None if file.resource_size > 0 || file.has_xattrs && attribute(fs, file.id)?.is_some() => {
+            Some(Left::ResourceFork)
+        }
         left => left,
     })
 }
 
 /// What says how a file is compressed.
 fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<u8>>> {
-    let Some(value) = fs.xattr(node, decmpfs::ATTRIBUTE)? else { return Ok(None) };
+    let Some(value) = fs.xattr(node, decmpfs::ATTRIBUTE)? else {
+        return Ok(None);
+    };
     // Longer ones say nothing that macOS would hear.
     let len = value.info().len.min(super::MOST_IN_ATTRIBUTE as u64 + 1);
     value.read_vec(0, len as usize).map(Some)
@@ -212,7 +284,13 @@ struct Switch<'a> {
 impl Switch<'_> {
     /// Packs the contents beside the file, and then lets these be its contents. `None`: not worth it.
     fn run(&mut self, bounds: Bounds) -> Result<Option<Packed>> {
-        let Self { fs, file, options, progress, .. } = *self;
+        let Self {
+            fs,
+            file,
+            options,
+            progress,
+            ..
+        } = *self;
         let (_nameless, contents) = Nameless::new(fs, &NewNode::new(NewKind::File))?;
         let out = fs.open_mut(contents, Fork::Data)?;
         let plain = fs.open(file.id, Fork::Data)?;
@@ -224,11 +302,24 @@ impl Switch<'_> {
             }
             out.write_at(at, bytes)
         };
-        let source = Plain { len: file.size, read: &mut read };
-        let Some(packed) = pack(source, options.packing, bounds, progress, &mut write)? else { return Ok(None) };
+        let source = Plain {
+            len: file.size,
+            read: &mut read,
+        };
+        let Some(packed) = pack(source, options.packing, bounds, progress, &mut write)? else {
+            return Ok(None);
+        };
         out.set_len(packed.fork_len, Leave::Any)?;
         if options.verify {
-            compare(Plain { len: file.size, read: &mut read }, &packed, out.clone(), progress)?;
+            compare(
+                Plain {
+                    len: file.size,
+                    read: &mut read,
+                },
+                &packed,
+                out.clone(),
+                progress,
+            )?;
         }
         drop(plain); // which keeps it open
         if let Some(folder) = &options.backup
@@ -237,13 +328,24 @@ impl Switch<'_> {
             back_up(fs, self.path, folder, progress)?;
             self.backed_up = true;
         }
-        fs.store(file.id, &Stored::Packed { attribute: &packed.attribute, contents })?;
+        fs.store(
+            file.id,
+            &Stored::Packed {
+                attribute: &packed.attribute,
+                contents,
+            },
+        )?;
         Ok(Some(packed))
     }
 }
 
 /// Refuses what does not decode to what was packed.
-pub(super) fn compare(plain: Plain<'_>, packed: &Packed, fork: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<()> {
+pub(super) fn compare(
+    plain: Plain<'_>,
+    packed: &Packed,
+    fork: Arc<dyn BlockDevice>,
+    progress: &dyn Progress,
+) -> Result<()> {
     let Plain { len, read } = plain;
     let decoded = decmpfs::contents(&packed.attribute, || Ok(fork))?;
     let mut expected = vec![0; PIECE.min(len) as usize];
@@ -252,7 +354,8 @@ pub(super) fn compare(plain: Plain<'_>, packed: &Packed, fork: Arc<dyn BlockDevi
         let now = PIECE.min(len - at) as usize;
         read(at, &mut expected[..now])?;
         if expected[..now] != decoded.read_vec(at, now)? {
-            let message = "what was compressed does not decode to the same; the file stays as it was";
+            let message =
+                "what was compressed does not decode to the same; the file stays as it was";
             return Err(Error::corrupt(LAYER, at, message));
         }
     }
@@ -260,24 +363,51 @@ pub(super) fn compare(plain: Plain<'_>, packed: &Packed, fork: Arc<dyn BlockDevi
 }
 
 /// Copies a file, with all that belongs to it, to where its path leads from `folder` on.
-fn back_up(fs: &dyn FileSystemMut, path: &str, folder: &Path, progress: &dyn Progress) -> Result<()> {
+fn back_up(
+    fs: &dyn FileSystemMut,
+    path: &str,
+    folder: &Path,
+    progress: &dyn Progress,
+) -> Result<()> {
     let fs: &dyn FileSystem = fs;
     let above = path.rsplit_once('/').map_or("", |(above, _)| above);
     let folder = folder.join(above.trim_start_matches('/'));
-    std::fs::create_dir_all(&folder).map_err(|error| Error::io(LAYER, "make the folder", error).in_file(&folder))?;
-    let done = to_folder(fs, path, &folder, &FolderOptions { setuid: true, ..FolderOptions::default() }, &Within(progress))?;
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| Error::io(LAYER, "make the folder", error).in_file(&folder))?;
+    let done = to_folder(
+        fs,
+        path,
+        &folder,
+        &FolderOptions {
+            setuid: true,
+            ..FolderOptions::default()
+        },
+        &Within(progress),
+    )?;
     match done.problems.into_iter().next() {
         Some(problem) => Err(problem),
         None => Ok(()),
     }
 }
 
-fn decompress_one(fs: &dyn FileSystemMut, path: String, file: &Attributes, progress: &dyn Progress) -> Result<FileReport> {
+fn decompress_one(
+    fs: &dyn FileSystemMut,
+    path: String,
+    file: &Attributes,
+    progress: &dyn Progress,
+) -> Result<FileReport> {
     let value = attribute(fs, file.id)?.unwrap_or_default();
     let (attribute, before) = (value.len() as u64, file.allocated);
     if file.flags & UF_COMPRESSED == 0 || attribute == 0 {
         progress.advance(file.size);
-        return Ok(FileReport { path, number: None, size: file.size, before, after: before, left: Some(Left::Plain) });
+        return Ok(FileReport {
+            path,
+            number: None,
+            size: file.size,
+            before,
+            after: before,
+            left: Some(Left::Plain),
+        });
     }
     // macOS shows such a file as empty: what is stored in it would be lost.
     if Compression::parse(&value).is_none() {
@@ -286,12 +416,23 @@ fn decompress_one(fs: &dyn FileSystemMut, path: String, file: &Attributes, progr
     }
     unpack(fs, file, progress)?;
     let after = fs.attributes(file.id)?.allocated;
-    Ok(FileReport { path, number: None, size: file.size, before: before + attribute, after, left: None })
+    Ok(FileReport {
+        path,
+        number: None,
+        size: file.size,
+        before: before + attribute,
+        after,
+        left: None,
+    })
 }
 
 /// Stores the compressed contents of one file as they are: what has to happen before any of it is written.
 /// [`Kind::Conflict`] if the file is open or not compressed.
-pub fn decompress_file(fs: &dyn FileSystemMut, node: NodeId, progress: &dyn Progress) -> Result<()> {
+pub fn decompress_file(
+    fs: &dyn FileSystemMut,
+    node: NodeId,
+    progress: &dyn Progress,
+) -> Result<()> {
     unpack(fs, &fs.attributes(node)?, progress)
 }
 

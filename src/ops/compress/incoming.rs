@@ -39,9 +39,17 @@ const SPOOL: u32 = u32::MAX;
 
 /// Bytes of a disk on which all that is packed finds room, whatever comes of it.
 pub(crate) fn spool_len(tree: &Tree) -> u64 {
-    let lens = tree.nodes.iter().map(|node| if let SourceKind::File(stream) = &node.kind { stream.len() } else { 0 });
+    let lens = tree.nodes.iter().map(|node| {
+        if let SourceKind::File(stream) = &node.kind {
+            stream.len()
+        } else {
+            0
+        }
+    });
     // Nothing is packed that would take as much as the file itself.
-    lens.filter(|len| *len <= MAX_LEN).map(|len| len.next_multiple_of(GRAIN)).fold(GRAIN, u64::saturating_add)
+    lens.filter(|len| *len <= MAX_LEN)
+        .map(|len| len.next_multiple_of(GRAIN))
+        .fold(GRAIN, u64::saturating_add)
 }
 
 /// Compresses the files of `tree` that `options` choose, on all cores. `spool`, an empty disk of [`spool_len`] bytes that lasts as
@@ -53,35 +61,88 @@ pub(crate) fn compress_tree(
     options: &CompressOptions,
     progress: &dyn Progress,
 ) -> Result<(Tree, Vec<FileReport>)> {
-    let len = |node: &SourceNode| if let SourceKind::File(stream) = &node.kind { stream.len() } else { 0 };
+    let len = |node: &SourceNode| {
+        if let SourceKind::File(stream) = &node.kind {
+            stream.len()
+        } else {
+            0
+        }
+    };
     progress.stage("compress", tree.nodes.iter().map(len).sum());
-    let spool = Spool { device: spool, end: Mutex::new(0) };
+    let spool = Spool {
+        device: spool,
+        end: Mutex::new(0),
+    };
     let one = |(node, source): (u32, &SourceNode)| match &source.kind {
         SourceKind::File(stream) => {
             let path = tree.path(node);
-            let incoming = Incoming { tree: &tree, source, stream, room, spool: &spool, options, progress };
-            incoming.run(&path).map(Some).map_err(|error| if error.file().is_none() { error.named(path) } else { error })
+            let incoming = Incoming {
+                tree: &tree,
+                source,
+                stream,
+                room,
+                spool: &spool,
+                options,
+                progress,
+            };
+            incoming.run(&path).map(Some).map_err(|error| {
+                if error.file().is_none() {
+                    error.named(path)
+                } else {
+                    error
+                }
+            })
         }
         _ => Ok(None),
     };
     let nodes = tree.nodes.par_iter().enumerate();
-    let all = || nodes.map(|(node, source)| one((node as u32, source))).collect::<Result<Vec<_>>>();
+    let all = || {
+        nodes
+            .map(|(node, source)| one((node as u32, source)))
+            .collect::<Result<Vec<_>>>()
+    };
     let done = on_cores(options.jobs, all)??;
-    let Tree { mut nodes, contents } = tree;
+    let Tree {
+        mut nodes,
+        contents,
+    } = tree;
     let mut reports = Vec::new();
     for (source, done) in nodes.iter_mut().zip(done) {
-        let Some((report, stored)) = done else { continue };
+        let Some((report, stored)) = done else {
+            continue;
+        };
         reports.push(report);
-        let Some(Stored { packed, fork }) = stored else { continue };
+        let Some(Stored { packed, fork }) = stored else {
+            continue;
+        };
         source.kind = SourceKind::File(Stream::empty());
         source.flags |= UF_COMPRESSED;
         source.xattrs.retain(|(name, _)| &**name != RESOURCE_FORK);
-        source.xattrs.push((decmpfs::ATTRIBUTE.into(), Stream::Bytes(packed.attribute.into())));
+        source.xattrs.push((
+            decmpfs::ATTRIBUTE.into(),
+            Stream::Bytes(packed.attribute.into()),
+        ));
         if packed.fork_len > 0 {
-            source.xattrs.push((RESOURCE_FORK.into(), Stream::Extern { node: SPOOL, offset: fork, len: packed.fork_len }));
+            source.xattrs.push((
+                RESOURCE_FORK.into(),
+                Stream::Extern {
+                    node: SPOOL,
+                    offset: fork,
+                    len: packed.fork_len,
+                },
+            ));
         }
     }
-    Ok((Tree { nodes, contents: Box::new(Spooled { below: contents, spool: spool.device }) }, reports))
+    Ok((
+        Tree {
+            nodes,
+            contents: Box::new(Spooled {
+                below: contents,
+                spool: spool.device,
+            }),
+        },
+        reports,
+    ))
 }
 
 /// What was packed, and where in the spool its fork is.
@@ -104,7 +165,14 @@ struct Incoming<'a> {
 impl Incoming<'_> {
     fn run(&self, path: &str) -> Result<(FileReport, Option<Stored>)> {
         let (size, block) = (self.stream.len(), u64::from(self.room.block));
-        let report = |before: u64, left| FileReport { path: path.to_owned(), number: None, size, before, after: before, left };
+        let report = |before: u64, left| FileReport {
+            path: path.to_owned(),
+            number: None,
+            size,
+            before,
+            after: before,
+            left,
+        };
         if let Some(left) = self.why_left(path) {
             self.progress.advance(size);
             return Ok((report(size.next_multiple_of(block), Some(left)), None));
@@ -112,17 +180,37 @@ impl Incoming<'_> {
         let before = self.allocated()?;
         match self.pack(before)? {
             Some(stored) => {
-                let after = stored.packed.fork_len.next_multiple_of(block) + stored.packed.attribute.len() as u64;
-                Ok((FileReport { number: stored.packed.number(), after, ..report(before, None) }, Some(stored)))
+                let after = stored.packed.fork_len.next_multiple_of(block)
+                    + stored.packed.attribute.len() as u64;
+                Ok((
+                    FileReport {
+                        number: stored.packed.number(),
+                        after,
+                        ..report(before, None)
+                    },
+                    Some(stored),
+                ))
             }
             None => Ok((report(before, Some(Left::NoGain)), None)),
         }
     }
 
     fn why_left(&self, path: &str) -> Option<Left> {
-        let has = |name: &str| self.source.xattrs.iter().any(|(found, value)| &**found == name && !value.is_empty());
-        let compressed = has(decmpfs::ATTRIBUTE) && self.source.flags & UF_COMPRESSED != 0 && self.stream.is_empty();
-        let looks = Looks { path, size: self.stream.len(), compressed, locked: false };
+        let has = |name: &str| {
+            self.source
+                .xattrs
+                .iter()
+                .any(|(found, value)| &**found == name && !value.is_empty())
+        };
+        let compressed = has(decmpfs::ATTRIBUTE)
+            && self.source.flags & UF_COMPRESSED != 0
+            && self.stream.is_empty();
+        let looks = Looks {
+            path,
+            size: self.stream.len(),
+            compressed,
+            locked: false,
+        };
         match self.options.leaves(&looks) {
             None if has(RESOURCE_FORK) || has(decmpfs::ATTRIBUTE) => Some(Left::ResourceFork),
             left => left,
@@ -149,7 +237,9 @@ impl Incoming<'_> {
     }
 
     fn pack(&self, allocated: u64) -> Result<Option<Stored>> {
-        let bounds = self.options.bounds(self.stream.len(), allocated, self.room.block.into());
+        let bounds = self
+            .options
+            .bounds(self.stream.len(), allocated, self.room.block.into());
         if bounds.fork > SMALL {
             return self.pack_large(bounds);
         }
@@ -160,30 +250,59 @@ impl Incoming<'_> {
             fork[at..at + bytes.len()].copy_from_slice(bytes);
             Ok(())
         };
-        let packed = self.with_plain(&mut |plain| pack(plain, self.options.packing, bounds, self.progress, &mut write))?;
-        let Some(packed) = packed else { return Ok(None) };
+        let packed = self.with_plain(&mut |plain| {
+            pack(
+                plain,
+                self.options.packing,
+                bounds,
+                self.progress,
+                &mut write,
+            )
+        })?;
+        let Some(packed) = packed else {
+            return Ok(None);
+        };
         let place = self.spool.take(fork.len() as u64);
         self.spool.device.write_at(place.start, &fork)?;
         if self.options.verify {
             let fork: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(fork));
             self.with_plain(&mut |plain| compare(plain, &packed, fork.clone(), self.progress))?;
         }
-        Ok(Some(Stored { packed, fork: place.start }))
+        Ok(Some(Stored {
+            packed,
+            fork: place.start,
+        }))
     }
 
     fn pack_large(&self, bounds: decmpfs::Bounds) -> Result<Option<Stored>> {
         let place = self.spool.take(bounds.fork);
         let mut write = |at: u64, bytes: &[u8]| self.spool.device.write_at(place.start + at, bytes);
-        let packed = self.with_plain(&mut |plain| pack(plain, self.options.packing, bounds, self.progress, &mut write))?;
+        let packed = self.with_plain(&mut |plain| {
+            pack(
+                plain,
+                self.options.packing,
+                bounds,
+                self.progress,
+                &mut write,
+            )
+        })?;
         let used = packed.as_ref().map_or(0, |packed| packed.fork_len);
         self.spool.give_back(place.start + used..place.end)?;
-        let Some(packed) = packed else { return Ok(None) };
+        let Some(packed) = packed else {
+            return Ok(None);
+        };
         if self.options.verify {
-            let fork = Slice::new(self.spool.device.clone(), place.start..place.start + packed.fork_len)?;
+            let fork = Slice::new(
+                self.spool.device.clone(),
+                place.start..place.start + packed.fork_len,
+            )?;
             let fork: Arc<dyn BlockDevice> = Arc::new(fork);
             self.with_plain(&mut |plain| compare(plain, &packed, fork.clone(), self.progress))?;
         }
-        Ok(Some(Stored { packed, fork: place.start }))
+        Ok(Some(Stored {
+            packed,
+            fork: place.start,
+        }))
     }
 
     /// Calls `each` with what the file holds.
@@ -192,11 +311,17 @@ impl Incoming<'_> {
         match self.stream {
             Stream::Bytes(bytes) => {
                 let memory = Memory::read_only(&**bytes);
-                each(Plain { len, read: &mut |at, buf| memory.read_at(at, buf) })
+                each(Plain {
+                    len,
+                    read: &mut |at, buf| memory.read_at(at, buf),
+                })
             }
             Stream::Extern { .. } => {
                 let mut reader = self.tree.contents.open(self.stream)?;
-                each(Plain { len, read: &mut |at, buf| reader.read_at(at, buf) })
+                each(Plain {
+                    len,
+                    read: &mut |at, buf| reader.read_at(at, buf),
+                })
             }
         }
     }
@@ -227,7 +352,11 @@ impl Spool {
             *end = start.min(*end);
         }
         let until = unused.end.next_multiple_of(GRAIN);
-        if start < until { self.device.discard(start..until, Leave::Any) } else { Ok(()) }
+        if start < until {
+            self.device.discard(start..until, Leave::Any)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -239,14 +368,24 @@ struct Spooled {
 
 impl fmt::Debug for Spooled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spooled").field("below", &self.below).finish_non_exhaustive()
+        f.debug_struct("Spooled")
+            .field("below", &self.below)
+            .finish_non_exhaustive()
     }
 }
 
 impl Contents for Spooled {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         match *stream {
-            Stream::Extern { node: SPOOL, offset, len } => Ok(Box::new(Fork { spool: &*self.spool, offset, len })),
+            Stream::Extern {
+                node: SPOOL,
+                offset,
+                len,
+            } => Ok(Box::new(Fork {
+                spool: &*self.spool,
+                offset,
+                len,
+            })),
             _ => self.below.open(stream),
         }
     }

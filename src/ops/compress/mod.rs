@@ -46,7 +46,15 @@ pub struct CompressOptions {
 impl CompressOptions {
     /// Files of any type and length, if they get any shorter, on all cores.
     pub fn new(packing: Packing) -> Self {
-        Self { packing, min_saving: 0, max_size: MAX_LEN, types: Types::default(), verify: false, backup: None, jobs: None }
+        Self {
+            packing,
+            min_saving: 0,
+            max_size: MAX_LEN,
+            types: Types::default(),
+            verify: false,
+            backup: None,
+            jobs: None,
+        }
     }
 }
 
@@ -102,7 +110,9 @@ impl Left {
             Self::Plain => "not compressed",
             Self::Empty => "empty",
             Self::TooLong => "too long",
-            Self::ResourceFork => "has a resource fork or an attribute of its own that would be in the way",
+            Self::ResourceFork => {
+                "has a resource fork or an attribute of its own that would be in the way"
+            }
             Self::NoGain => "would not take less room",
             Self::Locked => "locked",
             Self::Type => "not of a type asked for",
@@ -116,7 +126,11 @@ impl Left {
 /// Does `work` on as many cores as asked for.
 fn on_cores<T: Send>(jobs: Option<NonZeroUsize>, work: impl FnOnce() -> T + Send) -> Result<T> {
     let Some(jobs) = jobs else { return Ok(work()) };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs.get()).build();
-    let pool = pool.map_err(|error| Error::new(Kind::Limit, LAYER, format!("cannot start {jobs} threads")).caused_by(error))?;
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(jobs.get())
+        .build();
+    let pool = pool.map_err(|error| {
+        Error::new(Kind::Limit, LAYER, format!("cannot start {jobs} threads")).caused_by(error)
+    })?;
     Ok(pool.install(work))
 }

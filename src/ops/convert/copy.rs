@@ -38,7 +38,10 @@ impl std::ops::Add for Copied {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { read: self.read + other.read, written: self.written + other.written }
+        Self {
+            read: self.read + other.read,
+            written: self.written + other.written,
+        }
     }
 }
 
@@ -54,10 +57,18 @@ pub enum Order {
 }
 
 /// Copies a disk onto a blank one of the same length. The caller flushes.
-pub fn copy(from: &dyn BlockDevice, to: &dyn BlockDevice, order: Order, progress: &dyn Progress) -> Result<Copied> {
+pub fn copy(
+    from: &dyn BlockDevice,
+    to: &dyn BlockDevice,
+    order: Order,
+    progress: &dyn Progress,
+) -> Result<Copied> {
     let len = from.info().len;
     if to.info().len != len {
-        let message = format!("a disk of {len} bytes does not fit one of {} bytes", to.info().len);
+        let message = format!(
+            "a disk of {len} bytes does not fit one of {} bytes",
+            to.info().len
+        );
         return Err(Error::new(Kind::Invalid, "copy", message));
     }
     progress.stage("copy", len);
@@ -65,7 +76,11 @@ pub fn copy(from: &dyn BlockDevice, to: &dyn BlockDevice, order: Order, progress
 }
 
 /// Returns whether two disks have the same length and bytes.
-pub(super) fn is_same(one: &dyn BlockDevice, other: &dyn BlockDevice, progress: &dyn Progress) -> Result<bool> {
+pub(super) fn is_same(
+    one: &dyn BlockDevice,
+    other: &dyn BlockDevice,
+    progress: &dyn Progress,
+) -> Result<bool> {
     let len = one.info().len;
     if other.info().len != len {
         return Ok(false);
@@ -78,7 +93,11 @@ pub(super) fn is_same(one: &dyn BlockDevice, other: &dyn BlockDevice, progress: 
         let extents = [one.extent_at(at..len)?, other.extent_at(at..len)?];
         let common = extents[0].len.min(extents[1].len);
         let is_data = extents.iter().any(|extent| extent.kind == ExtentKind::Data);
-        let now = if is_data { common.min(WHOLE as u64) } else { common };
+        let now = if is_data {
+            common.min(WHOLE as u64)
+        } else {
+            common
+        };
         if is_data {
             let (ours, theirs) = (&mut ours[..now as usize], &mut theirs[..now as usize]);
             one.read_at(at, ours)?;
@@ -108,10 +127,17 @@ pub(super) fn copy_range(
     }
 }
 
-fn front_to_back(from: &dyn BlockDevice, to: &dyn BlockDevice, range: Range<u64>, progress: &dyn Progress) -> Result<Copied> {
+fn front_to_back(
+    from: &dyn BlockDevice,
+    to: &dyn BlockDevice,
+    range: Range<u64>,
+    progress: &dyn Progress,
+) -> Result<Copied> {
     let mut copied = Copied::default();
     ahead::in_order(from, range, progress, |piece| {
-        let Piece::Data(at, bytes) = piece else { return Ok(()) };
+        let Piece::Data(at, bytes) = piece else {
+            return Ok(());
+        };
         copied.read += bytes.len() as u64;
         for run in runs_of_data(bytes, at) {
             to.write_at(at + run.start as u64, &bytes[run.clone()])?;
@@ -133,14 +159,27 @@ fn side_by_side(
     let stretch = STRETCH.next_multiple_of(unit.max(1));
     let count = (range.end.div_ceil(stretch)).saturating_sub(range.start / stretch);
     let (next, stop) = (AtomicU64::new(range.start), AtomicBool::new(false));
-    let job = Job { from, to, zeros, progress, end: range.end, stretch, next, stop };
-    let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let job = Job {
+        from,
+        to,
+        zeros,
+        progress,
+        end: range.end,
+        stretch,
+        next,
+        stop,
+    };
+    let cores = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(MOST_THREADS);
     let threads = cores.min(usize::try_from(count).unwrap_or(cores)).max(1);
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| job.work())).collect();
         let mut total = Ok(Copied::default());
         for worker in workers {
-            let done = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let done = worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             total = match (total, done) {
                 (Ok(sum), Ok(part)) => Ok(sum + part),
                 // Of several errors the first that is none of stopping.
@@ -174,8 +213,16 @@ impl Job<'_> {
         let mut copied = Copied::default();
         let mut buf = vec![0; WHOLE];
         loop {
-            let end_from = |at: u64| (at - at % self.stretch).saturating_add(self.stretch).min(self.end);
-            let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (at < self.end).then(|| end_from(at)));
+            let end_from = |at: u64| {
+                (at - at % self.stretch)
+                    .saturating_add(self.stretch)
+                    .min(self.end)
+            };
+            let taken = self
+                .next
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| {
+                    (at < self.end).then(|| end_from(at))
+                });
             let Ok(start) = taken else { return Ok(copied) };
             let range = start..end_from(start);
             if let Err(error) = self.copy_stretch(range, &mut buf, &mut copied) {
@@ -203,7 +250,11 @@ impl Job<'_> {
         let mut at = range.start;
         while at < range.end {
             self.check()?;
-            let end = if self.zeros { at.saturating_add(ZEROS).min(range.end) } else { range.end };
+            let end = if self.zeros {
+                at.saturating_add(ZEROS).min(range.end)
+            } else {
+                range.end
+            };
             if self.zeros {
                 self.to.discard(at..end, Leave::Zeros)?;
             }
@@ -219,7 +270,11 @@ impl Job<'_> {
         while at < range.end {
             self.check()?;
             // Up to the next multiple of a piece, so that all but the first begin with a block.
-            let most = if whole { WHOLE as u64 } else { PIECE as u64 - at % PIECE as u64 };
+            let most = if whole {
+                WHOLE as u64
+            } else {
+                PIECE as u64 - at % PIECE as u64
+            };
             let piece = &mut buf[..most.min(range.end - at) as usize];
             self.from.read_at(at, piece)?;
             if self.zeros {
@@ -227,7 +282,8 @@ impl Job<'_> {
                 copied.written += piece.len() as u64;
             }
             for run in runs_of_data(piece, at).filter(|_| !self.zeros) {
-                self.to.write_at(at + run.start as u64, &piece[run.clone()])?;
+                self.to
+                    .write_at(at + run.start as u64, &piece[run.clone()])?;
                 copied.written += run.len() as u64;
             }
             copied.read += piece.len() as u64;
@@ -239,7 +295,11 @@ impl Job<'_> {
 
     fn check(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) {
-            return Err(Error::new(Kind::Cancelled, "copy", "stopped because another thread failed"));
+            return Err(Error::new(
+                Kind::Cancelled,
+                "copy",
+                "stopped because another thread failed",
+            ));
         }
         self.progress.check()
     }
@@ -295,7 +355,17 @@ mod tests {
                 assert!(copied.written <= copied.read);
             }
         }
-        assert_eq!(copy(&Memory::zeros(1), &Memory::zeros(2), Order::FrontToBack, &Silent).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(
+            copy(
+                &Memory::zeros(1),
+                &Memory::zeros(2),
+                Order::FrontToBack,
+                &Silent
+            )
+            .unwrap_err()
+            .kind(),
+            Kind::Invalid
+        );
     }
 
     #[test]

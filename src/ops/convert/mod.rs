@@ -67,7 +67,11 @@ impl ConvertOptions {
         self.keep_signature(from)?;
         check_level(self.format, self.level)?;
         if !self.resources.is_empty() && !self.format.is_udif() {
-            return Err(Error::new(Kind::Invalid, "image", format!("{} has no resources", self.format)));
+            return Err(Error::new(
+                Kind::Invalid,
+                "image",
+                format!("{} has no resources", self.format),
+            ));
         }
         self.create(from).check()
     }
@@ -112,13 +116,16 @@ impl ConvertOptions {
 /// Refuses to lose the code signature of `image`, which covers the bytes of its file, unless it may go.
 pub fn keep_signature(image: &Image, may_go: bool) -> Result<()> {
     if !may_go && image.udif().is_some_and(|udif| udif.signature().is_some()) {
-        return Err(Error::new(Kind::ReadOnly, "image", SIGNED).because(Reason::Signed).in_file(image.path()));
+        return Err(Error::new(Kind::ReadOnly, "image", SIGNED)
+            .because(Reason::Signed)
+            .in_file(image.path()));
     }
     Ok(())
 }
 
 /// The message of the error about an image whose code signature would be lost.
-pub(crate) const SIGNED: &str = "is signed, and its code signature does not survive a change of the file";
+pub(crate) const SIGNED: &str =
+    "is signed, and its code signature does not survive a change of the file";
 
 /// What is read.
 #[derive(Debug, Clone, Copy)]
@@ -141,14 +148,20 @@ impl<'a> Source<'a> {
     }
 
     /// Has `work` read the whole disk, and compares that with the sums that the image stores, where it does.
-    fn read<R>(&self, ignore_checksums: bool, work: impl FnOnce(&dyn BlockDevice) -> Result<R>) -> Result<R> {
+    fn read<R>(
+        &self,
+        ignore_checksums: bool,
+        work: impl FnOnce(&dyn BlockDevice) -> Result<R>,
+    ) -> Result<R> {
         let sums = match self {
             Self::Image(image) if !ignore_checksums && image.overlays().next().is_none() => {
                 image.udif().map(|udif| (image, udif))
             }
             _ => None,
         };
-        let Some((image, udif)) = sums else { return work(self.disk()) };
+        let Some((image, udif)) = sums else {
+            return work(self.disk());
+        };
         let disk = udif.checked();
         let done = work(&disk)?;
         disk.finish().map_err(|error| error.in_file(image.path()))?;
@@ -159,7 +172,11 @@ impl<'a> Source<'a> {
 /// Refuses a level of compression where there is none.
 pub(super) fn check_level(format: Format, level: Option<Level>) -> Result<()> {
     if level.is_some() && format != Format::Udzo {
-        return Err(Error::new(Kind::Invalid, "image", format!("{format} has no levels of compression, only UDZO has")));
+        return Err(Error::new(
+            Kind::Invalid,
+            "image",
+            format!("{format} has no levels of compression, only UDZO has"),
+        ));
     }
     Ok(())
 }
@@ -179,13 +196,19 @@ pub struct Converted {
 ///
 /// It is made under a name of its own beside `to` and gets its place when it is whole: whatever goes wrong, or if
 /// `progress` says stop, nothing is left of it, and what was at `to` is as it was.
-pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
+pub fn convert(
+    from: &Image,
+    to: &Path,
+    options: &ConvertOptions,
+    progress: &dyn Progress,
+) -> Result<Converted> {
     options.check(from).map_err(|error| error.in_file(to))?;
     check_holds(to, options.format)?;
     let used_only = options.used_only(from)?;
     let source = Source::of(from, used_only.as_ref());
     if options.format.is_udif() {
-        return udif::pack(source, to, options, options.new_mode(Some(from)), progress).map_err(|error| error.in_file(to));
+        return udif::pack(source, to, options, options.new_mode(Some(from)), progress)
+            .map_err(|error| error.in_file(to));
     }
     onto_blank_disk(from, source, to, options, progress)
 }
@@ -201,10 +224,16 @@ fn onto_blank_disk(
     let create = options.create(from);
     let draft = Draft::new(to, &create)?;
     let (target, order) = (draft.image().disk(), order(draft.image(), create.thin));
-    let copied = source.read(options.ignore_checksums, |disk| copy::copy(disk, &**target, order, progress))?;
+    let copied = source.read(options.ignore_checksums, |disk| {
+        copy::copy(disk, &**target, order, progress)
+    })?;
     progress.check()?;
     progress.stage("flush", 0);
-    Ok(Converted { image: draft.finish_watched(progress)?, copied, was_complete: false })
+    Ok(Converted {
+        image: draft.finish_watched(progress)?,
+        copied,
+        was_complete: false,
+    })
 }
 
 /// A band that is a file of its own is written by one thread. What a sparse file takes in the order of writing is written
@@ -220,6 +249,8 @@ fn order(target: &Image, noisy: bool) -> Order {
 
 /// The sectors that the map of a disk counts in: in a raw image they need not be those of the container.
 fn sector_size(from: &Image, format: Format) -> Option<u32> {
-    let used = from.partitions().map_or(from.disk().info().block, |map| map.block);
+    let used = from
+        .partitions()
+        .map_or(from.disk().info().block, |map| map.block);
     Some(used).filter(|_| format == Format::Asif)
 }

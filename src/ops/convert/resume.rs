@@ -22,21 +22,38 @@ const STEP: u64 = 256 << 20;
 /// call goes on from there. Where the image at `to` is complete already there is nothing to do. [`Kind::Conflict`](crate::Kind::Conflict) if what is kept was begun from another source, from one
 /// that was changed since, or with other options. What is kept of an encrypted image is encrypted, and
 /// [`Kind::WrongKey`](crate::Kind::WrongKey) says that its passphrase is another.
-pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
+pub fn resume(
+    from: &Image,
+    to: &Path,
+    options: &ConvertOptions,
+    progress: &dyn Progress,
+) -> Result<Converted> {
     options.check(from).map_err(|error| error.in_file(to))?;
     if !options.format.can_change() {
-        let message = format!("{} is made in one go: there is nothing to go on with", options.format);
+        let message = format!(
+            "{} is made in one go: there is nothing to go on with",
+            options.format
+        );
         return Err(Error::new(Kind::Invalid, "image", message).in_file(to));
     }
     if options.skip_free {
         // What is free may have changed until the copy goes on.
-        return Err(Error::new(Kind::Invalid, "image", "a copy without free blocks is made in one go").in_file(to));
+        return Err(Error::new(
+            Kind::Invalid,
+            "image",
+            "a copy without free blocks is made in one go",
+        )
+        .in_file(to));
     }
     let create = options.create(from);
     let mut draft = match KeptDraft::new(to, &create, &identity(from, &create)?) {
         Err(error) if error.kind() == Kind::Conflict && !options.overwrite => {
             let image = complete(from, to, options, progress)?.ok_or(error)?;
-            return Ok(Converted { image, copied: Copied::default(), was_complete: true });
+            return Ok(Converted {
+                image,
+                copied: Copied::default(),
+                was_complete: true,
+            });
         }
         draft => draft?,
     };
@@ -44,26 +61,56 @@ pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn 
     progress.stage("copy", len);
     progress.advance(draft.done());
     let order = order(draft.image(), create.thin);
-    let copied = Source::Image(from).read(options.ignore_checksums, |disk| copy_on(disk, &mut draft, order, progress))?;
+    let copied = Source::Image(from).read(options.ignore_checksums, |disk| {
+        copy_on(disk, &mut draft, order, progress)
+    })?;
     progress.check()?;
     progress.stage("flush", 0);
-    Ok(Converted { image: draft.finish()?, copied, was_complete: false })
+    Ok(Converted {
+        image: draft.finish()?,
+        copied,
+        was_complete: false,
+    })
 }
 
 /// The image at `to`, if it is what was asked for: of the format, and with the disk of `from`. Both are read to tell.
-fn complete(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Option<Image>> {
-    let keys = options.encryption.as_ref().map(|encryption| &encryption.passphrase as &dyn Keys);
-    let opened = OpenOptions { access: Access::ReadWrite, image_format: Some(options.format), keys, ..OpenOptions::default() };
+fn complete(
+    from: &Image,
+    to: &Path,
+    options: &ConvertOptions,
+    progress: &dyn Progress,
+) -> Result<Option<Image>> {
+    let keys = options
+        .encryption
+        .as_ref()
+        .map(|encryption| &encryption.passphrase as &dyn Keys);
+    let opened = OpenOptions {
+        access: Access::ReadWrite,
+        image_format: Some(options.format),
+        keys,
+        ..OpenOptions::default()
+    };
     // Whatever it is that does not open, it is not the target of a conversion that has finished.
-    let Ok(image) = open(to, &opened) else { return Ok(None) };
+    let Ok(image) = open(to, &opened) else {
+        return Ok(None);
+    };
     let fits = image.encryption().is_some() == options.encryption.is_some()
-        && options.band_size.is_none_or(|size| image.bundle().is_none_or(|bundle| bundle.band_size() == size));
+        && options.band_size.is_none_or(|size| {
+            image
+                .bundle()
+                .is_none_or(|bundle| bundle.band_size() == size)
+        });
     let is_complete = fits && is_same(&**from.disk(), &**image.disk(), progress)?;
     Ok(is_complete.then_some(image))
 }
 
 /// Copies what is missing, and keeps step after step.
-fn copy_on(disk: &dyn BlockDevice, draft: &mut KeptDraft, order: Order, progress: &dyn Progress) -> Result<Copied> {
+fn copy_on(
+    disk: &dyn BlockDevice,
+    draft: &mut KeptDraft,
+    order: Order,
+    progress: &dyn Progress,
+) -> Result<Copied> {
     let len = disk.info().len;
     let (mut at, mut copied, mut kept) = (draft.done(), Copied::default(), Copied::default());
     while at < len {
@@ -81,33 +128,62 @@ fn copy_on(disk: &dyn BlockDevice, draft: &mut KeptDraft, order: Order, progress
 
 /// What the target is made from and how, in one line: the same as long as nothing of it is changed.
 fn identity(from: &Image, create: &CreateOptions) -> Result<String> {
-    let CreateOptions { format, len, band_size, sector_size, encryption, .. } = create;
+    let CreateOptions {
+        format,
+        len,
+        band_size,
+        sector_size,
+        encryption,
+        ..
+    } = create;
     let mut sum = Sha256::new();
-    let meta = fs::metadata(from.path()).map_err(|source| Error::io("image", "look at", source).in_file(from.path()))?;
+    let meta = fs::metadata(from.path())
+        .map_err(|source| Error::io("image", "look at", source).in_file(from.path()))?;
     if meta.is_dir() {
         let mut files = Vec::new();
         Local::new(from.path()).list("", &mut |entry| {
             if !matches!(entry.name, "lock" | "token") {
                 let meta = entry.meta()?;
-                files.push((entry.name.to_owned(), meta.map(|meta| (meta.len, meta.version))));
+                files.push((
+                    entry.name.to_owned(),
+                    meta.map(|meta| (meta.len, meta.version)),
+                ));
             }
             Ok(())
         })?;
         files.sort();
-        files.iter().for_each(|file| sum.update(format!("{file:?}\n")));
+        files
+            .iter()
+            .for_each(|file| sum.update(format!("{file:?}\n")));
     } else {
         let (ino, size) = (meta.ino(), meta.len());
-        sum.update(format!("{ino} {size} {} {}", meta.mtime(), meta.mtime_nsec()));
+        sum.update(format!(
+            "{ino} {size} {} {}",
+            meta.mtime(),
+            meta.mtime_nsec()
+        ));
     }
     for layer in from.overlays() {
         let failed = |source| Error::io("image", "look at", source).in_file(&layer.path);
         let meta = fs::metadata(&layer.path).map_err(failed)?;
-        sum.update(format!("\n{} {} {} {}", meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
+        sum.update(format!(
+            "\n{} {} {} {}",
+            meta.ino(),
+            meta.len(),
+            meta.mtime(),
+            meta.mtime_nsec()
+        ));
     }
     // Its passphrase shows when it is opened, and the number of iterations is found anew each time.
     if let Some(encryption) = encryption {
-        sum.update(format!("\n{} {:?}", encryption.key_bits, encryption.cipher_block));
-        encryption.certificates.iter().for_each(|certificate| sum.update(certificate.id()));
+        sum.update(format!(
+            "\n{} {:?}",
+            encryption.key_bits, encryption.cipher_block
+        ));
+        encryption
+            .certificates
+            .iter()
+            .for_each(|certificate| sum.update(certificate.id()));
     }
     let mut line = format!("{format} {len} {band_size:?} {sector_size:?} ");
     for byte in sum.finalize() {

@@ -23,8 +23,18 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 ///
 /// [`Kind::Unsupported`](crate::Kind::Unsupported) for other formats. What was written when it fails stays: nobody can take it
 /// back, also where the source's checksums say at the end that it is damaged.
-pub fn stream(from: &Image, options: &ConvertOptions, out: File, progress: &dyn Progress) -> Result<Copied> {
-    let ConvertOptions { format, level, ignore_checksums, .. } = *options;
+pub fn stream(
+    from: &Image,
+    options: &ConvertOptions,
+    out: File,
+    progress: &dyn Progress,
+) -> Result<Copied> {
+    let ConvertOptions {
+        format,
+        level,
+        ignore_checksums,
+        ..
+    } = *options;
     super::check_level(format, level)?;
     options.keep_signature(from)?;
     let used_only = options.used_only(from)?;
@@ -32,11 +42,20 @@ pub fn stream(from: &Image, options: &ConvertOptions, out: File, progress: &dyn 
     if format.is_udif() {
         // Small chunks and many of them: a pipe takes them together.
         let mut out = BufWriter::with_capacity(PIECE, out);
-        let copied = super::udif::write(from, ignore_checksums, (format, level), &mut ToStream(&mut out), progress)?;
+        let copied = super::udif::write(
+            from,
+            ignore_checksums,
+            (format, level),
+            &mut ToStream(&mut out),
+            progress,
+        )?;
         return out.flush().map_err(failed).map(|()| copied);
     }
     if !format.is_plain() {
-        let message = format!("{format} ({}) is not written from front to back, so it needs a file", format.description());
+        let message = format!(
+            "{format} ({}) is not written from front to back, so it needs a file",
+            format.description()
+        );
         return Err(Error::unsupported(LAYER, message));
     }
     from.read(ignore_checksums, |disk| plain(disk, out, progress))
@@ -109,7 +128,9 @@ impl Out {
 
     fn seek(&mut self) -> io::Result<u64> {
         let count = self.skipped.replace(0).unwrap_or(0);
-        self.file.seek(SeekFrom::Current(i64::try_from(count).map_err(io::Error::other)?))
+        self.file.seek(SeekFrom::Current(
+            i64::try_from(count).map_err(io::Error::other)?,
+        ))
     }
 
     /// The zeros at the end make the file longer.
@@ -128,5 +149,7 @@ impl Out {
 fn can_skip(file: &File) -> io::Result<bool> {
     let meta = file.metadata()?;
     let mut file = file;
-    Ok(meta.is_file() && !fcntl_getfl(file)?.contains(OFlags::APPEND) && file.stream_position()? == meta.len())
+    Ok(meta.is_file()
+        && !fcntl_getfl(file)?.contains(OFlags::APPEND)
+        && file.stream_position()? == meta.len())
 }

@@ -22,12 +22,28 @@ pub(in crate::ops) fn pack(
     mode: NewMode,
     progress: &dyn Progress,
 ) -> Result<Converted> {
-    let ConvertOptions { format, level, overwrite, encryption, .. } = options;
-    EncodeOptions { format: *format, level: *level }.check()?;
+    let ConvertOptions {
+        format,
+        level,
+        overwrite,
+        encryption,
+        ..
+    } = options;
+    EncodeOptions {
+        format: *format,
+        level: *level,
+    }
+    .check()?;
     let draft = FileDraft::new(to, *overwrite, mode)?;
     let fill = |target: &dyn BlockDevice| -> Result<Copied> {
         let mut out = ToDevice::new(target);
-        let copied = write(from, options.ignore_checksums, (*format, *level), &mut out, progress)?;
+        let copied = write(
+            from,
+            options.ignore_checksums,
+            (*format, *level),
+            &mut out,
+            progress,
+        )?;
         out.finish()?;
         progress.check()?;
         if !options.resources.is_empty() {
@@ -45,12 +61,25 @@ pub(in crate::ops) fn pack(
         Some(encryption) => {
             let len = from.disk().info().len;
             let most = len.saturating_add(len / 1024 + (64 << 20));
-            fill(&crypt::Device::create(draft.file().clone(), &encryption.protection(most)?)?)?
+            fill(&crypt::Device::create(
+                draft.file().clone(),
+                &encryption.protection(most)?,
+            )?)?
         }
     };
-    let keys = encryption.as_ref().map(|encryption| &encryption.passphrase as &dyn Keys);
-    let opened = OpenOptions { image_format: Some(*format), keys, ..OpenOptions::default() };
-    Ok(Converted { image: draft.finish(&opened)?, copied, was_complete: false })
+    let keys = encryption
+        .as_ref()
+        .map(|encryption| &encryption.passphrase as &dyn Keys);
+    let opened = OpenOptions {
+        image_format: Some(*format),
+        keys,
+        ..OpenOptions::default()
+    };
+    Ok(Converted {
+        image: draft.finish(&opened)?,
+        copied,
+        was_complete: false,
+    })
 }
 
 /// Writes an image that holds the disk of `from` to `sink`.
@@ -64,7 +93,8 @@ pub(super) fn write(
     let (numbers, areas) = areas(from.disk())?;
     from.read(ignore_checksums, |disk| {
         let options = EncodeOptions { format, level };
-        let Encoded { read, written } = udif::encode(disk, (numbers, &areas), &options, sink, progress)?;
+        let Encoded { read, written } =
+            udif::encode(disk, (numbers, &areas), &options, sink, progress)?;
         Ok(Copied { read, written })
     })
 }
@@ -78,7 +108,12 @@ fn areas(disk: &dyn BlockDevice) -> Result<(Numbers, Vec<Area>)> {
     let (scheme, areas) = partition::areas(disk, map.as_ref())?;
     let areas = areas.into_iter().map(|area| {
         let is_free = area.is_free();
-        Area { range: area.range, name: area.name, kind: area.kind, is_free }
+        Area {
+            range: area.range,
+            name: area.name,
+            kind: area.kind,
+            is_free,
+        }
     });
     let numbers = match scheme {
         None => Numbers::Whole,

@@ -33,7 +33,10 @@ impl UsedOnly {
         {
             return Err(error);
         }
-        Ok(Self { disk: image.disk().clone(), free })
+        Ok(Self {
+            disk: image.disk().clone(),
+            free,
+        })
     }
 
     /// Returns whether the first of these bytes is free, and how far the next ones are the same.
@@ -44,10 +47,13 @@ impl UsedOnly {
             if volume.start > start {
                 end = end.min(volume.start);
             }
-            let Some(map) = found.map.as_ref().ok().filter(|_| volume.contains(&start)) else { continue };
+            let Some(map) = found.map.as_ref().ok().filter(|_| volume.contains(&start)) else {
+                continue;
+            };
             end = end.min(volume.end);
             let free = map.free_from(start - volume.start)?;
-            let free = free.map(|free| volume.start + free.start..(volume.start + free.end).min(end));
+            let free =
+                free.map(|free| volume.start + free.start..(volume.start + free.end).min(end));
             return Ok(match free {
                 Some(free) if free.start == start => (true, free.end),
                 Some(free) => (false, free.start.min(end)),
@@ -60,7 +66,10 @@ impl UsedOnly {
 
 impl BlockDevice for UsedOnly {
     fn info(&self) -> Info {
-        Info { access: Access::ReadOnly, ..self.disk.info() }
+        Info {
+            access: Access::ReadOnly,
+            ..self.disk.info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -84,7 +93,10 @@ impl BlockDevice for UsedOnly {
         self.info().check_range(LAYER, &range)?;
         let (free, until) = self.run_at(range.clone())?;
         if free {
-            Ok(Extent { kind: ExtentKind::Zero, len: until - range.start })
+            Ok(Extent {
+                kind: ExtentKind::Zero,
+                len: until - range.start,
+            })
         } else {
             self.disk.extent_at(range.start..until)
         }
@@ -93,7 +105,11 @@ impl BlockDevice for UsedOnly {
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.info().check_range(LAYER, &range)?;
         let (free, until) = self.run_at(range.clone())?;
-        if free { Ok(None) } else { self.disk.lend(range.start..until) }
+        if free {
+            Ok(None)
+        } else {
+            self.disk.lend(range.start..until)
+        }
     }
 
     read_only!(LAYER);

@@ -49,7 +49,9 @@ pub(super) fn recognise(path: &Path, file: &dyn BlockDevice) -> Result<Option<Ca
         return Ok(Some(trailing(path, len - trailer_end)));
     }
     if begins_with_chunk(&head) || begins_with_chunk_of(&head, file)? {
-        return Ok(Some(cut_short("is the beginning of a compressed image, but its end with the trailer `koly` is missing")));
+        return Ok(Some(cut_short(
+            "is the beginning of a compressed image, but its end with the trailer `koly` is missing",
+        )));
     }
     if let Some(foreign) = foreign::recognise(file)? {
         return Ok(Some(other_format(path, foreign)));
@@ -57,11 +59,19 @@ pub(super) fn recognise(path: &Path, file: &dyn BlockDevice) -> Result<Option<Ca
     let other = OTHERS.iter().find(|(magic, _)| head.starts_with(magic));
     if let Some((_, name)) = other {
         let cause = Cause::new("no-image", "file", format!("is {name}, not a disk image"));
-        return Ok(Some(cause.advise("look whether this is the right file; a download page may offer several")));
+        return Ok(Some(cause.advise(
+            "look whether this is the right file; a download page may offer several",
+        )));
     }
     if is_disk_copy(&head, len) {
-        let cause = Cause::new("old-format", "file", "is an image by Disk Copy 4.2, of the time before Mac OS X");
-        return Ok(Some(cause.advise("emulators of old Macs open it; 84 bytes after its beginning the plain disk begins")));
+        let cause = Cause::new(
+            "old-format",
+            "file",
+            "is an image by Disk Copy 4.2, of the time before Mac OS X",
+        );
+        return Ok(Some(cause.advise(
+            "emulators of old Macs open it; 84 bytes after its beginning the plain disk begins",
+        )));
     }
     Ok(None)
 }
@@ -78,33 +88,51 @@ pub(super) fn unfinished(path: &Path) -> Option<Cause> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
     let named = UNFINISHED.contains(&extension.as_str());
     named.then(|| {
-        Cause::new("unfinished-download", "file", format!("its name ends in .{extension}, as browsers call what is not finished"))
-            .advise("let the download finish, or begin it again")
+        Cause::new(
+            "unfinished-download",
+            "file",
+            format!("its name ends in .{extension}, as browsers call what is not finished"),
+        )
+        .advise("let the download finish, or begin it again")
     })
 }
 
 fn trailing(path: &Path, more: u64) -> Cause {
-    let what = format!("is a disk image (UDIF) with {more} more bytes behind its trailer, which must come last");
+    let what = format!(
+        "is a disk image (UDIF) with {more} more bytes behind its trailer, which must come last"
+    );
     let name = path.display();
     Cause::new("bytes-after-trailer", "UDIF", what)
-        .advise(format!("cut them off in a copy: `cp {name} copy.dmg && truncate -s -{more} copy.dmg`"))
+        .advise(format!(
+            "cut them off in a copy: `cp {name} copy.dmg && truncate -s -{more} copy.dmg`"
+        ))
         .advise("download it again if that does not help: a program on the way has changed it")
 }
 
 /// Pages, pointers and messages that were saved in the place of an image.
 fn text(head: &[u8]) -> Option<Cause> {
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
-    let start: String = String::from_utf8_lossy(&head[..head.len().min(4096)]).trim_start().to_lowercase();
+    let start: String = String::from_utf8_lossy(&head[..head.len().min(4096)])
+        .trim_start()
+        .to_lowercase();
     if start.starts_with("version https://git-lfs.github.com/spec/") {
-        let size = start.lines().find_map(|line| line.strip_prefix("size ")).map(|size| format!(" of {size} bytes"));
-        let what = format!("is a pointer of Git LFS; the image itself{} is on the server", size.unwrap_or_default());
+        let size = start
+            .lines()
+            .find_map(|line| line.strip_prefix("size "))
+            .map(|size| format!(" of {size} bytes"));
+        let what = format!(
+            "is a pointer of Git LFS; the image itself{} is on the server",
+            size.unwrap_or_default()
+        );
         return Some(
             Cause::new("lfs-pointer", "file", what)
                 .advise("`git lfs install && git lfs pull` in the repository fetches it")
                 .advise("from a web page of the repository, take the link that downloads the file, not the one that shows it"),
         );
     }
-    let is_page = ["<!doctype html", "<html", "<head"].iter().any(|tag| start.starts_with(tag))
+    let is_page = ["<!doctype html", "<html", "<head"]
+        .iter()
+        .any(|tag| start.starts_with(tag))
         || (start.starts_with("<!--") || start.starts_with("<?xml")) && start.contains("<html");
     if is_page {
         return Some(
@@ -113,12 +141,29 @@ fn text(head: &[u8]) -> Option<Cause> {
                 .advise("download again from the address of the file itself, with `curl -fL` for example, which fails on errors"),
         );
     }
-    let printable = |byte: &u8| byte.is_ascii_graphic() || matches!(byte, b' ' | b'\t' | b'\r' | b'\n') || *byte >= 0x80;
-    if !head.is_empty() && head.len() < HEAD && head.iter().all(printable) && std::str::from_utf8(head).is_ok() {
-        let line: String = String::from_utf8_lossy(head).trim().lines().next().unwrap_or_default().chars().take(80).collect();
+    let printable = |byte: &u8| {
+        byte.is_ascii_graphic() || matches!(byte, b' ' | b'\t' | b'\r' | b'\n') || *byte >= 0x80
+    };
+    if !head.is_empty()
+        && head.len() < HEAD
+        && head.iter().all(printable)
+        && std::str::from_utf8(head).is_ok()
+    {
+        let line: String = String::from_utf8_lossy(head)
+            .trim()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(80)
+            .collect();
         return Some(
-            Cause::new("text", "file", format!("is text, not a disk image; it begins: {line}"))
-                .advise("read it: a server may have sent a message in the place of the image"),
+            Cause::new(
+                "text",
+                "file",
+                format!("is text, not a disk image; it begins: {line}"),
+            )
+            .advise("read it: a server may have sent a message in the place of the image"),
         );
     }
     None
@@ -131,7 +176,9 @@ fn trailer_before_end(file: &dyn BlockDevice) -> Result<Option<u64>> {
     let tail = file.read_vec(start, (len - start) as usize)?;
     let mark = b"koly\0\0\0\x04\0\0\x02\0";
     let found = tail.windows(mark.len()).rposition(|window| window == mark);
-    Ok(found.map(|at| start + at as u64 + udif::TRAILER).filter(|end| *end < len))
+    Ok(found
+        .map(|at| start + at as u64 + udif::TRAILER)
+        .filter(|end| *end < len))
 }
 
 /// Returns whether a zlib stream begins the file that holds whole sectors, as the first chunk of a UDZO image does.
@@ -190,23 +237,39 @@ fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
         Cause::new("archive", "file", format!("is {name}, not a disk image"))
             .advise("on a Mac `aa` or `compression_tool` unpack it")
     } else if is("LUKS") {
-        Cause::new("other-system", "file", format!("is {name}"))
-            .advise(format!("on Linux: `cryptsetup open {file} disk`, then open /dev/mapper/disk"))
+        Cause::new("other-system", "file", format!("is {name}")).advise(format!(
+            "on Linux: `cryptsetup open {file} disk`, then open /dev/mapper/disk"
+        ))
     } else if is("EnCase") || is("Windows image") {
-        Cause::new("other-system", "file", format!("is {name}"))
-            .advise("`ewfmount` shows the disk in an EnCase image, `wimapply` unpacks a Windows image")
+        Cause::new("other-system", "file", format!("is {name}")).advise(
+            "`ewfmount` shows the disk in an EnCase image, `wimapply` unpacks a Windows image",
+        )
     } else if is("header in front") {
-        Cause::new("old-format", "file", format!("is {name}, as very old versions wrote it, which is not read"))
-            .advise("convert it on an old Mac: `hdiutil convert -format UDZO`")
+        Cause::new(
+            "old-format",
+            "file",
+            format!("is {name}, as very old versions wrote it, which is not read"),
+        )
+        .advise("convert it on an old Mac: `hdiutil convert -format UDZO`")
     } else {
-        Cause::new("other-system", "file", format!("is {name}"))
-            .advise(format!("make a raw image of it: `qemu-img convert -O raw {file} disk.img`, which Bandsaw opens"))
+        Cause::new("other-system", "file", format!("is {name}")).advise(format!(
+            "make a raw image of it: `qemu-img convert -O raw {file} disk.img`, which Bandsaw opens"
+        ))
     }
 }
 
 /// The 84-byte header of Disk Copy 4.2: lengths of data and tags that fill the file, and a mark at its end.
 fn is_disk_copy(head: &[u8], len: u64) -> bool {
-    let Some(header) = head.first_chunk::<84>() else { return false };
-    let word = |at: usize| u64::from(u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]));
+    let Some(header) = head.first_chunk::<84>() else {
+        return false;
+    };
+    let word = |at: usize| {
+        u64::from(u32::from_be_bytes([
+            header[at],
+            header[at + 1],
+            header[at + 2],
+            header[at + 3],
+        ]))
+    };
     header[0] < 64 && header[82..] == [1, 0] && word(64) > 0 && 84 + word(64) + word(68) == len
 }

@@ -13,8 +13,16 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
     match layer {
         Layer::Remote(file) => one("file elsewhere", exact(file.info().len)),
         Layer::Bucket(status) => match status.lagging {
-            0 => one("bucket", "a folder of objects, as other programs see it".to_owned()),
-            n => one("bucket", format!("a folder of objects, of which {n} lag behind what was committed (`bandsaw checkpoint`)")),
+            0 => one(
+                "bucket",
+                "a folder of objects, as other programs see it".to_owned(),
+            ),
+            n => one(
+                "bucket",
+                format!(
+                    "a folder of objects, of which {n} lag behind what was committed (`bandsaw checkpoint`)"
+                ),
+            ),
         },
         Layer::File(file) => one("file", exact(file.info().len)),
         Layer::Crypt(crypt) => {
@@ -22,15 +30,35 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
                 1 => "1 way".to_owned(),
                 n => format!("{n} ways"),
             };
-            one("encryption", format!("AES-{}, version {}, {ways} to open it", crypt.key_bits, crypt.version))
+            one(
+                "encryption",
+                format!(
+                    "AES-{}, version {}, {ways} to open it",
+                    crypt.key_bits, crypt.version
+                ),
+            )
         }
         Layer::Raw(raw) => one("raw image", format!("a disk of {}", exact(raw.info().len))),
         Layer::Bundle(bundle) => one("sparse bundle", bundle_facts(bundle)),
         Layer::SparseImage(image) => {
             let usage = image.usage();
-            one("sparse image", format!("a disk of {} in {} bands", exact(image.info().len), usage.bands))
+            one(
+                "sparse image",
+                format!(
+                    "a disk of {} in {} bands",
+                    exact(image.info().len),
+                    usage.bands
+                ),
+            )
         }
-        Layer::Asif(image) => one("ASIF", format!("a disk of {} in {} chunks", exact(image.info().len), image.usage().data)),
+        Layer::Asif(image) => one(
+            "ASIF",
+            format!(
+                "a disk of {} in {} chunks",
+                exact(image.info().len),
+                image.usage().data
+            ),
+        ),
         Layer::Udif(udif) => {
             let format = udif.format();
             let what = format!(
@@ -43,7 +71,14 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
         }
         Layer::Overlay(file) => {
             let name = file.path.display();
-            one("layer", format!("{name}, a disk of {} in {} chunks", exact(file.image.info().len), file.image.usage().data))
+            one(
+                "layer",
+                format!(
+                    "{name}, a disk of {} in {} chunks",
+                    exact(file.image.info().len),
+                    file.image.usage().data
+                ),
+            )
         }
         Layer::Stack(stack) => one("stack", format!("a disk of {}", exact(stack.info().len))),
         Layer::Partitions(map) => {
@@ -53,7 +88,11 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
             };
             if let [problem, more @ ..] = &map.problems[..] {
                 what += &format!("; {}", problem.message());
-                what += &if more.is_empty() { String::new() } else { format!(", and {} more like this", more.len()) };
+                what += &if more.is_empty() {
+                    String::new()
+                } else {
+                    format!(", and {} more like this", more.len())
+                };
             }
             one(&map.scheme.to_string(), what)
         }
@@ -62,14 +101,25 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
 }
 
 fn bundle_facts(bundle: &Bundle) -> String {
-    let (len, band) = (size::display(bundle.info().len), size::display(bundle.band_size()));
+    let (len, band) = (
+        size::display(bundle.info().len),
+        size::display(bundle.band_size()),
+    );
     format!("a disk of {len:#} in bands of {band:#}")
 }
 
 fn describe_volume(volume: &Volume) -> (String, String) {
     let opened = match volume.format {
-        VolumeFormat::Apfs => volume.container().map(|container| describe_container(volume, container.volumes())),
-        _ => volume.open().map(|opened| format!("on {}, called {}, opens", volume.place(), opened.volume().name)),
+        VolumeFormat::Apfs => volume
+            .container()
+            .map(|container| describe_container(volume, container.volumes())),
+        _ => volume.open().map(|opened| {
+            format!(
+                "on {}, called {}, opens",
+                volume.place(),
+                opened.volume().name
+            )
+        }),
     };
     let what = match opened {
         Ok(what) => what,
@@ -81,13 +131,21 @@ fn describe_volume(volume: &Volume) -> (String, String) {
 /// What is in an APFS container.
 fn describe_container(volume: &Volume, volumes: Vec<Result<Summary>>) -> String {
     let each = volumes.into_iter().map(|volume| match volume {
-        Ok(Summary { label, locking: Locking::Plain, .. }) => label.name,
+        Ok(Summary {
+            label,
+            locking: Locking::Plain,
+            ..
+        }) => label.name,
         Ok(Summary { label, .. }) => format!("{} (encrypted)", label.name),
         Err(error) => format!("one that does not open: {}", error.message()),
     });
     let each: Vec<_> = each.collect();
     match &each[..] {
         [] => format!("on {}, opens and holds no volume", volume.place()),
-        names => format!("on {}, opens and holds {}", volume.place(), names.join(", ")),
+        names => format!(
+            "on {}, opens and holds {}",
+            volume.place(),
+            names.join(", ")
+        ),
     }
 }

@@ -44,7 +44,13 @@ pub struct Cause {
 
 impl Cause {
     fn new(code: &'static str, layer: &'static str, what: impl Into<String>) -> Self {
-        Self { code, layer, what: what.into(), advice: Vec::new(), error: None }
+        Self {
+            code,
+            layer,
+            what: what.into(),
+            advice: Vec::new(),
+            error: None,
+        }
     }
 
     fn advise(mut self, advice: impl Into<String>) -> Self {
@@ -63,7 +69,10 @@ impl Cause {
 /// An error is one of reading what is needed to tell; that the image does not open is none.
 pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
     if let Some(cause) = place(path) {
-        return Ok(Diagnosis { layers: Vec::new(), cause: Some(cause) });
+        return Ok(Diagnosis {
+            layers: Vec::new(),
+            cause: Some(cause),
+        });
     }
     let (layers, stopped) = open::trace(path, options);
     let cause = match stopped {
@@ -75,21 +84,35 @@ pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
     };
     // A file that is something else is no disk, whatever it was taken for.
     let shown = layers.iter().filter(|layer| match layer {
-        Layer::Raw(_) | Layer::Volumes(_) => cause.as_ref().is_none_or(|cause| cause.layer != "file"),
+        Layer::Raw(_) | Layer::Volumes(_) => {
+            cause.as_ref().is_none_or(|cause| cause.layer != "file")
+        }
         _ => true,
     });
-    Ok(Diagnosis { layers: shown.flat_map(layers::describe).collect(), cause })
+    Ok(Diagnosis {
+        layers: shown.flat_map(layers::describe).collect(),
+        cause,
+    })
 }
 
 /// What is wrong with a bundle that opens by one of its lists only.
 fn damaged_list(path: &Path, layers: &[Layer]) -> Option<Cause> {
     let warning = layers.iter().find_map(|layer| match layer {
-        Layer::Bundle(bundle) => bundle.warnings().iter().find(|warning| warning.contains(USED_INSTEAD)),
+        Layer::Bundle(bundle) => bundle
+            .warnings()
+            .iter()
+            .find(|warning| warning.contains(USED_INSTEAD)),
         _ => None,
     })?;
     let name = path.display();
-    let cause = Cause::new("list-damaged", "sparse bundle", format!("opens, but one of its lists is damaged: {warning}"));
-    Some(cause.advise(format!("`bandsaw repair --dry-run {name}` tells whether the list can be written again")))
+    let cause = Cause::new(
+        "list-damaged",
+        "sparse bundle",
+        format!("opens, but one of its lists is damaged: {warning}"),
+    );
+    Some(cause.advise(format!(
+        "`bandsaw repair --dry-run {name}` tells whether the list can be written again"
+    )))
 }
 
 /// What is wrong before anything is opened: there is nothing, or nothing that could be an image.
@@ -104,19 +127,37 @@ fn place(path: &Path) -> Option<Cause> {
     };
     if meta.is_file() && meta.len() == 0 {
         let empty = Cause::new("empty", "file", "is empty: the file has no bytes");
-        return Some(content::unfinished(path).unwrap_or(empty).advise("download or copy it again"));
+        return Some(
+            content::unfinished(path)
+                .unwrap_or(empty)
+                .advise("download or copy it again"),
+        );
     }
-    if !meta.is_file() && !meta.is_dir() && !std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type()) {
-        return Some(Cause::new("no-image", "file", "is neither a file nor a folder"));
+    if !meta.is_file()
+        && !meta.is_dir()
+        && !std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type())
+    {
+        return Some(Cause::new(
+            "no-image",
+            "file",
+            "is neither a file nor a folder",
+        ));
     }
     None
 }
 
 fn missing(path: &Path) -> Cause {
     if fs::symlink_metadata(path).is_ok() {
-        return Cause::new("missing", "file", "is a link to something that does not exist");
+        return Cause::new(
+            "missing",
+            "file",
+            "is a link to something that does not exist",
+        );
     }
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let placeholder = path.with_file_name(format!(".{name}.icloud"));
     if placeholder.exists() {
         return Cause::new("missing", "file", "is in iCloud Drive and not on this disk")
@@ -132,8 +173,12 @@ fn unreadable(error: Error) -> Cause {
             .advise("check who owns the file and its permissions: `ls -l`")
             .advise("on macOS, allow the terminal to reach the folder in the settings for privacy")
     } else {
-        Cause::new("read-error", "file", "cannot be read: the disk or server that holds it fails")
-            .advise("copy what can be read with `ddrescue`, then look at the copy")
+        Cause::new(
+            "read-error",
+            "file",
+            "cannot be read: the disk or server that holds it fails",
+        )
+        .advise("copy what can be read with `ddrescue`, then look at the copy")
     };
     cause.of(error)
 }
@@ -143,27 +188,43 @@ fn of_error(path: &Path, layers: &[Layer], error: Error) -> Result<Cause> {
     let name = path.display();
     let cause = match error.kind() {
         Kind::WrongKey => locked(&error),
-        Kind::Conflict => Cause::new("in-use", "file", "is in use by another program")
-            .advise("eject or close it there first: a disk image must not be changed by two at a time"),
+        Kind::Conflict => Cause::new("in-use", "file", "is in use by another program").advise(
+            "eject or close it there first: a disk image must not be changed by two at a time",
+        ),
         Kind::Io => return Ok(unreadable(error)),
-        Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported if is_only_file(layers) => match of_content(path)? {
-            Some(cause) => cause,
-            None => structure(&error, &name.to_string()),
-        },
+        Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported if is_only_file(layers) => {
+            match of_content(path)? {
+                Some(cause) => cause,
+                None => structure(&error, &name.to_string()),
+            }
+        }
         _ => structure(&error, &name.to_string()),
     };
     Ok(cause.of(error))
 }
 
 fn locked(error: &Error) -> Cause {
-    let given = !matches!(error.reason(), Some(Reason::PassphraseNeeded | Reason::PrivateKeyNeeded));
+    let given = !matches!(
+        error.reason(),
+        Some(Reason::PassphraseNeeded | Reason::PrivateKeyNeeded)
+    );
     if given {
-        return Cause::new("passphrase-wrong", "encryption", "is encrypted, and the passphrase does not fit")
-            .advise("mind the newline: --stdinpass takes everything up to the end, --passfile one line")
-            .advise("letters beyond ASCII may have been typed in another form where the image was made");
+        return Cause::new(
+            "passphrase-wrong",
+            "encryption",
+            "is encrypted, and the passphrase does not fit",
+        )
+        .advise("mind the newline: --stdinpass takes everything up to the end, --passfile one line")
+        .advise(
+            "letters beyond ASCII may have been typed in another form where the image was made",
+        );
     }
-    Cause::new("passphrase-missing", "encryption", "is encrypted, and no passphrase was given")
-        .advise("give it with --passfile FILE, --passfd N, --passenv NAME or --stdinpass")
+    Cause::new(
+        "passphrase-missing",
+        "encryption",
+        "is encrypted, and no passphrase was given",
+    )
+    .advise("give it with --passfile FILE, --passfd N, --passenv NAME or --stdinpass")
 }
 
 /// Returns whether nothing above the file was recognised, so that the file may be anything.
@@ -179,9 +240,16 @@ fn of_content(path: &Path) -> Result<Option<Cause>> {
     if !path.is_file() {
         return Ok(None);
     }
-    let Some(file) = LocalFile::open(path, Open::Read)? else { return Ok(None) };
+    let Some(file) = LocalFile::open(path, Open::Read)? else {
+        return Ok(None);
+    };
     let recognised = content::recognise(path, &file)?;
-    if recognised.is_none() && crate::device::regions::is_zero(&file, file.info().len.saturating_sub(1 << 20)..file.info().len)? {
+    if recognised.is_none()
+        && crate::device::regions::is_zero(
+            &file,
+            file.info().len.saturating_sub(1 << 20)..file.info().len,
+        )?
+    {
         let zeros = "ends with a mebibyte of zeros: room was made for it, and it was not written to the end";
         return Ok(Some(content::cut_short(zeros)));
     }
@@ -246,7 +314,11 @@ const ENCRYPTION: &str = "encryption";
 /// What the layers of an image are called that an error's layer belongs to.
 fn named(layer: &str) -> &'static str {
     match layer {
-        "encrypted image" | "encryption header" | "encryption key entry" | "encryption trailer" | "key entry" => ENCRYPTION,
+        "encrypted image"
+        | "encryption header"
+        | "encryption key entry"
+        | "encryption trailer"
+        | "key entry" => ENCRYPTION,
         "sparse bundle" => "sparse bundle",
         "sparse image" => "sparse image",
         layer if layer.starts_with("asif") => "ASIF",

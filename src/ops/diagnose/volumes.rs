@@ -15,11 +15,27 @@ const SPECIAL: [(&str, &str, &str); 6] = [
         "a CoreStorage volume group (FileVault before macOS 10.13, or a Fusion drive)",
         "a Mac up to macOS 10.15 or libfvde open it",
     ),
-    ("Apple_RAID", "a part of a software RAID", "all of its parts are needed, on a Mac"),
-    ("Apple_Boot", "a start-up partition", "it holds nothing of yours"),
-    ("Linux LVM", "a volume group of Linux (LVM)", "on Linux: `losetup -P`, then `vgchange -ay`"),
+    (
+        "Apple_RAID",
+        "a part of a software RAID",
+        "all of its parts are needed, on a Mac",
+    ),
+    (
+        "Apple_Boot",
+        "a start-up partition",
+        "it holds nothing of yours",
+    ),
+    (
+        "Linux LVM",
+        "a volume group of Linux (LVM)",
+        "on Linux: `losetup -P`, then `vgchange -ay`",
+    ),
     ("Linux Swap", "swap space of Linux", "it holds no files"),
-    ("Apple_UFS", "a UFS volume", "FreeBSD, or Linux with its driver `ufs`, open it"),
+    (
+        "Apple_UFS",
+        "a UFS volume",
+        "FreeBSD, or Linux with its driver `ufs`, open it",
+    ),
 ];
 
 /// Why nothing on a disk that opens can be used, if that is so.
@@ -41,11 +57,27 @@ pub(super) fn cause(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
         }
     }
     if let Some((volume, error)) = first {
-        let what = format!("has a damaged {} volume on {}: {}", volume.format, volume.place(), error.message());
+        let what = format!(
+            "has a damaged {} volume on {}: {}",
+            volume.format,
+            volume.place(),
+            error.message()
+        );
         let cut = map.and_then(cut_off).is_some();
-        let damaged = if cut { content::cut_short(what) } else { Cause::new("volume-damaged", "volume", what) };
-        let damaged = damaged.advise(format!("`bandsaw check {}` lists what is wrong with it", path.display()));
-        return Ok(Some(damaged.advise("on a Mac, Disk Utility's First Aid may mend a copy of it").of(error)));
+        let damaged = if cut {
+            content::cut_short(what)
+        } else {
+            Cause::new("volume-damaged", "volume", what)
+        };
+        let damaged = damaged.advise(format!(
+            "`bandsaw check {}` lists what is wrong with it",
+            path.display()
+        ));
+        return Ok(Some(
+            damaged
+                .advise("on a Mac, Disk Utility's First Aid may mend a copy of it")
+                .of(error),
+        ));
     }
     Ok(Some(match volumes.first() {
         Some(volume) => unread(path, volume),
@@ -58,7 +90,11 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
     let cause = Cause::new(
         "file-system-not-read",
         "volume",
-        format!("has {} on {}, which this version does not read", volume.format, volume.place()),
+        format!(
+            "has {} on {}, which this version does not read",
+            volume.format,
+            volume.place()
+        ),
     );
     let name = path.display();
     let mount = |driver: &str| {
@@ -68,7 +104,9 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
         )
     };
     match volume.format {
-        VolumeFormat::Hfs => cause.advise(mount("hfs")).advise("macOS up to 10.14 and hfsutils read it, too"),
+        VolumeFormat::Hfs => cause
+            .advise(mount("hfs"))
+            .advise("macOS up to 10.14 and hfsutils read it, too"),
         VolumeFormat::Fat => cause.advise(mount("vfat")),
         VolumeFormat::ExFat => cause.advise(mount("exfat")),
         VolumeFormat::Ntfs => cause.advise(mount("ntfs3")),
@@ -83,13 +121,20 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
 
 /// The problem of a partition that reaches past the end of the disk.
 fn cut_off(map: &Map) -> Option<&str> {
-    map.problems.iter().find(|problem| problem.kind() == Kind::OutOfRange).map(|problem| problem.message())
+    map.problems
+        .iter()
+        .find(|problem| problem.kind() == Kind::OutOfRange)
+        .map(|problem| problem.message())
 }
 
 /// A disk on which no file system is known.
 fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
     let Some(map) = map else {
-        let blank = Cause::new("blank", "disk", "has a disk without partition map and without a file system that is known");
+        let blank = Cause::new(
+            "blank",
+            "disk",
+            "has a disk without partition map and without a file system that is known",
+        );
         let blank = blank
             .advise("a new image is like this until somebody formats it")
             .advise("a download that has only made room so far is, too: compare with the original")
@@ -98,21 +143,28 @@ fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
                 false => format!("`bandsaw info {}` shows its size", path.display()),
             });
         let is = |wanted: fn(&Layer) -> bool| layers.iter().any(wanted);
-        if is(|layer| matches!(layer, Layer::Bundle(_))) && !is(|layer| matches!(layer, Layer::Crypt(_))) {
+        if is(|layer| matches!(layer, Layer::Bundle(_)))
+            && !is(|layer| matches!(layer, Layer::Crypt(_)))
+        {
             return blank.advise("if it was encrypted, its file `token` has been emptied or lost: bring that back from a backup");
         }
         return blank;
     };
     if let Some(problem) = cut_off(map) {
-        return content::cut_short(format!("is only the beginning of a disk: {problem}")).in_layer("partition map");
+        return content::cut_short(format!("is only the beginning of a disk: {problem}"))
+            .in_layer("partition map");
     }
     let special = map.partitions.iter().find_map(|partition| {
         let known = SPECIAL.iter().find(|(kind, _, _)| partition.kind == *kind);
         known.map(|(_, what, advice)| (partition.number, what, advice))
     });
     if let Some((number, what, advice)) = special {
-        return Cause::new("no-file-system", "partition map", format!("has {what} in partition {number}, and no volume"))
-            .advise(*advice);
+        return Cause::new(
+            "no-file-system",
+            "partition map",
+            format!("has {what} in partition {number}, and no volume"),
+        )
+        .advise(*advice);
     }
     Cause::new("no-file-system", "partition map", "has partitions, and no file system that is known in any of them")
         .advise("the volumes may never have been formatted, or be encrypted as a whole (FileVault, BitLocker, VeraCrypt)")
@@ -120,8 +172,16 @@ fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
 }
 
 fn has_layer_above_file(layers: &[Layer]) -> bool {
-    let is_below =
-        |layer: &Layer| matches!(layer, Layer::File(_) | Layer::Remote(_) | Layer::Bucket(_) | Layer::Raw(_) | Layer::Volumes(_));
+    let is_below = |layer: &Layer| {
+        matches!(
+            layer,
+            Layer::File(_)
+                | Layer::Remote(_)
+                | Layer::Bucket(_)
+                | Layer::Raw(_)
+                | Layer::Volumes(_)
+        )
+    };
     layers.iter().any(|layer| !is_below(layer))
 }
 
@@ -135,9 +195,16 @@ pub(super) fn misnamed(path: &Path, layers: &[Layer]) -> Option<Cause> {
         Layer::Udif(udif) => Some((udif.format(), "dmg")),
         _ => None,
     })?;
-    path.extension().filter(|_| !format.fits_name(path)).map(|found| {
-        let what = format!("is a {} ({format}), though its name ends in .{}", format.description(), found.display());
-        Cause::new("wrong-extension", "file", what)
-            .advise(format!("rename it to end in .{extension}: macOS goes by the name, Bandsaw by the contents"))
-    })
+    path.extension()
+        .filter(|_| !format.fits_name(path))
+        .map(|found| {
+            let what = format!(
+                "is a {} ({format}), though its name ends in .{}",
+                format.description(),
+                found.display()
+            );
+            Cause::new("wrong-extension", "file", what).advise(format!(
+                "rename it to end in .{extension}: macOS goes by the name, Bandsaw by the contents"
+            ))
+        })
 }

@@ -43,21 +43,53 @@ pub fn to_folder(
 ) -> Result<Exported> {
     let top = fs.resolve(path)?;
     let volume = fs.volume();
-    progress.stage("extract", if top.id == fs.root() { volume.total.saturating_sub(volume.free) } else { top.size });
-    let (target, made) = open_target(target).map_err(|error| Error::io(LAYER, "open", error).in_file(target))?;
-    let owners = Owners::new(target.as_fd()).map_err(|error| Error::io(LAYER, "look at the target", error))?;
+    progress.stage(
+        "extract",
+        if top.id == fs.root() {
+            volume.total.saturating_sub(volume.free)
+        } else {
+            top.size
+        },
+    );
+    let (target, made) =
+        open_target(target).map_err(|error| Error::io(LAYER, "open", error).in_file(target))?;
+    let owners = Owners::new(target.as_fd())
+        .map_err(|error| Error::io(LAYER, "look at the target", error))?;
     let made_here = MadeHere::default();
-    let FolderOptions { overwrite, special_files, setuid, .. } = *options;
-    let maker = Maker { fs, progress, overwrite, special_files, setuid, owners, made_here: &made_here };
-    let shared = Shared { maker, report: Report::default(), queue: Mutex::default(), changed: Condvar::new() };
+    let FolderOptions {
+        overwrite,
+        special_files,
+        setuid,
+        ..
+    } = *options;
+    let maker = Maker {
+        fs,
+        progress,
+        overwrite,
+        special_files,
+        setuid,
+        owners,
+        made_here: &made_here,
+    };
+    let shared = Shared {
+        maker,
+        report: Report::default(),
+        queue: Mutex::default(),
+        changed: Condvar::new(),
+    };
     let mut walk = Walk::new(&shared, path, top.clone(), target, made);
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS);
+    let threads = std::thread::available_parallelism()
+        .map_or(1, |n| n.get())
+        .min(MOST_THREADS);
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|| shared.work());
         }
-        let walked =
-            if top.kind == FileKind::Folder { walk.walk(top.id) } else { walk.single(path, options.name.as_deref(), top) };
+        let walked = if top.kind == FileKind::Folder {
+            walk.walk(top.id)
+        } else {
+            walk.single(path, options.name.as_deref(), top)
+        };
         if let Err(error) = walked {
             shared.fail(error);
         }
@@ -130,7 +162,12 @@ impl Shared<'_> {
                     queue = self.queue();
                 }
                 None if queue.closed => return,
-                None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    queue = self
+                        .changed
+                        .wait(queue)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
             }
         }
     }
@@ -140,14 +177,24 @@ impl Shared<'_> {
         for Entry { name, attributes } in &batch.entries {
             let mut problems = Vec::new();
             if self.maker.leaves_out(attributes) {
-                report.note(about(Error::unsupported(LAYER, "is a special file, and left out"), &batch.path, name));
+                report.note(about(
+                    Error::unsupported(LAYER, "is a special file, and left out"),
+                    &batch.path,
+                    name,
+                ));
                 continue;
             }
             if self.maker.clears_bits(attributes) {
                 let message = "its set-user-ID and set-group-ID bits are cleared";
                 report.note(about(Error::unsupported(LAYER, message), &batch.path, name));
             }
-            let made = self.maker.make(batch.folder.as_fd(), name, attributes, buffer, &mut |error| problems.push(error));
+            let made = self.maker.make(
+                batch.folder.as_fd(),
+                name,
+                attributes,
+                buffer,
+                &mut |error| problems.push(error),
+            );
             match (made, attributes.kind) {
                 (Ok(_), FileKind::Symlink) => report.symlinks += 1,
                 (Ok(bytes), _) => {
@@ -160,7 +207,9 @@ impl Shared<'_> {
                 }
                 (Err(error), _) => problems.push(error),
             }
-            problems.into_iter().for_each(|error| report.problem(about(error, &batch.path, name)));
+            problems
+                .into_iter()
+                .for_each(|error| report.problem(about(error, &batch.path, name)));
         }
         self.report.add(report);
     }
@@ -170,7 +219,11 @@ impl Shared<'_> {
         let mut queue = self.queue();
         queue.waiting.push_back(batch);
         let full = queue.waiting.len() > MOST_WAITING;
-        let own = if full { queue.waiting.pop_front() } else { None };
+        let own = if full {
+            queue.waiting.pop_front()
+        } else {
+            None
+        };
         drop(queue);
         self.changed.notify_one();
         if let Some(batch) = own {

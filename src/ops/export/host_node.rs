@@ -86,7 +86,10 @@ impl Owners {
         // A folder may pass on its own group.
         let inherited = nodes::node_of(target)?.mode & 0o2000 != 0;
         let gid = if inherited { u32::MAX } else { gid.as_raw() };
-        Ok(Self { own: (uid.as_raw(), gid), restore: uid.is_root() })
+        Ok(Self {
+            own: (uid.as_raw(), gid),
+            restore: uid.is_root(),
+        })
     }
 
     fn must_change(&self, attributes: &Attributes) -> bool {
@@ -96,21 +99,30 @@ impl Owners {
     /// Permissions, without the rights of an owner that the node does not get.
     fn mode(&self, attributes: &Attributes) -> Mode {
         let theirs = self.restore || self.own == (attributes.uid, attributes.gid);
-        Mode::from_raw_mode(rustix::fs::RawMode::from(attributes.mode & if theirs { 0o7777 } else { 0o1777 }))
+        Mode::from_raw_mode(rustix::fs::RawMode::from(
+            attributes.mode & if theirs { 0o7777 } else { 0o1777 },
+        ))
     }
 }
 
 /// Refuses what is no name of a single entry on this host.
 pub(super) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || matches!(name, "." | "..") || name.contains(['/', '\0']) {
-        return Err(Error::unsupported(LAYER, "is no name that the host can have"));
+        return Err(Error::unsupported(
+            LAYER,
+            "is no name that the host can have",
+        ));
     }
     Ok(())
 }
 
 pub(super) fn failed(doing: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| match errno {
-        Errno::EXIST => Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for"),
+        Errno::EXIST => Error::new(
+            Kind::Conflict,
+            LAYER,
+            "exists already, and overwriting it was not asked for",
+        ),
         errno => Error::io(LAYER, doing, errno),
     }
 }
@@ -131,13 +143,22 @@ impl Maker<'_> {
         match attributes.kind {
             FileKind::File => self.file(folder, name, attributes, buffer, problem),
             FileKind::Symlink => self.symlink(folder, name, attributes).map(|()| 0),
-            FileKind::Folder => Err(Error::new(Kind::Invalid, LAYER, "a folder is not made like this")),
+            FileKind::Folder => Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "a folder is not made like this",
+            )),
             _ => self.special(folder, name, attributes).map(|()| 0),
         }
     }
 
     /// Calls `create` again after removing what stands in the way, if that is allowed and no folder.
-    pub(super) fn create<T>(&self, folder: BorrowedFd<'_>, name: &str, create: impl Fn() -> rustix::io::Result<T>) -> Result<T> {
+    pub(super) fn create<T>(
+        &self,
+        folder: BorrowedFd<'_>,
+        name: &str,
+        create: impl Fn() -> rustix::io::Result<T>,
+    ) -> Result<T> {
         if !self.overwrite {
             return create().map_err(failed("create"));
         }
@@ -158,7 +179,11 @@ impl Maker<'_> {
 
     /// Returns whether a node is left out because nobody asked for its kind.
     pub(super) fn leaves_out(&self, attributes: &Attributes) -> bool {
-        !self.special_files && !matches!(attributes.kind, FileKind::File | FileKind::Folder | FileKind::Symlink)
+        !self.special_files
+            && !matches!(
+                attributes.kind,
+                FileKind::File | FileKind::Folder | FileKind::Symlink
+            )
     }
 
     /// Returns whether a file has bits that would be set and that nobody asked for.
@@ -186,9 +211,12 @@ impl Maker<'_> {
         problem: &mut dyn FnMut(Error),
     ) -> Result<u64> {
         let contents = self.fs.open(attributes.id, Fork::Data)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let file = File::from(self.create(folder, name, || rustix::fs::openat(folder, name, flags, mode))?);
+        let file = File::from(self.create(folder, name, || {
+            rustix::fs::openat(folder, name, flags, mode)
+        })?);
         if let Err(error) = self.copy(&*contents, &file, buffer) {
             // Half a file is worse than none: nobody would notice. Best effort, the error tells.
             let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
@@ -207,7 +235,11 @@ impl Maker<'_> {
         while at < len {
             let mut now = (len - at).min(BUFFER as u64);
             // What is stored nowhere in a large file stays a hole.
-            let extent = if len > BUFFER as u64 { Some(from.extent_at(at..len)?) } else { None };
+            let extent = if len > BUFFER as u64 {
+                Some(from.extent_at(at..len)?)
+            } else {
+                None
+            };
             match extent {
                 Some(extent) if extent.kind != ExtentKind::Data => now = extent.len,
                 _ => {
@@ -227,7 +259,9 @@ impl Maker<'_> {
 
     fn symlink(&self, folder: BorrowedFd<'_>, name: &str, attributes: &Attributes) -> Result<()> {
         let target = self.fs.read_link(attributes.id)?;
-        self.create(folder, name, || rustix::fs::symlinkat(&*target, folder, name))?;
+        self.create(folder, name, || {
+            rustix::fs::symlinkat(&*target, folder, name)
+        })?;
         self.finish_unopened(folder, name, attributes)
     }
 
@@ -243,24 +277,38 @@ impl Maker<'_> {
         };
         let device = nodes::device_from_mac(attributes.device);
         let mode = Mode::RUSR | Mode::WUSR;
-        self.create(folder, name, || nodes::make_special(folder, name, kind, mode, device))?;
+        self.create(folder, name, || {
+            nodes::make_special(folder, name, kind, mode, device)
+        })?;
         self.finish_unopened(folder, name, attributes)?;
         let mode = self.mode(attributes);
         rustix::fs::chmodat(folder, name, mode, AtFlags::empty()).map_err(failed("set permissions"))
     }
 
     /// Owner and dates of what cannot be opened.
-    fn finish_unopened(&self, folder: BorrowedFd<'_>, name: &str, attributes: &Attributes) -> Result<()> {
+    fn finish_unopened(
+        &self,
+        folder: BorrowedFd<'_>,
+        name: &str,
+        attributes: &Attributes,
+    ) -> Result<()> {
         if self.owners.must_change(attributes) {
             let (uid, gid) = owner(attributes);
-            rustix::fs::chownat(folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("set owner"))?;
+            rustix::fs::chownat(folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(failed("set owner"))?;
         }
-        rustix::fs::utimensat(folder, name, &dates(attributes), AtFlags::SYMLINK_NOFOLLOW).map_err(failed("set dates"))
+        rustix::fs::utimensat(folder, name, &dates(attributes), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(failed("set dates"))
     }
 
     /// Extended attributes, owner, permissions and dates of an open file or folder, in the order in which they do not
     /// undo each other.
-    pub(super) fn finish(&self, node: BorrowedFd<'_>, attributes: &Attributes, problem: &mut dyn FnMut(Error)) -> Result<()> {
+    pub(super) fn finish(
+        &self,
+        node: BorrowedFd<'_>,
+        attributes: &Attributes,
+        problem: &mut dyn FnMut(Error),
+    ) -> Result<()> {
         if let Err(error) = self.xattrs(node, attributes, problem) {
             problem(error);
         }
@@ -272,9 +320,16 @@ impl Maker<'_> {
         rustix::fs::futimens(node, &dates(attributes)).map_err(failed("set dates"))
     }
 
-    fn xattrs(&self, node: BorrowedFd<'_>, attributes: &Attributes, problem: &mut dyn FnMut(Error)) -> Result<()> {
+    fn xattrs(
+        &self,
+        node: BorrowedFd<'_>,
+        attributes: &Attributes,
+        problem: &mut dyn FnMut(Error),
+    ) -> Result<()> {
         for name in self.fs.xattrs(attributes.id)? {
-            let Some(value) = self.fs.xattr(attributes.id, &name)? else { continue };
+            let Some(value) = self.fs.xattr(attributes.id, &name)? else {
+                continue;
+            };
             if let Err(error) = set_xattr(node, &name, &*value) {
                 problem(error);
             }
@@ -284,26 +339,46 @@ impl Maker<'_> {
 }
 
 fn set_xattr(node: BorrowedFd<'_>, name: &str, value: &dyn BlockDevice) -> Result<()> {
-    let refused = |kind, why: String| Error::new(kind, LAYER, format!("extended attribute {name}: {why}"));
+    let refused =
+        |kind, why: String| Error::new(kind, LAYER, format!("extended attribute {name}: {why}"));
     let len = value.info().len;
     if len > nodes::MOST_XATTR {
-        return Err(refused(Kind::Unsupported, format!("{len} bytes are more than the host can store ({})", nodes::MOST_XATTR)));
+        return Err(refused(
+            Kind::Unsupported,
+            format!(
+                "{len} bytes are more than the host can store ({})",
+                nodes::MOST_XATTR
+            ),
+        ));
     }
     let mut bytes = vec![0; len as usize];
     value.read_at(0, &mut bytes)?;
-    nodes::set_xattr(node, name, &bytes).map_err(|error| refused(Kind::Io, "the host does not store it".into()).caused_by(error))
+    nodes::set_xattr(node, name, &bytes)
+        .map_err(|error| refused(Kind::Io, "the host does not store it".into()).caused_by(error))
 }
 
 fn owner(attributes: &Attributes) -> (Option<rustix::fs::Uid>, Option<rustix::fs::Gid>) {
-    (Some(rustix::fs::Uid::from_raw(attributes.uid)), Some(rustix::fs::Gid::from_raw(attributes.gid)))
+    (
+        Some(rustix::fs::Uid::from_raw(attributes.uid)),
+        Some(rustix::fs::Gid::from_raw(attributes.gid)),
+    )
 }
 
 fn dates(attributes: &Attributes) -> Timestamps {
     let date = |moment: Option<Timestamp>| match moment {
-        Some(moment) => Timespec { tv_sec: moment.seconds, tv_nsec: moment.nanos.into() },
-        None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        Some(moment) => Timespec {
+            tv_sec: moment.seconds,
+            tv_nsec: moment.nanos.into(),
+        },
+        None => Timespec {
+            tv_sec: 0,
+            tv_nsec: rustix::fs::UTIME_OMIT,
+        },
     };
-    Timestamps { last_access: date(attributes.accessed.or(attributes.modified)), last_modification: date(attributes.modified) }
+    Timestamps {
+        last_access: date(attributes.accessed.or(attributes.modified)),
+        last_modification: date(attributes.modified),
+    }
 }
 
 #[cfg(test)]
@@ -315,14 +390,27 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("old"), "old").unwrap();
         let target = File::open(folder.path()).unwrap();
-        let device = std::sync::Arc::new(crate::device::Memory::from(crate::testing::fuzz::sample(false, 4096)));
+        let device = std::sync::Arc::new(crate::device::Memory::from(
+            crate::testing::fuzz::sample(false, 4096),
+        ));
         let fs = crate::fs::hfsplus::HfsPlus::open(device).unwrap();
         let owners = Owners::new(target.as_fd()).unwrap();
         let made_here = MadeHere::default();
         let progress = &crate::progress::Silent;
-        let maker =
-            Maker { fs: &fs, progress, overwrite: true, special_files: false, setuid: false, owners, made_here: &made_here };
-        let make = |name: &str| maker.create(target.as_fd(), name, || rustix::fs::symlinkat("there", &target, name));
+        let maker = Maker {
+            fs: &fs,
+            progress,
+            overwrite: true,
+            special_files: false,
+            setuid: false,
+            owners,
+            made_here: &made_here,
+        };
+        let make = |name: &str| {
+            maker.create(target.as_fd(), name, || {
+                rustix::fs::symlinkat("there", &target, name)
+            })
+        };
         make("old").unwrap();
         make("new").unwrap();
         // A folder that takes two names for one answers as if the first were asked for again.

@@ -79,7 +79,10 @@ struct Report(Mutex<Exported>);
 
 impl Report {
     fn add(&self, part: Exported) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(part);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(part);
     }
 
     fn into_inner(self) -> Exported {
@@ -92,15 +95,24 @@ fn is_fatal(error: &Error) -> bool {
     use std::io::ErrorKind as Io;
     let host = error.io_kind();
     error.kind() == crate::Kind::Cancelled
-        || matches!(host, Some(Io::StorageFull | Io::QuotaExceeded | Io::ReadOnlyFilesystem | Io::OutOfMemory))
+        || matches!(
+            host,
+            Some(Io::StorageFull | Io::QuotaExceeded | Io::ReadOnlyFilesystem | Io::OutOfMemory)
+        )
 }
 
 /// The error as one about the entry `name` of a folder of the volume, or about the folder itself if `name` is empty.
 fn about(error: Error, folder: &str, name: &str) -> Error {
-    let path = if name.is_empty() { folder.to_owned() } else { format!("{}/{name}", folder.trim_end_matches('/')) };
+    let path = if name.is_empty() {
+        folder.to_owned()
+    } else {
+        format!("{}/{name}", folder.trim_end_matches('/'))
+    };
     match error.place() {
         Place::None => error.named(path),
         // Where a lower layer met it is worth more than to be replaced.
-        _ => Error::new(error.kind(), LAYER, "cannot be brought out").named(path).caused_by(error),
+        _ => Error::new(error.kind(), LAYER, "cannot be brought out")
+            .named(path)
+            .caused_by(error),
     }
 }

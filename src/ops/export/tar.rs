@@ -23,13 +23,31 @@ use crate::{Error, Kind, Result};
 ///
 /// A file whose contents turn out unreadable half-way is filled up with zeros, because the archive has promised its
 /// length; that is one of the problems in the report.
-pub fn to_tar(fs: &dyn FileSystem, path: &str, out: &mut dyn Write, progress: &dyn Progress) -> Result<Exported> {
+pub fn to_tar(
+    fs: &dyn FileSystem,
+    path: &str,
+    out: &mut dyn Write,
+    progress: &dyn Progress,
+) -> Result<Exported> {
     let top = fs.resolve(path)?;
     let volume = fs.volume();
-    progress.stage("extract", if top.id == fs.root() { volume.total - volume.free } else { top.size });
+    progress.stage(
+        "extract",
+        if top.id == fs.root() {
+            volume.total - volume.free
+        } else {
+            top.size
+        },
+    );
     let writer = Writer::new(out);
-    let mut archive =
-        Archive { fs, progress, writer, report: Exported::default(), names: HashMap::new(), buffer: vec![0; BUFFER] };
+    let mut archive = Archive {
+        fs,
+        progress,
+        writer,
+        report: Exported::default(),
+        names: HashMap::new(),
+        buffer: vec![0; BUFFER],
+    };
     if top.kind == FileKind::Folder {
         archive.folder(path, top)?;
     } else {
@@ -88,10 +106,18 @@ impl Above {
 
 impl Archive<'_> {
     fn folder(&mut self, path: &str, top: Attributes) -> Result<()> {
-        let above = Arc::new(Above { id: top.id, above: None });
+        let above = Arc::new(Above {
+            id: top.id,
+            above: None,
+        });
         self.member(".", &top, NewKind::Folder)?;
         let mut ahead = Vec::new();
-        let top = Ahead { attributes: top, path: path.trim_end_matches('/').to_owned(), name: ".".to_owned(), above };
+        let top = Ahead {
+            attributes: top,
+            path: path.trim_end_matches('/').to_owned(),
+            name: ".".to_owned(),
+            above,
+        };
         self.contents(top, &mut ahead)?;
         while let Some(folder) = ahead.pop() {
             // All of a folder follows it at once: whoever unpacks sets its date when something else comes.
@@ -106,15 +132,26 @@ impl Archive<'_> {
     fn contents(&mut self, folder: Ahead, ahead: &mut Vec<Ahead>) -> Result<()> {
         let (fs, first) = (self.fs, ahead.len());
         let listed = fs.list(folder.attributes.id, &mut |Entry { name, attributes }| {
-            let (path, name) = (format!("{}/{name}", folder.path), format!("{}/{name}", folder.name));
+            let (path, name) = (
+                format!("{}/{name}", folder.path),
+                format!("{}/{name}", folder.name),
+            );
             if attributes.kind != FileKind::Folder {
                 self.put(&name, &path, &attributes)?;
             } else if folder.above.contains(attributes.id) {
                 let error = Error::new(Kind::Corrupt, LAYER, "the folder contains itself");
                 self.report.problem(about(error, &path, ""));
             } else {
-                let above = Arc::new(Above { id: attributes.id, above: Some(folder.above.clone()) });
-                ahead.push(Ahead { attributes, path, name, above });
+                let above = Arc::new(Above {
+                    id: attributes.id,
+                    above: Some(folder.above.clone()),
+                });
+                ahead.push(Ahead {
+                    attributes,
+                    path,
+                    name,
+                    above,
+                });
             }
             Ok(ControlFlow::Continue(()))
         });
@@ -164,9 +201,15 @@ impl Archive<'_> {
                 return Ok(());
             }
             FileKind::Fifo => self.member(name, attributes, NewKind::Fifo)?,
-            FileKind::CharDevice => self.member(name, attributes, NewKind::CharDevice(device.0, device.1))?,
-            FileKind::BlockDevice => self.member(name, attributes, NewKind::BlockDevice(device.0, device.1))?,
-            FileKind::Socket => return Err(Error::unsupported(LAYER, "a tar archive knows no sockets")),
+            FileKind::CharDevice => {
+                self.member(name, attributes, NewKind::CharDevice(device.0, device.1))?
+            }
+            FileKind::BlockDevice => {
+                self.member(name, attributes, NewKind::BlockDevice(device.0, device.1))?
+            }
+            FileKind::Socket => {
+                return Err(Error::unsupported(LAYER, "a tar archive knows no sockets"));
+            }
         }
         self.report.files += 1;
         Ok(())
@@ -199,7 +242,8 @@ impl Archive<'_> {
         self.report.bytes += len;
         match unreadable {
             Some(error) => {
-                let message = "its contents are zeros in the archive from where they cannot be read";
+                let message =
+                    "its contents are zeros in the archive from where they cannot be read";
                 Err(Error::new(error.kind(), LAYER, message).caused_by(error))
             }
             None => Ok(()),
@@ -227,7 +271,11 @@ impl Archive<'_> {
         })?;
         if let Some(error) = self.writer.take_unreadable() {
             let message = "zeros stand for an extended attribute that cannot be read";
-            self.report.problem(Error::new(error.kind(), LAYER, message).named(name).caused_by(error));
+            self.report.problem(
+                Error::new(error.kind(), LAYER, message)
+                    .named(name)
+                    .caused_by(error),
+            );
         }
         Ok(())
     }

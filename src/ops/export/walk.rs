@@ -55,20 +55,52 @@ pub(super) struct Walk<'a, 'b> {
 impl<'a, 'b> Walk<'a, 'b> {
     /// A walk that begins at `top`, which is at `path` of the volume and goes to `target`; that was `made` just now, or
     /// was there.
-    pub(super) fn new(shared: &'a Shared<'b>, path: &str, top: Attributes, target: OwnedFd, made: bool) -> Self {
+    pub(super) fn new(
+        shared: &'a Shared<'b>,
+        path: &str,
+        top: Attributes,
+        target: OwnedFd,
+        made: bool,
+    ) -> Self {
         let ours = made && top.kind == FileKind::Folder;
-        let top = MadeFolder { parent: 0, name: Box::default(), attributes: top, path: path.into(), ours };
+        let top = MadeFolder {
+            parent: 0,
+            name: Box::default(),
+            attributes: top,
+            path: path.into(),
+            ours,
+        };
         let (open, folders) = (Folders::below(target), Made(vec![top]));
-        Self { shared, open, folders, first_names: HashMap::new(), links: Vec::new() }
+        Self {
+            shared,
+            open,
+            folders,
+            first_names: HashMap::new(),
+            links: Vec::new(),
+        }
     }
 
-    pub(super) fn single(&mut self, path: &str, name: Option<&str>, attributes: Attributes) -> Result<()> {
-        let (folder, own_name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+    pub(super) fn single(
+        &mut self,
+        path: &str,
+        name: Option<&str>,
+        attributes: Attributes,
+    ) -> Result<()> {
+        let (folder, own_name) = path
+            .trim_end_matches('/')
+            .rsplit_once('/')
+            .unwrap_or(("", path));
         let name = name.unwrap_or(own_name);
         let batch = Batch {
-            folder: self.open.open(0, &self.folders).map_err(|error| Error::io(LAYER, "open folder", error))?,
+            folder: self
+                .open
+                .open(0, &self.folders)
+                .map_err(|error| Error::io(LAYER, "open folder", error))?,
             path: folder.into(),
-            entries: vec![Entry { name: name.to_owned(), attributes }],
+            entries: vec![Entry {
+                name: name.to_owned(),
+                attributes,
+            }],
         };
         self.shared.push(batch, &mut Vec::new());
         Ok(())
@@ -95,8 +127,17 @@ impl<'a, 'b> Walk<'a, 'b> {
 
     /// Makes the folders in folder `number`, tells them to `ahead`, and puts the rest of its entries in line. If listing
     /// fails half-way, what was listed before counts.
-    fn enter(&mut self, number: u32, id: NodeId, ahead: &mut Vec<(u32, NodeId)>, buffer: &mut Vec<u8>) -> Result<()> {
-        let here = self.open.open(number, &self.folders).map_err(|error| Error::io(LAYER, "open folder", error))?;
+    fn enter(
+        &mut self,
+        number: u32,
+        id: NodeId,
+        ahead: &mut Vec<(u32, NodeId)>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<()> {
+        let here = self
+            .open
+            .open(number, &self.folders)
+            .map_err(|error| Error::io(LAYER, "open folder", error))?;
         let path = self.folders.0[number as usize].path.clone();
         let shared = self.shared;
         let mut batch = Vec::new();
@@ -114,12 +155,26 @@ impl<'a, 'b> Walk<'a, 'b> {
             }
             if batch.len() == BATCH {
                 let entries = std::mem::take(&mut batch);
-                shared.push(Batch { folder: here.clone(), path: path.clone(), entries }, buffer);
+                shared.push(
+                    Batch {
+                        folder: here.clone(),
+                        path: path.clone(),
+                        entries,
+                    },
+                    buffer,
+                );
             }
             Ok(ControlFlow::Continue(()))
         });
         if !batch.is_empty() {
-            shared.push(Batch { folder: here, path, entries: batch }, buffer);
+            shared.push(
+                Batch {
+                    folder: here,
+                    path,
+                    entries: batch,
+                },
+                buffer,
+            );
         }
         listed
     }
@@ -128,7 +183,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         let Entry { name, attributes } = entry;
         check_name(&name)?;
         self.check_ancestors(parent, attributes.id)?;
-        let number = u32::try_from(self.folders.0.len()).map_err(|_| Error::new(Kind::Limit, LAYER, "too many folders"))?;
+        let number = u32::try_from(self.folders.0.len())
+            .map_err(|_| Error::new(Kind::Limit, LAYER, "too many folders"))?;
         let ours = match rustix::fs::mkdirat(here, &*name, Mode::RWXU) {
             Ok(()) => true,
             // What is there must be a folder: opening it tells, and follows no link.
@@ -139,8 +195,18 @@ impl<'a, 'b> Walk<'a, 'b> {
             Err(errno) => return Err(failed("create folder")(errno)),
         };
         self.shared.maker.made_here.add(here.as_fd(), &name);
-        let path = format!("{}/{name}", self.folders.0[parent as usize].path.trim_end_matches('/')).into();
-        self.folders.0.push(MadeFolder { parent, name: name.into(), attributes, path, ours });
+        let path = format!(
+            "{}/{name}",
+            self.folders.0[parent as usize].path.trim_end_matches('/')
+        )
+        .into();
+        self.folders.0.push(MadeFolder {
+            parent,
+            name: name.into(),
+            attributes,
+            path,
+            ours,
+        });
         Ok(number)
     }
 
@@ -149,7 +215,11 @@ impl<'a, 'b> Walk<'a, 'b> {
         loop {
             let above = &self.folders.0[folder as usize];
             if above.attributes.id == id {
-                return Err(Error::new(Kind::Corrupt, LAYER, "the folder contains itself"));
+                return Err(Error::new(
+                    Kind::Corrupt,
+                    LAYER,
+                    "the folder contains itself",
+                ));
             }
             if folder == 0 {
                 return Ok(());
@@ -180,16 +250,26 @@ impl<'a, 'b> Walk<'a, 'b> {
     pub(super) fn finish(&mut self) -> Result<()> {
         for (first, further) in std::mem::take(&mut self.links) {
             match self.link(&first, &further) {
-                Ok(()) => self.shared.report.add(Exported { files: 1, ..Exported::default() }),
+                Ok(()) => self.shared.report.add(Exported {
+                    files: 1,
+                    ..Exported::default()
+                }),
                 Err(error) if is_fatal(&error) => return Err(error),
-                Err(error) => self.problem(about(error, &self.folders.0[further.0 as usize].path, &further.1)),
+                Err(error) => self.problem(about(
+                    error,
+                    &self.folders.0[further.0 as usize].path,
+                    &further.1,
+                )),
             }
         }
         for number in (0..self.folders.0.len() as u32).rev() {
             let folder = &self.folders.0[number as usize];
             let path = folder.path.clone();
             match self.finish_folder(number, folder) {
-                Ok(()) => self.shared.report.add(Exported { folders: u64::from(number != 0), ..Exported::default() }),
+                Ok(()) => self.shared.report.add(Exported {
+                    folders: u64::from(number != 0),
+                    ..Exported::default()
+                }),
                 Err(error) if is_fatal(&error) => return Err(error),
                 Err(error) => self.problem(about(error, &path, "")),
             }
@@ -199,7 +279,11 @@ impl<'a, 'b> Walk<'a, 'b> {
 
     fn link(&self, first: &Name, further: &Name) -> Result<()> {
         check_name(&further.1)?;
-        let open = |name: &Name| self.open.open(name.0, &self.folders).map_err(|error| Error::io(LAYER, "open folder", error));
+        let open = |name: &Name| {
+            self.open
+                .open(name.0, &self.folders)
+                .map_err(|error| Error::io(LAYER, "open folder", error))
+        };
         let (from, to) = (open(first)?, open(further)?);
         let link = || rustix::fs::linkat(&from, &*first.1, &to, &*further.1, AtFlags::empty());
         self.shared.maker.create(to.as_fd(), &further.1, link)
@@ -209,9 +293,14 @@ impl<'a, 'b> Walk<'a, 'b> {
         if !folder.ours {
             return Ok(());
         }
-        let open = self.open.open(number, &self.folders).map_err(|error| Error::io(LAYER, "open folder", error))?;
+        let open = self
+            .open
+            .open(number, &self.folders)
+            .map_err(|error| Error::io(LAYER, "open folder", error))?;
         let problem = &mut |error: Error| self.problem(about(error, &folder.path, ""));
-        self.shared.maker.finish(open.as_fd(), &folder.attributes, problem)
+        self.shared
+            .maker
+            .finish(open.as_fd(), &folder.attributes, problem)
     }
 
     fn problem(&self, error: Error) {

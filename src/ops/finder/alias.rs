@@ -69,10 +69,22 @@ impl Alias<'_> {
         tagged(&mut out, tag::UNICODE_NAME, &unicode(file));
         tagged(&mut out, tag::UNICODE_VOLUME, &unicode(self.volume));
         // Seconds and their 65,536th parts.
-        tagged(&mut out, tag::VOLUME_DATE, &(u64::from(self.volume_created) << 16).to_be_bytes());
-        tagged(&mut out, tag::FILE_DATE, &(u64::from(self.created) << 16).to_be_bytes());
+        tagged(
+            &mut out,
+            tag::VOLUME_DATE,
+            &(u64::from(self.volume_created) << 16).to_be_bytes(),
+        );
+        tagged(
+            &mut out,
+            tag::FILE_DATE,
+            &(u64::from(self.created) << 16).to_be_bytes(),
+        );
         tagged(&mut out, tag::PATH, format!("/{folder}/{file}").as_bytes());
-        tagged(&mut out, tag::MOUNT_POINT, format!("/Volumes/{}", self.volume).as_bytes());
+        tagged(
+            &mut out,
+            tag::MOUNT_POINT,
+            format!("/Volumes/{}", self.volume).as_bytes(),
+        );
         tagged(&mut out, tag::END, &[]);
         let length = (out.len() as u16).to_be_bytes();
         out[4..6].copy_from_slice(&length);
@@ -103,7 +115,10 @@ fn classic_string(out: &mut Vec<u8>, name: &str, field: usize) {
 fn unicode(name: &str) -> Vec<u8> {
     let units: Vec<u16> = name.encode_utf16().collect();
     let count = units.len() as u16;
-    std::iter::once(count).chain(units).flat_map(u16::to_be_bytes).collect()
+    std::iter::once(count)
+        .chain(units)
+        .flat_map(u16::to_be_bytes)
+        .collect()
 }
 
 fn tagged(out: &mut Vec<u8>, tag: u16, bytes: &[u8]) {
@@ -128,7 +143,10 @@ mod tests {
             created: 0x5566_7788,
         };
         let bytes = alias.to_bytes();
-        assert_eq!(usize::from(u16::from_be_bytes([bytes[4], bytes[5]])), bytes.len());
+        assert_eq!(
+            usize::from(u16::from_be_bytes([bytes[4], bytes[5]])),
+            bytes.len()
+        );
         assert_eq!(&bytes[6..15], b"\0\x02\0\0\x04Caf?");
         assert_eq!(&bytes[38..46], b"\x11\x22\x33\x44H+\0\x05");
         assert_eq!(&bytes[46..52], b"\0\0\0\x11\x0eb");

@@ -18,7 +18,9 @@ const ADDRESSES: usize = 256;
 const ALIGNMENT: [u8; 4] = [0, 0, 0, 1];
 const MAGIC: &[u8; 4] = b"Bud1";
 /// What the Finder writes behind the place of the list of blocks; readers pass over it.
-const BEHIND: [u8; 16] = [0, 0, 0x10, 0x0C, 0, 0, 0, 0x87, 0, 0, 0x20, 0x0B, 0, 0, 0, 0];
+const BEHIND: [u8; 16] = [
+    0, 0, 0x10, 0x0C, 0, 0, 0, 0x87, 0, 0, 0x20, 0x0B, 0, 0, 0, 0,
+];
 
 /// Where a block is: its offset, and its size as a power of two in the low bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,9 +52,17 @@ pub(super) struct Blocks {
 impl Blocks {
     pub(super) fn new() -> Self {
         // The header takes the first of the smallest blocks, so one of each size is left.
-        let free = (0..=MOST_WIDTH).map(|width| (LEAST_WIDTH..MOST_WIDTH).contains(&width).then_some(1 << width));
+        let free = (0..=MOST_WIDTH).map(|width| {
+            (LEAST_WIDTH..MOST_WIDTH)
+                .contains(&width)
+                .then_some(1 << width)
+        });
         let free = free.map(BTreeSet::from_iter).collect();
-        Self { addresses: vec![Address(0)], bytes: vec![0; 1 << LEAST_WIDTH], free }
+        Self {
+            addresses: vec![Address(0)],
+            bytes: vec![0; 1 << LEAST_WIDTH],
+            free,
+        }
     }
 
     /// Stores `bytes` in a block of at least `least` bytes; returns its number.
@@ -73,7 +83,9 @@ impl Blocks {
         self.write(place, &list);
         let (offset, len) = (place.offset() as u32, place.len() as u32);
         let mut header = MAGIC.to_vec();
-        [offset, len, offset].iter().for_each(|word| header.extend(word.to_be_bytes()));
+        [offset, len, offset]
+            .iter()
+            .for_each(|word| header.extend(word.to_be_bytes()));
         header.extend(BEHIND);
         self.write(Address::new(0, LEAST_WIDTH), &header);
         Ok([&ALIGNMENT[..], &self.bytes].concat())
@@ -85,22 +97,31 @@ impl Blocks {
         word(self.addresses.len() as u32);
         word(0);
         let padded = self.addresses.len().next_multiple_of(ADDRESSES);
-        self.addresses.iter().map(|address| address.0).chain(std::iter::repeat(0)).take(padded).for_each(&mut word);
+        self.addresses
+            .iter()
+            .map(|address| address.0)
+            .chain(std::iter::repeat(0))
+            .take(padded)
+            .for_each(&mut word);
         word(1);
         list.push(name.len() as u8);
         list.extend(name.as_bytes());
         list.extend(number.to_be_bytes());
         for free in &self.free {
             list.extend((free.len() as u32).to_be_bytes());
-            free.iter().for_each(|offset| list.extend(offset.to_be_bytes()));
+            free.iter()
+                .for_each(|offset| list.extend(offset.to_be_bytes()));
         }
         list
     }
 
     fn allocate(&mut self, len: usize) -> Result<Address> {
         let width = len.next_power_of_two().ilog2().max(LEAST_WIDTH);
-        let found = (width..MOST_WIDTH).find_map(|wide| Some((wide, self.free.get_mut(wide as usize)?.pop_first()?)));
-        let (wide, offset) = found.ok_or_else(|| Error::new(Kind::Limit, LAYER, "a .DS_Store holds no more than 2 GiB"))?;
+        let found = (width..MOST_WIDTH)
+            .find_map(|wide| Some((wide, self.free.get_mut(wide as usize)?.pop_first()?)));
+        let (wide, offset) = found.ok_or_else(|| {
+            Error::new(Kind::Limit, LAYER, "a .DS_Store holds no more than 2 GiB")
+        })?;
         // The upper half of each block that is divided stays free.
         for half in width..wide {
             self.free[half as usize].insert(offset + (1 << half));
@@ -127,7 +148,10 @@ mod tests {
         for len in [1, 32, 33, 4096, 20, 4096] {
             blocks.add(&vec![0xAA; len], len).unwrap();
         }
-        let mut taken: Vec<_> = blocks.addresses[1..].iter().map(|address| (address.offset(), address.len())).collect();
+        let mut taken: Vec<_> = blocks.addresses[1..]
+            .iter()
+            .map(|address| (address.offset(), address.len()))
+            .collect();
         taken.push((0, 32));
         for (width, free) in blocks.free.iter().enumerate() {
             taken.extend(free.iter().map(|&offset| (offset as usize, 1 << width)));

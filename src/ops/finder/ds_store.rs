@@ -42,7 +42,9 @@ impl DsStore {
     pub(super) fn add(&mut self, name: &str, code: &[u8; 4], value: &Value) -> Result<()> {
         let units: Vec<u16> = name.encode_utf16().collect();
         let mut bytes = (units.len() as u32).to_be_bytes().to_vec();
-        units.iter().for_each(|unit| bytes.extend(unit.to_be_bytes()));
+        units
+            .iter()
+            .for_each(|unit| bytes.extend(unit.to_be_bytes()));
         bytes.extend(code);
         match value {
             Value::Long(number) => {
@@ -60,11 +62,16 @@ impl DsStore {
             }
         }
         if bytes.len() > MOST_RECORD {
-            let message =
-                format!("{} bytes, but the Finder's records have at most {MOST_RECORD}; shorten the names", bytes.len());
+            let message = format!(
+                "{} bytes, but the Finder's records have at most {MOST_RECORD}; shorten the names",
+                bytes.len()
+            );
             return Err(Error::new(Kind::Limit, LAYER, message).named(name));
         }
-        self.records.push(Record { key: (name.to_lowercase(), *code), bytes });
+        self.records.push(Record {
+            key: (name.to_lowercase(), *code),
+            bytes,
+        });
         Ok(())
     }
 
@@ -73,8 +80,17 @@ impl DsStore {
         self.records.sort_by(|a, b| a.key.cmp(&b.key));
         let mut blocks = Blocks::new();
         let count = self.records.len() as u32;
-        let mut tree = Tree { blocks: &mut blocks, nodes: 0 };
-        let mut level = tree.level(None, self.records.into_iter().map(|record| record.bytes).collect())?;
+        let mut tree = Tree {
+            blocks: &mut blocks,
+            nodes: 0,
+        };
+        let mut level = tree.level(
+            None,
+            self.records
+                .into_iter()
+                .map(|record| record.bytes)
+                .collect(),
+        )?;
         let mut levels = 0;
         while level.children.len() > 1 {
             level = tree.level(Some(level.children), level.separators)?;
@@ -102,7 +118,10 @@ struct Level {
 impl Tree<'_> {
     /// Packs `records` into nodes. Of an inner level, `children` are the nodes below: one before each record, and the last.
     fn level(&mut self, children: Option<Vec<u32>>, records: Vec<Vec<u8>>) -> Result<Level> {
-        let mut made = Level { children: Vec::new(), separators: Vec::new() };
+        let mut made = Level {
+            children: Vec::new(),
+            separators: Vec::new(),
+        };
         let cost = |record: &Vec<u8>| record.len() + if children.is_some() { 4 } else { 0 };
         let mut start = 0;
         loop {
@@ -117,16 +136,24 @@ impl Tree<'_> {
             if end + 1 == records.len() {
                 end -= 1;
             }
-            let node = self.node(children.as_deref().map(|children| &children[start..=end]), &records[start..end])?;
+            let node = self.node(
+                children.as_deref().map(|children| &children[start..=end]),
+                &records[start..end],
+            )?;
             made.children.push(node);
-            let Some(separator) = records.get(end) else { return Ok(made) };
+            let Some(separator) = records.get(end) else {
+                return Ok(made);
+            };
             made.separators.push(separator.clone());
             start = end + 1;
         }
     }
 
     fn node(&mut self, children: Option<&[u32]>, records: &[Vec<u8>]) -> Result<u32> {
-        let last = children.and_then(|children| children.last()).copied().unwrap_or(0);
+        let last = children
+            .and_then(|children| children.last())
+            .copied()
+            .unwrap_or(0);
         let mut bytes = [last.to_be_bytes(), (records.len() as u32).to_be_bytes()].concat();
         for (number, record) in records.iter().enumerate() {
             if let Some(child) = children.and_then(|children| children.get(number)) {
@@ -158,7 +185,9 @@ mod tests {
                 here += 4;
             }
             let units = word(here) as usize;
-            let name = file[here + 4..here + 4 + 2 * units].chunks(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]]));
+            let name = file[here + 4..here + 4 + 2 * units]
+                .chunks(2)
+                .map(|unit| u16::from_be_bytes([unit[0], unit[1]]));
             out.push(String::from_utf16(&name.collect::<Vec<_>>()).unwrap());
             here += 4 + 2 * units + 8;
             assert_eq!(&file[here - 4..here], b"blob");
@@ -172,10 +201,25 @@ mod tests {
 
     #[test]
     fn every_record_is_found_in_order_whatever_their_number() {
-        for (count, len) in [(0, 0), (1, 16), (2, 2000), (3, 2000), (100, 16), (101, 2000), (3000, 16), (1000, 400)] {
+        for (count, len) in [
+            (0, 0),
+            (1, 16),
+            (2, 2000),
+            (3, 2000),
+            (100, 16),
+            (101, 2000),
+            (3000, 16),
+            (1000, 400),
+        ] {
             let mut store = DsStore::default();
             for number in (0..count).rev() {
-                store.add(&format!("File {number:05}"), b"Iloc", &Value::Blob(vec![7; len])).unwrap();
+                store
+                    .add(
+                        &format!("File {number:05}"),
+                        b"Iloc",
+                        &Value::Blob(vec![7; len]),
+                    )
+                    .unwrap();
             }
             let file = store.finish().unwrap();
             let word = |at: usize| u32::from_be_bytes(file[at..at + 4].try_into().unwrap());
@@ -185,14 +229,22 @@ mod tests {
             let own = (word(list + 8 + 4 * word(toc + 9) as usize) & !0x1F) as usize + 4;
             let mut found = Vec::new();
             walk(&file, word(own), word(own + 4), &mut found);
-            let expected: Vec<_> = (0..count).map(|number| format!("File {number:05}")).collect();
-            assert_eq!((found, word(own + 8)), (expected, count), "{count} records of {len}");
+            let expected: Vec<_> = (0..count)
+                .map(|number| format!("File {number:05}"))
+                .collect();
+            assert_eq!(
+                (found, word(own + 8)),
+                (expected, count),
+                "{count} records of {len}"
+            );
         }
     }
 
     #[test]
     fn what_fits_in_no_node_is_refused() {
-        let error = DsStore::default().add("x", b"icvp", &Value::Blob(vec![0; NODE])).unwrap_err();
+        let error = DsStore::default()
+            .add("x", b"icvp", &Value::Blob(vec![0; NODE]))
+            .unwrap_err();
         assert_eq!(error.kind(), Kind::Limit);
     }
 }

@@ -58,7 +58,12 @@ pub struct Window {
 
 impl Default for Window {
     fn default() -> Self {
-        Self { x: 100, y: 100, width: 640, height: 480 }
+        Self {
+            x: 100,
+            y: 100,
+            width: 640,
+            height: 480,
+        }
     }
 }
 
@@ -81,7 +86,14 @@ pub struct Bars {
 
 impl Default for Bars {
     fn default() -> Self {
-        Self { status: false, tabs: false, toolbar: false, path: false, sidebar: false, sidebar_width: 180 }
+        Self {
+            status: false,
+            tabs: false,
+            toolbar: false,
+            path: false,
+            sidebar: false,
+            sidebar_width: 180,
+        }
     }
 }
 
@@ -151,7 +163,11 @@ pub struct ListView {
 
 impl Default for ListView {
     fn default() -> Self {
-        Self { icon_size: 16.0, text_size: 12.0, all_sizes: false }
+        Self {
+            icon_size: 16.0,
+            text_size: 12.0,
+            all_sizes: false,
+        }
     }
 }
 
@@ -194,7 +210,10 @@ impl Arrange {
 
     /// The Finder's word.
     pub(super) fn word(self) -> &'static str {
-        Self::ALL.iter().find(|(arrange, ..)| *arrange == self).map_or("none", |(.., word)| word)
+        Self::ALL
+            .iter()
+            .find(|(arrange, ..)| *arrange == self)
+            .map_or("none", |(.., word)| word)
     }
 }
 
@@ -202,10 +221,18 @@ impl FromStr for Arrange {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let found = Self::ALL.iter().find(|(_, name, _)| *name == text).map(|(arrange, ..)| *arrange);
+        let found = Self::ALL
+            .iter()
+            .find(|(_, name, _)| *name == text)
+            .map(|(arrange, ..)| *arrange);
         found.ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|(_, name, _)| *name).collect();
-            Error::new(Kind::Invalid, "arrange-by", format!("is none of {}", names.join(", "))).named(text)
+            Error::new(
+                Kind::Invalid,
+                "arrange-by",
+                format!("is none of {}", names.join(", ")),
+            )
+            .named(text)
         })
     }
 }

@@ -50,7 +50,12 @@ pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &Volume<'_>) -> Result
     if let Some(path) = &look.icon {
         let icon = read(path)?;
         if !icon.starts_with(b"icns") {
-            return Err(Error::new(Kind::Invalid, LAYER, "is no icon: a file in Apple's icns format is expected").in_file(path));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "is no icon: a file in Apple's icns format is expected",
+            )
+            .in_file(path));
         }
         let node = put(tree, 0, ICON, Stream::Bytes(icon.into()), date)?;
         // The Finder takes only an icon that says so for one.
@@ -59,7 +64,10 @@ pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &Volume<'_>) -> Result
         set_flags(&mut tree.nodes[node as usize], INVISIBLE)?;
         set_flags(&mut tree.nodes[0], HAS_CUSTOM_ICON)?;
     }
-    for (names, flag) in [(&look.hidden, INVISIBLE), (&look.without_extension, EXTENSION_HIDDEN)] {
+    for (names, flag) in [
+        (&look.hidden, INVISIBLE),
+        (&look.without_extension, EXTENSION_HIDDEN),
+    ] {
         for name in names {
             let node = find(tree, name)?;
             set_flags(&mut tree.nodes[node as usize], flag)?;
@@ -73,7 +81,10 @@ pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &Volume<'_>) -> Result
         Background::None | Background::Color(_) => None,
     };
     // What is hidden anyway is often placed out of sight, there or not.
-    look.places.keys().filter(|name| !name.starts_with('.')).try_for_each(|name| find(tree, name).map(drop))?;
+    look.places
+        .keys()
+        .filter(|name| !name.starts_with('.'))
+        .try_for_each(|name| find(tree, name).map(drop))?;
     let store = store(look, alias)?;
     put(tree, 0, STORE, Stream::Bytes(store.into()), date)?;
     Ok(())
@@ -81,10 +92,22 @@ pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &Volume<'_>) -> Result
 
 /// Puts the picture into its folder; returns the alias that leads there.
 fn picture(tree: &mut Tree, path: &Path, volume: &Volume<'_>) -> Result<Vec<u8>> {
-    let extension = path.extension().and_then(|extension| extension.to_str()).filter(|extension| extension.len() <= 8);
-    let name = extension.map_or_else(|| "background".to_owned(), |extension| format!("background.{extension}"));
+    let extension = path
+        .extension()
+        .and_then(|extension| extension.to_str())
+        .filter(|extension| extension.len() <= 8);
+    let name = extension.map_or_else(
+        || "background".to_owned(),
+        |extension| format!("background.{extension}"),
+    );
     let folder = folder(tree, 0, PICTURES, volume.created)?;
-    let file = put(tree, folder, &name, Stream::Bytes(read(path)?.into()), volume.created)?;
+    let file = put(
+        tree,
+        folder,
+        &name,
+        Stream::Bytes(read(path)?.into()),
+        volume.created,
+    )?;
     let date = mac_date(volume.created);
     let alias = Alias {
         volume: volume.name,
@@ -118,7 +141,12 @@ fn store(look: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
 fn read(path: &Path) -> Result<Vec<u8>> {
     let failed = |error| Error::io(LAYER, "cannot be read", error).in_file(path);
     if fs::metadata(path).map_err(failed)?.len() > MOST_BYTES {
-        return Err(Error::new(Kind::Limit, LAYER, format!("is longer than {MOST_BYTES} bytes")).in_file(path));
+        return Err(Error::new(
+            Kind::Limit,
+            LAYER,
+            format!("is longer than {MOST_BYTES} bytes"),
+        )
+        .in_file(path));
     }
     fs::read(path).map_err(failed)
 }
@@ -130,7 +158,11 @@ fn find(tree: &Tree, name: &str) -> Result<u32> {
 
 fn child(tree: &Tree, parent: u32, name: &str) -> Option<u32> {
     let is_it = |(_, node): &(u32, &SourceNode)| node.parent == parent && *node.name == *name;
-    (0..).zip(&tree.nodes).skip(1).find(is_it).map(|(number, _)| number)
+    (0..)
+        .zip(&tree.nodes)
+        .skip(1)
+        .find(is_it)
+        .map(|(number, _)| number)
 }
 
 /// Puts a file into a folder of the tree, in the place of a file of the same name.
@@ -138,22 +170,44 @@ fn put(tree: &mut Tree, parent: u32, name: &str, contents: Stream, date: Timesta
     if let Some(there) = child(tree, parent, name) {
         let node = &mut tree.nodes[there as usize];
         if !matches!(node.kind, SourceKind::File(_)) {
-            return Err(Error::new(Kind::Conflict, LAYER, "is in the source already, and is no plain file").named(name));
+            return Err(Error::new(
+                Kind::Conflict,
+                LAYER,
+                "is in the source already, and is no plain file",
+            )
+            .named(name));
         }
         node.kind = SourceKind::File(contents);
         (node.created, node.modified) = (Some(date), date);
         return Ok(there);
     }
-    tree.nodes.push(SourceNode::made(parent, name, SourceKind::File(contents), 0o644, date));
+    tree.nodes.push(SourceNode::made(
+        parent,
+        name,
+        SourceKind::File(contents),
+        0o644,
+        date,
+    ));
     Ok(tree.nodes.len() as u32 - 1)
 }
 
 fn folder(tree: &mut Tree, parent: u32, name: &str, date: Timestamp) -> Result<u32> {
     match child(tree, parent, name) {
         Some(there) if tree.nodes[there as usize].kind == SourceKind::Folder => Ok(there),
-        Some(_) => Err(Error::new(Kind::Conflict, LAYER, "is in the source already, and is no folder").named(name)),
+        Some(_) => Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            "is in the source already, and is no folder",
+        )
+        .named(name)),
         None => {
-            tree.nodes.push(SourceNode::made(parent, name, SourceKind::Folder, 0o755, date));
+            tree.nodes.push(SourceNode::made(
+                parent,
+                name,
+                SourceKind::Folder,
+                0o755,
+                date,
+            ));
             Ok(tree.nodes.len() as u32 - 1)
         }
     }
@@ -161,22 +215,35 @@ fn folder(tree: &mut Tree, parent: u32, name: &str, date: Timestamp) -> Result<u
 
 /// The Finder's information of a node, made if there is none.
 fn info_of(node: &mut SourceNode) -> Result<&mut [u8]> {
-    let at = match node.xattrs.iter().position(|(name, _)| **name == *FINDER_INFO) {
+    let at = match node
+        .xattrs
+        .iter()
+        .position(|(name, _)| **name == *FINDER_INFO)
+    {
         Some(at) => at,
         None => {
-            node.xattrs.push((FINDER_INFO.into(), Stream::Bytes(Box::new([0; INFO_LEN]))));
+            node.xattrs
+                .push((FINDER_INFO.into(), Stream::Bytes(Box::new([0; INFO_LEN]))));
             node.xattrs.len() - 1
         }
     };
     match &mut node.xattrs[at].1 {
         Stream::Bytes(bytes) if bytes.len() == INFO_LEN => Ok(bytes),
-        _ => Err(Error::new(Kind::Invalid, LAYER, format!("{FINDER_INFO} has not {INFO_LEN} bytes")).named(&*node.name)),
+        _ => Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            format!("{FINDER_INFO} has not {INFO_LEN} bytes"),
+        )
+        .named(&*node.name)),
     }
 }
 
 fn set_flags(node: &mut SourceNode, flags: u16) -> Result<()> {
     let flags = flags.to_be_bytes();
     let info = info_of(node)?;
-    info.iter_mut().skip(FLAGS_AT).zip(flags).for_each(|(byte, flag)| *byte |= flag);
+    info.iter_mut()
+        .skip(FLAGS_AT)
+        .zip(flags)
+        .for_each(|(byte, flag)| *byte |= flag);
     Ok(())
 }

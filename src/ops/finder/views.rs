@@ -9,9 +9,17 @@ use crate::{Error, Kind, Result};
 
 /// The window: `bwsp`.
 pub(super) fn window(look: &Look) -> Result<Vec<u8>> {
-    let super::Window { x, y, width, height } = look.window;
+    let super::Window {
+        x,
+        y,
+        width,
+        height,
+    } = look.window;
     let mut list = Dictionary::new();
-    list.insert("WindowBounds".into(), format!("{{{{{x}, {y}}}, {{{width}, {height}}}}}").into());
+    list.insert(
+        "WindowBounds".into(),
+        format!("{{{{{x}, {y}}}, {{{width}, {height}}}}}").into(),
+    );
     let bars = &look.bars;
     for (key, shown) in [
         ("ShowStatusBar", bars.status),
@@ -24,7 +32,10 @@ pub(super) fn window(look: &Look) -> Result<Vec<u8>> {
     ] {
         list.insert(key.into(), shown.into());
     }
-    list.insert("SidebarWidth".into(), Value::Integer(bars.sidebar_width.into()));
+    list.insert(
+        "SidebarWidth".into(),
+        Value::Integer(bars.sidebar_width.into()),
+    );
     binary(list)
 }
 
@@ -54,9 +65,11 @@ pub(super) fn icons(look: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
         list.insert(key.into(), Value::Real(number));
     }
     list.insert("arrangeBy".into(), icons.arrange_by.word().into());
-    for (key, shown) in
-        [("showIconPreview", icons.preview), ("showItemInfo", icons.item_info), ("labelOnBottom", !icons.label_on_the_right)]
-    {
+    for (key, shown) in [
+        ("showIconPreview", icons.preview),
+        ("showItemInfo", icons.item_info),
+        ("labelOnBottom", !icons.label_on_the_right),
+    ] {
         list.insert(key.into(), shown.into());
     }
     if let Some(alias) = alias {
@@ -70,24 +83,37 @@ pub(super) fn list(look: &Look) -> Result<Vec<u8>> {
     let mut list = Dictionary::new();
     list.insert("viewOptionsVersion".into(), Value::Integer(1.into()));
     list.insert("sortColumn".into(), "name".into());
-    for (key, number) in [("textSize", look.list.text_size), ("iconSize", look.list.icon_size)] {
+    for (key, number) in [
+        ("textSize", look.list.text_size),
+        ("iconSize", look.list.icon_size),
+    ] {
         list.insert(key.into(), Value::Real(number));
     }
-    for (key, on) in
-        [("showIconPreview", look.icons.preview), ("useRelativeDates", true), ("calculateAllSizes", look.list.all_sizes)]
-    {
+    for (key, on) in [
+        ("showIconPreview", look.icons.preview),
+        ("useRelativeDates", true),
+        ("calculateAllSizes", look.list.all_sizes),
+    ] {
         list.insert(key.into(), on.into());
     }
-    let columns = [("name", 300, true), ("dateModified", 181, false), ("size", 97, false), ("kind", 115, true)];
-    let columns = columns.iter().enumerate().map(|(index, (name, width, ascending))| {
-        let mut column = Dictionary::new();
-        column.insert("index".into(), Value::Integer((index as u64).into()));
-        column.insert("width".into(), Value::Integer((*width).into()));
-        column.insert("identifier".into(), (*name).into());
-        column.insert("visible".into(), true.into());
-        column.insert("ascending".into(), (*ascending).into());
-        ((*name).to_owned(), Value::Dictionary(column))
-    });
+    let columns = [
+        ("name", 300, true),
+        ("dateModified", 181, false),
+        ("size", 97, false),
+        ("kind", 115, true),
+    ];
+    let columns = columns
+        .iter()
+        .enumerate()
+        .map(|(index, (name, width, ascending))| {
+            let mut column = Dictionary::new();
+            column.insert("index".into(), Value::Integer((index as u64).into()));
+            column.insert("width".into(), Value::Integer((*width).into()));
+            column.insert("identifier".into(), (*name).into());
+            column.insert("visible".into(), true.into());
+            column.insert("ascending".into(), (*ascending).into());
+            ((*name).to_owned(), Value::Dictionary(column))
+        });
     list.insert("columns".into(), Value::Dictionary(columns.collect()));
     binary(list)
 }
@@ -104,7 +130,11 @@ pub(super) fn style(view: View) -> [u8; 4] {
 
 fn binary(list: Dictionary) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let failed = |error: plist::Error| Error::new(Kind::Invalid, LAYER, "cannot be written as a property list").caused_by(error);
-    Value::Dictionary(list).to_writer_binary(&mut bytes).map_err(failed)?;
+    let failed = |error: plist::Error| {
+        Error::new(Kind::Invalid, LAYER, "cannot be written as a property list").caused_by(error)
+    };
+    Value::Dictionary(list)
+        .to_writer_binary(&mut bytes)
+        .map_err(failed)?;
     Ok(bytes)
 }

@@ -46,7 +46,11 @@ pub struct Formatted {
 ///
 /// [`Kind::Conflict`] if anything but zeros is there and [`erase`](FormatOptions::erase) is not set. What was there goes back to
 /// whoever stores it, as far as the image can. Nothing is changed if the volume cannot be made; a failure while it is written leaves none.
-pub fn format(image: &Image, options: FormatOptions<'_>, progress: &dyn Progress) -> Result<Formatted> {
+pub fn format(
+    image: &Image,
+    options: FormatOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Formatted> {
     Target::new(image, options.place)
         .and_then(|target| target.format(options, progress))
         .map_err(|error| error.in_file(image.path()))
@@ -69,32 +73,67 @@ impl<'a> Target<'a> {
         let number = wanted(image, place)?;
         let Some(map) = image.partitions() else {
             return match number {
-                None | Some(1) => Ok(Self { disk, partition: None, device: disk.clone(), volume: image.volumes().first() }),
-                Some(number) => Err(Error::not_found(LAYER, format!("partition {number}; the disk has no map"))),
+                None | Some(1) => Ok(Self {
+                    disk,
+                    partition: None,
+                    device: disk.clone(),
+                    volume: image.volumes().first(),
+                }),
+                Some(number) => Err(Error::not_found(
+                    LAYER,
+                    format!("partition {number}; the disk has no map"),
+                )),
             };
         };
         if let Some(problem) = map.problems.first() {
-            let message = format!("the map of the disk is not in order and must be repaired first: {problem}");
+            let message = format!(
+                "the map of the disk is not in order and must be repaired first: {problem}"
+            );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
         let partition = match number {
             Some(number) => candidates(map).find(|partition| partition.number == number),
             None => Some(only(map)?),
         };
-        let partition = partition.ok_or_else(|| Error::not_found(LAYER, format!("partition {}", number.unwrap_or(1))))?;
+        let partition = partition
+            .ok_or_else(|| Error::not_found(LAYER, format!("partition {}", number.unwrap_or(1))))?;
         let device = Arc::new(Slice::new(disk.clone(), partition.range.clone())?);
-        let volume = image.volumes().iter().find(|volume| volume.partition == Some(partition.number));
-        Ok(Self { disk, partition: Some((map, partition)), device, volume })
+        let volume = image
+            .volumes()
+            .iter()
+            .find(|volume| volume.partition == Some(partition.number));
+        Ok(Self {
+            disk,
+            partition: Some((map, partition)),
+            device,
+            volume,
+        })
     }
 
     fn format(&self, options: FormatOptions<'_>, progress: &dyn Progress) -> Result<Formatted> {
-        let FormatOptions { format, name, block_size, erase, epoch, encryption, place: _ } = options;
+        let FormatOptions {
+            format,
+            name,
+            block_size,
+            erase,
+            epoch,
+            encryption,
+            place: _,
+        } = options;
         let retyped = self.retyped(format)?;
         let created = epoch.unwrap_or_else(now);
         let tree = Tree::empty(created);
         let id = Ids::new(epoch, &name, &tree).volume;
         let more_volumes = Vec::new();
-        let options = VolumeOptions { name, block_size, created, latest: epoch, id, more_volumes, encryption };
+        let options = VolumeOptions {
+            name,
+            block_size,
+            created,
+            latest: epoch,
+            id,
+            more_volumes,
+            encryption,
+        };
         let plan = format.plan(tree, options)?;
         if !erase {
             self.check_blank()?;
@@ -104,15 +143,22 @@ impl<'a> Target<'a> {
         if let Some(change) = retyped {
             change.apply()?;
         }
-        Ok(Formatted { place: self.place(), volume })
+        Ok(Formatted {
+            place: self.place(),
+            volume,
+        })
     }
 
     /// How the map comes to call the partition what it will be, if it does not yet. Refuses what it could not say.
     fn retyped(&self, format: NewFormat) -> Result<Option<gpt::PlannedChange<'_>>> {
-        let Some((map, partition)) = self.partition else { return Ok(None) };
+        let Some((map, partition)) = self.partition else {
+            return Ok(None);
+        };
         let fits = match &partition.type_id {
             TypeId::Guid(guid) => *guid == format.partition_type(),
-            TypeId::Name(name) if format.is_hfs() => matches!(name.as_str(), "Apple_HFS" | "Apple_HFSX"),
+            TypeId::Name(name) if format.is_hfs() => {
+                matches!(name.as_str(), "Apple_HFS" | "Apple_HFSX")
+            }
             TypeId::Name(name) => name == "Apple_APFS",
             TypeId::Byte(byte) => format.is_hfs() && *byte == MBR_HFS,
         };
@@ -120,12 +166,19 @@ impl<'a> Target<'a> {
             return Ok(None);
         }
         if map.scheme != Scheme::Gpt {
-            let message =
-                format!("{} is not for {format}, and the types of an {} are not changed", in_words(partition), map.scheme);
+            let message = format!(
+                "{} is not for {format}, and the types of an {} are not changed",
+                in_words(partition),
+                map.scheme
+            );
             return Err(Error::unsupported(LAYER, message));
         }
         let disk_len = gpt::told_len(&**self.disk)?.unwrap_or(self.disk.info().len);
-        let change = gpt::Change { number: partition.number, range: None, type_guid: Some(format.partition_type()) };
+        let change = gpt::Change {
+            number: partition.number,
+            range: None,
+            type_guid: Some(format.partition_type()),
+        };
         gpt::plan_change(&**self.disk, disk_len, &[change]).map(Some)
     }
 
@@ -135,12 +188,18 @@ impl<'a> Target<'a> {
             None if open::is_blank(&*self.device)? => return Ok(()),
             None => "data".to_owned(),
         };
-        let message = format!("{} holds {there}, and erasing it was not asked for", self.place());
+        let message = format!(
+            "{} holds {there}, and erasing it was not asked for",
+            self.place()
+        );
         Err(Error::new(Kind::Conflict, LAYER, message))
     }
 
     fn place(&self) -> String {
-        self.partition.map_or_else(|| "the whole disk".to_owned(), |(_, partition)| format!("partition {}", partition.number))
+        self.partition.map_or_else(
+            || "the whole disk".to_owned(),
+            |(_, partition)| format!("partition {}", partition.number),
+        )
     }
 }
 
@@ -149,7 +208,10 @@ fn wanted(image: &Image, place: Option<&VolumeSelector>) -> Result<Option<u32>> 
     const CONTAINER: &str = "is one volume of an APFS container; `#N` names the container, and all of its volumes go with it";
     match place {
         None => Ok(None),
-        Some(VolumeSelector::Number { partition, volume: None }) => Ok(Some(*partition)),
+        Some(VolumeSelector::Number {
+            partition,
+            volume: None,
+        }) => Ok(Some(*partition)),
         Some(selector) => match image.volume(Some(selector))? {
             volume if volume.format == VolumeFormat::Apfs => {
                 Err(Error::new(Kind::Invalid, LAYER, CONTAINER).named(selector.to_string()))
@@ -161,20 +223,25 @@ fn wanted(image: &Image, place: Option<&VolumeSelector>) -> Result<Option<u32>> 
 
 /// The only partition that is there for a volume.
 fn only(map: &Map) -> Result<&Partition> {
-    let mut found = candidates(map).filter(|partition| partition.type_id != TypeId::Guid(EFI_SYSTEM));
+    let mut found =
+        candidates(map).filter(|partition| partition.type_id != TypeId::Guid(EFI_SYSTEM));
     match (found.next(), found.next()) {
         (Some(partition), None) => Ok(partition),
         (None, _) => Err(Error::not_found(LAYER, "a partition for a volume")),
         _ => {
             let there = candidates(map).map(in_words).collect::<Vec<_>>().join(", ");
-            let message = format!("there are several partitions, and `#N` behind the image says which: {there}");
+            let message = format!(
+                "there are several partitions, and `#N` behind the image says which: {there}"
+            );
             Err(Error::new(Kind::Invalid, LAYER, message))
         }
     }
 }
 
 fn candidates(map: &Map) -> impl Iterator<Item = &Partition> {
-    map.partitions.iter().filter(|partition| partition.type_id.may_hold_volume())
+    map.partitions
+        .iter()
+        .filter(|partition| partition.type_id.may_hold_volume())
 }
 
 fn in_words(partition: &Partition) -> String {

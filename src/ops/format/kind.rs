@@ -56,8 +56,14 @@ pub struct VolumeOptions {
 
 impl NewFormat {
     /// Every one.
-    pub const ALL: [Self; 6] =
-        [Self::HfsPlus, Self::HfsPlusJournaled, Self::Hfsx, Self::HfsxJournaled, Self::Apfs, Self::ApfsCaseSensitive];
+    pub const ALL: [Self; 6] = [
+        Self::HfsPlus,
+        Self::HfsPlusJournaled,
+        Self::Hfsx,
+        Self::HfsxJournaled,
+        Self::Apfs,
+        Self::ApfsCaseSensitive,
+    ];
 
     /// Its names, the one it goes by here first; the others are those of `hdiutil` and `diskutil`.
     pub const fn names(self) -> &'static [&'static str] {
@@ -65,7 +71,13 @@ impl NewFormat {
             Self::HfsPlus => &["HFS+", "HFSPlus"],
             Self::HfsPlusJournaled => &["HFS+J", "JHFS+", "Journaled HFS+", "HFSPlusJ"],
             Self::Hfsx => &["HFSX", "Case-sensitive HFS+", "HFS+X"],
-            Self::HfsxJournaled => &["HFSX+J", "JHFS+X", "Case-sensitive Journaled HFS+", "HFSXJ", "JHFSX"],
+            Self::HfsxJournaled => &[
+                "HFSX+J",
+                "JHFS+X",
+                "Case-sensitive Journaled HFS+",
+                "HFSXJ",
+                "JHFSX",
+            ],
             Self::Apfs => &["APFS"],
             Self::ApfsCaseSensitive => &["APFS-case-sensitive", "Case-sensitive APFS", "APFSX"],
         }
@@ -79,10 +91,16 @@ impl NewFormat {
     /// Plans a volume that holds `tree`. Refuses, naming the file, what the volume cannot hold.
     pub fn plan(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
         if !options.more_volumes.is_empty() && !self.holds_several() {
-            return Err(Error::new(Kind::Invalid, LAYER, format!("{self} is one volume; APFS holds several")));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("{self} is one volume; APFS holds several"),
+            ));
         }
         if options.encryption.is_some() && self.is_hfs() {
-            let message = format!("a volume of {self} is not encrypted; one of APFS can be, and any image as a whole");
+            let message = format!(
+                "a volume of {self} is not encrypted; one of APFS can be, and any image as a whole"
+            );
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         match self {
@@ -94,16 +112,36 @@ impl NewFormat {
     }
 
     fn hfsplus(self, options: VolumeOptions) -> hfsplus::Options {
-        let VolumeOptions { name, block_size, created, latest, id, .. } = options;
+        let VolumeOptions {
+            name,
+            block_size,
+            created,
+            latest,
+            id,
+            ..
+        } = options;
         let (identifier, _) = id.as_u64_pair();
         let case_sensitive = matches!(self, Self::Hfsx | Self::HfsxJournaled);
         let journaled = matches!(self, Self::HfsPlusJournaled | Self::HfsxJournaled);
-        hfsplus::Options { name, case_sensitive, journaled, block_size, created, latest, identifier }
+        hfsplus::Options {
+            name,
+            case_sensitive,
+            journaled,
+            block_size,
+            created,
+            latest,
+            identifier,
+        }
     }
 
     /// The number that `node` will have on the volume that is made of `tree`, for aliases, which have 32 bits for it: 0 where
     /// the numbers of files are longer, and aliases go by names.
-    pub(in crate::ops) fn number_of(self, tree: &Tree, options: &VolumeOptions, node: u32) -> Result<u32> {
+    pub(in crate::ops) fn number_of(
+        self,
+        tree: &Tree,
+        options: &VolumeOptions,
+        node: u32,
+    ) -> Result<u32> {
         match self {
             Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => {
                 hfsplus::number_of(tree, &self.hfsplus(options.clone()), node)
@@ -113,18 +151,42 @@ impl NewFormat {
     }
 
     fn plan_apfs(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
-        let VolumeOptions { name, block_size, created, latest, id, more_volumes, encryption } = options;
+        let VolumeOptions {
+            name,
+            block_size,
+            created,
+            latest,
+            id,
+            more_volumes,
+            encryption,
+        } = options;
         if let Some(size) = block_size.filter(|&size| size != apfs::BLOCK_BYTES) {
-            let message = format!("a block of {size} bytes, but APFS is made with blocks of {}", apfs::BLOCK_BYTES);
+            let message = format!(
+                "a block of {size} bytes, but APFS is made with blocks of {}",
+                apfs::BLOCK_BYTES
+            );
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         let case_sensitive = self == Self::ApfsCaseSensitive;
         let names = std::iter::once(name).chain(more_volumes);
         let uuid = |number: usize| Uuid::new_v5(&id, format!("volume {number}").as_bytes());
-        let volume = |(number, name)| apfs::NewVolume { name, case_sensitive, uuid: uuid(number) };
+        let volume = |(number, name)| apfs::NewVolume {
+            name,
+            case_sensitive,
+            uuid: uuid(number),
+        };
         let volumes = names.enumerate().map(volume).collect();
-        let options = apfs::Options { volumes, created, latest, uuid: id };
-        Ok(Box::new(apfs::Plan::encrypted(tree, options, encryption.as_ref())?))
+        let options = apfs::Options {
+            volumes,
+            created,
+            latest,
+            uuid: id,
+        };
+        Ok(Box::new(apfs::Plan::encrypted(
+            tree,
+            options,
+            encryption.as_ref(),
+        )?))
     }
 
     /// Returns whether several volumes share the room of one.
@@ -134,7 +196,10 @@ impl NewFormat {
 
     /// Returns whether it is HFS+ or HFSX.
     pub const fn is_hfs(self) -> bool {
-        matches!(self, Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled)
+        matches!(
+            self,
+            Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled
+        )
     }
 
     /// What a GPT calls a partition that holds it.
@@ -157,11 +222,26 @@ impl FromStr for NewFormat {
 
     /// Any of its names in any case.
     fn from_str(text: &str) -> Result<Self> {
-        let is_named = |format: &Self| format.names().iter().any(|name| name.eq_ignore_ascii_case(text));
+        let is_named = |format: &Self| {
+            format
+                .names()
+                .iter()
+                .any(|name| name.eq_ignore_ascii_case(text))
+        };
         Self::ALL.into_iter().find(is_named).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|format| format.to_string().to_ascii_lowercase()).collect();
-            Error::new(Kind::Invalid, LAYER, format!("no file system of this name can be made; there are {}", known.join(", ")))
-                .named(text)
+            let known: Vec<_> = Self::ALL
+                .iter()
+                .map(|format| format.to_string().to_ascii_lowercase())
+                .collect();
+            Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!(
+                    "no file system of this name can be made; there are {}",
+                    known.join(", ")
+                ),
+            )
+            .named(text)
         })
     }
 }
@@ -178,12 +258,19 @@ mod tests {
                 assert_eq!(name.to_lowercase().parse::<NewFormat>().unwrap(), format);
             }
         }
-        let names: Vec<_> = NewFormat::ALL.iter().flat_map(|format| format.names()).map(|name| name.to_lowercase()).collect();
+        let names: Vec<_> = NewFormat::ALL
+            .iter()
+            .flat_map(|format| format.names())
+            .map(|name| name.to_lowercase())
+            .collect();
         let mut apart = names.clone();
         apart.sort();
         apart.dedup();
         assert_eq!(apart.len(), names.len());
         let error = "ext4".parse::<NewFormat>().unwrap_err();
-        assert!(error.to_string().contains("hfs+") && error.to_string().contains("ext4"), "{error}");
+        assert!(
+            error.to_string().contains("hfs+") && error.to_string().contains("ext4"),
+            "{error}"
+        );
     }
 }

@@ -81,25 +81,46 @@ type Places = Vec<(Box<str>, u64, u64)>;
 
 /// The path of the file that `member` belongs to, if its name is that of an AppleDouble file.
 pub(super) fn partner(member: &Member) -> Option<Vec<u8>> {
-    let slash = member.path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-    let name = member.path[slash..].strip_prefix(b"._").filter(|name| !name.is_empty())?;
+    let slash = member
+        .path
+        .iter()
+        .rposition(|byte| *byte == b'/')
+        .map_or(0, |slash| slash + 1);
+    let name = member.path[slash..]
+        .strip_prefix(b"._")
+        .filter(|name| !name.is_empty())?;
     (member.kind == MemberKind::File).then(|| [&member.path[..slash], name].concat())
 }
 
 /// The attributes in an AppleDouble file; `None` if it is none.
 pub(super) fn read(file: &File, member: &Member) -> Result<Option<Xattrs>> {
-    let [Piece { at: 0, offset, len }] = member.pieces[..] else { return Ok(None) };
+    let [Piece { at: 0, offset, len }] = member.pieces[..] else {
+        return Ok(None);
+    };
     let mut head = vec![0; len.min(MOST_HEADERS) as usize];
     match file.read_exact_at(&mut head, offset) {
-        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(Error::io(LAYER, "read", error)),
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+            return Err(Error::io(LAYER, "read", error));
+        }
         _ => {}
     }
-    let Some(found) = parse(&head, len) else { return Ok(None) };
+    let Some(found) = parse(&head, len) else {
+        return Ok(None);
+    };
     let stream = |at: u64, length: u64| match head.get(at as usize..(at + length) as usize) {
         Some(bytes) if length <= MOST_IN_HAND => Stream::Bytes(bytes.into()),
-        _ => Stream::Extern { node: 0, offset: offset + at, len: length },
+        _ => Stream::Extern {
+            node: 0,
+            offset: offset + at,
+            len: length,
+        },
     };
-    Ok(Some(found.into_iter().map(|(name, at, length)| (name, stream(at, length))).collect()))
+    Ok(Some(
+        found
+            .into_iter()
+            .map(|(name, at, length)| (name, stream(at, length)))
+            .collect(),
+    ))
 }
 
 /// The attributes by name, and where their values are in the file, whose first bytes are `head`.
@@ -125,7 +146,9 @@ fn parse(head: &[u8], len: u64) -> Option<Places> {
                 // Behind the 32 bytes, two more align what follows.
                 found.extend(attributes(head, head.get(offset as usize + 34..)?, len)?);
             }
-            ENTRY_RESOURCE_FORK if length > 0 => found.push(("com.apple.ResourceFork".into(), offset, length)),
+            ENTRY_RESOURCE_FORK if length > 0 => {
+                found.push(("com.apple.ResourceFork".into(), offset, length))
+            }
             _ => {}
         }
     }
@@ -134,7 +157,9 @@ fn parse(head: &[u8], len: u64) -> Option<Places> {
 
 fn attributes(head: &[u8], at: &[u8], len: u64) -> Option<Places> {
     let mut found = Vec::new();
-    let Ok((attributes, mut rest)) = AttributesRaw::ref_from_prefix(at) else { return Some(found) };
+    let Ok((attributes, mut rest)) = AttributesRaw::ref_from_prefix(at) else {
+        return Some(found);
+    };
     if attributes.magic != ATTRIBUTES {
         return Some(found);
     }
@@ -142,7 +167,10 @@ fn attributes(head: &[u8], at: &[u8], len: u64) -> Option<Places> {
         let (attribute, behind) = AttributeRaw::ref_from_prefix(rest).ok()?;
         let name_length = usize::from(attribute.name_length);
         let name = behind.get(..name_length)?.strip_suffix(b"\0")?;
-        let (offset, length) = (u64::from(attribute.offset.get()), u64::from(attribute.length.get()));
+        let (offset, length) = (
+            u64::from(attribute.offset.get()),
+            u64::from(attribute.length.get()),
+        );
         if offset + length > len {
             return None;
         }

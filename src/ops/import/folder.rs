@@ -51,10 +51,26 @@ pub(super) struct Assembly {
 
 impl Assembly {
     pub(super) fn new(listing: Listing) -> Self {
-        let Listing { root, root_node, root_xattrs, folders } = listing;
+        let Listing {
+            root,
+            root_node,
+            root_xattrs,
+            folders,
+        } = listing;
         let top = source_node(0, "".into(), &root_node, SourceKind::Folder, root_xattrs);
-        let entries = vec![HostEntry { parent: 0, name: "".into(), inode: 0, modified: (0, 0) }];
-        Self { root, folders, nodes: vec![top], entries, linked: HashMap::new() }
+        let entries = vec![HostEntry {
+            parent: 0,
+            name: "".into(),
+            inode: 0,
+            modified: (0, 0),
+        }];
+        Self {
+            root,
+            folders,
+            nodes: vec![top],
+            entries,
+            linked: HashMap::new(),
+        }
     }
 
     pub(super) fn assemble(mut self) -> Result<Tree> {
@@ -62,8 +78,9 @@ impl Assembly {
         while let Some((number, index)) = ahead.pop() {
             let mut folders = Vec::new();
             for found in std::mem::take(&mut self.folders[number]) {
-                let child = u32::try_from(self.nodes.len())
-                    .map_err(|_| Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders"))?;
+                let child = u32::try_from(self.nodes.len()).map_err(|_| {
+                    Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders")
+                })?;
                 if let What::Folder { number } = found.what {
                     folders.push((number, child));
                 }
@@ -71,17 +88,33 @@ impl Assembly {
             }
             ahead.extend(folders.into_iter().rev());
         }
-        let root = self.root.fd.try_clone().map_err(|error| Error::io(LAYER, "keep open", error).in_file(self.root.path()))?;
+        let root = self
+            .root
+            .fd
+            .try_clone()
+            .map_err(|error| Error::io(LAYER, "keep open", error).in_file(self.root.path()))?;
         let contents = Box::new(HostContents::new(self.root.path(), root, self.entries));
-        Ok(Tree { nodes: self.nodes, contents })
+        Ok(Tree {
+            nodes: self.nodes,
+            contents,
+        })
     }
 
     fn add(&mut self, parent: u32, child: u32, found: Found) {
-        let Found { name, node, xattrs, what } = found;
+        let Found {
+            name,
+            node,
+            xattrs,
+            what,
+        } = found;
         let mut kind = match what {
             What::File => SourceKind::File(match node.size {
                 0 => Stream::empty(),
-                len => Stream::Extern { node: child, offset: 0, len },
+                len => Stream::Extern {
+                    node: child,
+                    offset: 0,
+                    len,
+                },
             }),
             What::Folder { .. } => SourceKind::Folder,
             What::Symlink(target) => SourceKind::Symlink(target),
@@ -93,12 +126,24 @@ impl Assembly {
                 kind = SourceKind::HardLink(first);
             }
         }
-        self.entries.push(HostEntry { parent, name: name.clone(), inode: node.identity.1, modified: node.modified });
-        self.nodes.push(source_node(parent, name, &node, kind, xattrs));
+        self.entries.push(HostEntry {
+            parent,
+            name: name.clone(),
+            inode: node.identity.1,
+            modified: node.modified,
+        });
+        self.nodes
+            .push(source_node(parent, name, &node, kind, xattrs));
     }
 }
 
-fn source_node(parent: u32, name: Box<str>, node: &Node, kind: SourceKind, xattrs: Vec<(Box<str>, Stream)>) -> SourceNode {
+fn source_node(
+    parent: u32,
+    name: Box<str>,
+    node: &Node,
+    kind: SourceKind,
+    xattrs: Vec<(Box<str>, Stream)>,
+) -> SourceNode {
     SourceNode {
         parent,
         name,

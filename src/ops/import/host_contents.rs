@@ -44,7 +44,11 @@ impl Family for Entries {
 impl HostContents {
     /// `entries` in the order of the tree's nodes, below `root`, which is at `path`.
     pub(super) fn new(path: PathBuf, root: OwnedFd, entries: Vec<HostEntry>) -> Self {
-        Self { path, folders: Folders::below(root), entries: Entries(entries) }
+        Self {
+            path,
+            folders: Folders::below(root),
+            entries: Entries(entries),
+        }
     }
 
     fn path_of(&self, mut node: u32) -> PathBuf {
@@ -74,12 +78,24 @@ impl HostContents {
 impl Contents for HostContents {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         let Stream::Extern { node, len, .. } = *stream else {
-            return Err(Error::new(Kind::Invalid, LAYER, "bytes in hand are not opened"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "bytes in hand are not opened",
+            ));
         };
         let (parent, name) = self.entries.place(node);
-        let file = self.folders.open(parent, &self.entries).and_then(|folder| nodes::open_file(folder, name));
+        let file = self
+            .folders
+            .open(parent, &self.entries)
+            .and_then(|folder| nodes::open_file(folder, name));
         let file = file.map_err(|error| self.failed(node, error))?;
-        Ok(Box::new(HostReader { contents: self, node, file: File::from(file), len }))
+        Ok(Box::new(HostReader {
+            contents: self,
+            node,
+            file: File::from(file),
+            len,
+        }))
     }
 }
 
@@ -93,12 +109,16 @@ struct HostReader<'a> {
 impl HostReader<'_> {
     /// Whoever has read a file's last byte knows that the file is still the one that was listed.
     fn check_unchanged(&self) -> Result<()> {
-        let now = nodes::node_of(&self.file).map_err(|error| self.contents.failed(self.node, error))?;
+        let now =
+            nodes::node_of(&self.file).map_err(|error| self.contents.failed(self.node, error))?;
         let then = &self.contents.entries.0[self.node as usize];
         if (now.size, now.modified, now.identity.1) == (self.len, then.modified, then.inode) {
             return Ok(());
         }
-        Err(self.contents.conflict(self.node, "changed after it was listed; the volume would hold a mixture"))
+        Err(self.contents.conflict(
+            self.node,
+            "changed after it was listed; the volume would hold a mixture",
+        ))
     }
 }
 
@@ -106,11 +126,17 @@ impl ContentReader for HostReader<'_> {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self.file.read_exact_at(buf, offset) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(self.contents.conflict(self.node, "became shorter after it was listed"));
+                return Err(self
+                    .contents
+                    .conflict(self.node, "became shorter after it was listed"));
             }
             result => result.map_err(|error| self.contents.failed(self.node, error))?,
         }
-        if offset + buf.len() as u64 == self.len { self.check_unchanged() } else { Ok(()) }
+        if offset + buf.len() as u64 == self.len {
+            self.check_unchanged()
+        } else {
+            Ok(())
+        }
     }
 
     fn data_from(&self, from: u64) -> Result<Option<Range<u64>>> {

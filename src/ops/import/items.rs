@@ -32,8 +32,16 @@ pub enum Item {
 
 /// A tree of these items in their order. Folders that no item brings are made at `created`, as is the root if nothing comes
 /// to it as a whole.
-pub fn items(items: &[Item], created: Timestamp, options: &FolderOptions, progress: &dyn Progress) -> Result<Tree> {
-    let mut joined = Joined { nodes: Tree::empty(created).nodes, parts: Vec::new() };
+pub fn items(
+    items: &[Item],
+    created: Timestamp,
+    options: &FolderOptions,
+    progress: &dyn Progress,
+) -> Result<Tree> {
+    let mut joined = Joined {
+        nodes: Tree::empty(created).nodes,
+        parts: Vec::new(),
+    };
     for (number, item) in items.iter().enumerate() {
         match item {
             Item::Contents(path) => {
@@ -58,11 +66,16 @@ pub fn items(items: &[Item], created: Timestamp, options: &FolderOptions, progre
             Item::Link { at, target } => {
                 let (parent, name) = joined.place(at, created)?;
                 let link = SourceKind::Symlink(target.as_str().into());
-                joined.nodes.push(SourceNode::made(parent, name, link, 0o755, created));
+                joined
+                    .nodes
+                    .push(SourceNode::made(parent, name, link, 0o755, created));
             }
         }
     }
-    Ok(Tree { nodes: joined.nodes, contents: Box::new(Parts(joined.parts)) })
+    Ok(Tree {
+        nodes: joined.nodes,
+        contents: Box::new(Parts(joined.parts)),
+    })
 }
 
 struct Joined {
@@ -86,11 +99,17 @@ impl Joined {
         let skipped = u32::from(root.is_none());
         let first = u32::try_from(self.nodes.len()).ok();
         let too_many = || Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders");
-        let first = first.filter(|first| first.checked_add(tree.nodes.len() as u32).is_some()).ok_or_else(too_many)?;
+        let first = first
+            .filter(|first| first.checked_add(tree.nodes.len() as u32).is_some())
+            .ok_or_else(too_many)?;
         // The tree's root is never moved behind others: there is one before it.
         let shift = first - skipped;
         for (number, mut node) in (0..).zip(tree.nodes).skip(skipped as usize) {
-            node.parent = if number == 0 || (skipped == 1 && node.parent == 0) { parent } else { node.parent + shift };
+            node.parent = if number == 0 || (skipped == 1 && node.parent == 0) {
+                parent
+            } else {
+                node.parent + shift
+            };
             if let (0, Some(name)) = (number, root) {
                 node.name = name.into();
             }
@@ -99,27 +118,55 @@ impl Joined {
                 SourceKind::HardLink(target) => *target += shift,
                 SourceKind::Folder | SourceKind::Symlink(_) | SourceKind::Special(..) => {}
             }
-            node.xattrs.iter_mut().for_each(|(_, stream)| moved(stream, shift));
+            node.xattrs
+                .iter_mut()
+                .for_each(|(_, stream)| moved(stream, shift));
             self.nodes.push(node);
         }
-        self.parts.push(Part { first, shift, contents: tree.contents });
+        self.parts.push(Part {
+            first,
+            shift,
+            contents: tree.contents,
+        });
         Ok(())
     }
 
     /// The folder that the last part of `path` belongs to, made where it is missing, and that part.
     fn place<'p>(&mut self, path: &'p str, created: Timestamp) -> Result<(u32, &'p str)> {
         let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-        let name = parts.pop().filter(|_| !path.split('/').any(|part| matches!(part, "." | "..")));
-        let name = name.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "is no path within a volume").named(path))?;
+        let name = parts
+            .pop()
+            .filter(|_| !path.split('/').any(|part| matches!(part, "." | "..")));
+        let name = name.ok_or_else(|| {
+            Error::new(Kind::Invalid, LAYER, "is no path within a volume").named(path)
+        })?;
         let mut parent = 0;
         for part in parts {
-            let is_it = |(number, node): &(u32, &SourceNode)| *number > 0 && node.parent == parent && *node.name == *part;
-            let found = (0..).zip(&self.nodes).find(is_it).map(|(number, node)| (number, node.kind == SourceKind::Folder));
+            let is_it = |(number, node): &(u32, &SourceNode)| {
+                *number > 0 && node.parent == parent && *node.name == *part
+            };
+            let found = (0..)
+                .zip(&self.nodes)
+                .find(is_it)
+                .map(|(number, node)| (number, node.kind == SourceKind::Folder));
             parent = match found {
                 Some((folder, true)) => folder,
-                Some(_) => return Err(Error::new(Kind::Conflict, LAYER, "leads through what is no folder").named(path)),
+                Some(_) => {
+                    return Err(Error::new(
+                        Kind::Conflict,
+                        LAYER,
+                        "leads through what is no folder",
+                    )
+                    .named(path));
+                }
                 None => {
-                    self.nodes.push(SourceNode::made(parent, part, SourceKind::Folder, 0o755, created));
+                    self.nodes.push(SourceNode::made(
+                        parent,
+                        part,
+                        SourceKind::Folder,
+                        0o755,
+                        created,
+                    ));
                     self.nodes.len() as u32 - 1
                 }
             };
@@ -141,10 +188,19 @@ struct Parts(Vec<Part>);
 impl Contents for Parts {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         let &Stream::Extern { node, offset, len } = stream else {
-            return Err(Error::new(Kind::Invalid, LAYER, "contents in hand need not be opened"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "contents in hand need not be opened",
+            ));
         };
         let part = self.0.iter().rev().find(|part| part.first <= node);
-        let part = part.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "no contents belong to this file"))?;
-        part.contents.open(&Stream::Extern { node: node - part.shift, offset, len })
+        let part = part
+            .ok_or_else(|| Error::new(Kind::Invalid, LAYER, "no contents belong to this file"))?;
+        part.contents.open(&Stream::Extern {
+            node: node - part.shift,
+            offset,
+            len,
+        })
     }
 }

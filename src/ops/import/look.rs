@@ -55,22 +55,41 @@ pub(super) fn look(place: &Place, name: &CStr, kind: FileType) -> Result<Found> 
         let path = place.path().join(name.to_string_lossy().as_ref());
         Error::unsupported(LAYER, "a name on an Apple volume must be UTF-8").in_file(path)
     })?;
-    let look = || nodes::node_at(place.fd.as_fd(), name).map_err(|error| failed("look at", error, place, text));
-    let kind = if kind == FileType::Unknown { look()?.kind } else { kind };
+    let look = || {
+        nodes::node_at(place.fd.as_fd(), name)
+            .map_err(|error| failed("look at", error, place, text))
+    };
+    let kind = if kind == FileType::Unknown {
+        look()?.kind
+    } else {
+        kind
+    };
     // Other nodes have no attributes of ours on Linux, and opening them could have effects.
     let opened = match kind {
         FileType::RegularFile => Some(nodes::open_file(&place.fd, text)),
         FileType::Directory => Some(nodes::open_folder(&place.fd, text)),
         _ => None,
     };
-    let (node, xattrs) = match opened.transpose().map_err(|error| failed("open", error, place, text))? {
+    let (node, xattrs) = match opened
+        .transpose()
+        .map_err(|error| failed("open", error, place, text))?
+    {
         Some(fd) => {
-            let node = nodes::node_of(&fd).map_err(|error| failed("look at", error, place, text))?;
-            (node, xattrs_of(&fd).map_err(|error| error.in_file(place.path().join(text)))?)
+            let node =
+                nodes::node_of(&fd).map_err(|error| failed("look at", error, place, text))?;
+            (
+                node,
+                xattrs_of(&fd).map_err(|error| error.in_file(place.path().join(text)))?,
+            )
         }
         None => (look()?, Vec::new()),
     };
-    Ok(Found { name: text.into(), what: what(place, text, &node)?, node, xattrs })
+    Ok(Found {
+        name: text.into(),
+        what: what(place, text, &node)?,
+        node,
+        xattrs,
+    })
 }
 
 fn what(place: &Place, name: &str, node: &Node) -> Result<What> {
@@ -80,41 +99,63 @@ fn what(place: &Place, name: &str, node: &Node) -> Result<What> {
         FileType::Symlink => What::Symlink(target(place, name)?),
         FileType::Fifo => What::Special(FileKind::Fifo, 0),
         FileType::Socket => What::Special(FileKind::Socket, 0),
-        FileType::CharacterDevice => What::Special(FileKind::CharDevice, device(node, place, name)?),
+        FileType::CharacterDevice => {
+            What::Special(FileKind::CharDevice, device(node, place, name)?)
+        }
         FileType::BlockDevice => What::Special(FileKind::BlockDevice, device(node, place, name)?),
-        FileType::Unknown => return Err(Error::unsupported(LAYER, "is of an unknown kind").in_file(place.path().join(name))),
+        FileType::Unknown => {
+            return Err(
+                Error::unsupported(LAYER, "is of an unknown kind").in_file(place.path().join(name))
+            );
+        }
     })
 }
 
 fn target(place: &Place, name: &str) -> Result<Box<str>> {
-    let target = rustix::fs::readlinkat(&place.fd, name, Vec::new()).map_err(|error| failed("read link", error, place, name))?;
+    let target = rustix::fs::readlinkat(&place.fd, name, Vec::new())
+        .map_err(|error| failed("read link", error, place, name))?;
     match target.into_string() {
         Ok(target) => Ok(target.into()),
-        Err(_) => {
-            Err(Error::unsupported(LAYER, "the target of a link on an Apple volume must be UTF-8")
-                .in_file(place.path().join(name)))
-        }
+        Err(_) => Err(Error::unsupported(
+            LAYER,
+            "the target of a link on an Apple volume must be UTF-8",
+        )
+        .in_file(place.path().join(name))),
     }
 }
 
 fn device(node: &Node, place: &Place, name: &str) -> Result<u32> {
     nodes::device_to_mac(node.special).ok_or_else(|| {
-        Error::unsupported(LAYER, "its device number does not fit in the 8 and 24 bits that macOS has for it")
-            .in_file(place.path().join(name))
+        Error::unsupported(
+            LAYER,
+            "its device number does not fit in the 8 and 24 bits that macOS has for it",
+        )
+        .in_file(place.path().join(name))
     })
 }
 
 /// The extended attributes of what is open, under macOS's names.
 pub(super) fn xattrs_of(fd: &OwnedFd) -> Result<Vec<(Box<str>, Stream)>> {
-    let found = nodes::xattrs(fd.as_fd()).map_err(|error| Error::io(LAYER, "read extended attributes", error))?;
-    Ok(found.into_iter().map(|(name, value)| (name.into(), Stream::Bytes(value.into()))).collect())
+    let found = nodes::xattrs(fd.as_fd())
+        .map_err(|error| Error::io(LAYER, "read extended attributes", error))?;
+    Ok(found
+        .into_iter()
+        .map(|(name, value)| (name.into(), Stream::Bytes(value.into())))
+        .collect())
 }
 
 /// The error of a system call on an entry that was just listed.
-pub(super) fn failed(doing: &'static str, error: impl Into<std::io::Error>, place: &Place, name: &str) -> Error {
+pub(super) fn failed(
+    doing: &'static str,
+    error: impl Into<std::io::Error>,
+    place: &Place,
+    name: &str,
+) -> Error {
     let error = error.into();
     match error.kind() {
-        std::io::ErrorKind::NotFound => Error::new(Kind::Conflict, LAYER, "vanished while the folder was read"),
+        std::io::ErrorKind::NotFound => {
+            Error::new(Kind::Conflict, LAYER, "vanished while the folder was read")
+        }
         _ => Error::io(LAYER, doing, error),
     }
     .in_file(place.path().join(name))

@@ -17,20 +17,43 @@ use crate::{Error, Kind, Result};
 pub fn single(path: &Path) -> Result<Tree> {
     let missing = || Error::new(Kind::Invalid, LAYER, "the name of a file expected").in_file(path);
     let name = path.file_name().ok_or_else(missing)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned);
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .map_or_else(|| PathBuf::from("."), Path::to_owned);
     let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path),
+        std::io::ErrorKind::NotFound => {
+            Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path)
+        }
         _ => Error::io(LAYER, "open", error).in_file(path),
     };
-    let fd = rustix::fs::open(&folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let fd = rustix::fs::open(
+        &folder,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
     let fd = fd.map_err(|error| failed(error.into()))?;
     std::fs::symlink_metadata(path).map_err(failed)?;
     let root_node = node_of(&fd).map_err(failed)?;
     let text = folder.to_string_lossy().into_owned().into_boxed_str();
-    let root = Arc::new(Place { parent: None, name: text, fd });
-    let found = look(&root, &c_name(name.as_encoded_bytes()).map_err(failed)?, FileType::Unknown)?;
+    let root = Arc::new(Place {
+        parent: None,
+        name: text,
+        fd,
+    });
+    let found = look(
+        &root,
+        &c_name(name.as_encoded_bytes()).map_err(failed)?,
+        FileType::Unknown,
+    )?;
     if matches!(found.what, What::Folder { .. }) {
         return Err(Error::new(Kind::Invalid, LAYER, "is a folder, a file expected").in_file(path));
     }
-    Assembly::new(Listing { root, root_node, root_xattrs: Vec::new(), folders: vec![vec![found]] }).assemble()
+    Assembly::new(Listing {
+        root,
+        root_node,
+        root_xattrs: Vec::new(),
+        folders: vec![vec![found]],
+    })
+    .assemble()
 }

@@ -31,14 +31,15 @@ pub fn tar(path: &Path, progress: &dyn Progress) -> Result<Tree> {
 /// The tree in an archive that is read to the end of `stream`; it is kept in a nameless file in the folder `spool`
 /// until the tree is dropped.
 pub fn tar_stream(stream: &mut dyn Read, spool: &Path, progress: &dyn Progress) -> Result<Tree> {
-    let mut file =
-        nodes::nameless_file(spool).map_err(|error| Error::io(LAYER, "make a temporary file", error).in_file(spool))?;
+    let mut file = nodes::nameless_file(spool)
+        .map_err(|error| Error::io(LAYER, "make a temporary file", error).in_file(spool))?;
     progress.stage("receive", 0);
     let mut buffer = vec![0; 1 << 20];
     let mut first = true;
     loop {
         progress.check()?;
-        let got = fill(stream, &mut buffer).map_err(|error| Error::io(LAYER, "read the stream", error))?;
+        let got = fill(stream, &mut buffer)
+            .map_err(|error| Error::io(LAYER, "read the stream", error))?;
         if first {
             // Said before gigabytes are copied for nothing.
             check_start(&buffer[..got.min(512)])?;
@@ -47,7 +48,8 @@ pub fn tar_stream(stream: &mut dyn Read, spool: &Path, progress: &dyn Progress) 
         if got == 0 {
             return from_file(file, progress);
         }
-        file.write_all(&buffer[..got]).map_err(|error| Error::io(LAYER, "keep the stream", error).in_file(spool))?;
+        file.write_all(&buffer[..got])
+            .map_err(|error| Error::io(LAYER, "keep the stream", error).in_file(spool))?;
         progress.advance(got as u64);
     }
 }
@@ -76,7 +78,10 @@ fn from_file(file: File, progress: &dyn Progress) -> Result<Tree> {
         growing.add(&file, member)?;
     }
     let Growing { nodes, pieces, .. } = growing.finish()?;
-    Ok(Tree { nodes, contents: Box::new(TarContents::new(Arc::new(file), pieces)) })
+    Ok(Tree {
+        nodes,
+        contents: Box::new(TarContents::new(Arc::new(file), pieces)),
+    })
 }
 
 /// The tree as far as the archive has been read.
@@ -132,36 +137,64 @@ impl Growing {
         if let Some(path) = apple_double::partner(&member)
             && let Some(xattrs) = apple_double::read(file, &member)?
         {
-            self.pending = Some(Pending { path, xattrs, double: member });
+            self.pending = Some(Pending {
+                path,
+                xattrs,
+                double: member,
+            });
             return Ok(());
         }
         self.place(member, xattrs)
     }
 
     fn place(&mut self, member: Member, mut xattrs: Xattrs) -> Result<()> {
-        let path = String::from_utf8(member.path.clone())
-            .map_err(|error| refused(&error.to_string(), "a name on an Apple volume must be UTF-8", &member.path))?;
-        let mut parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        let path = String::from_utf8(member.path.clone()).map_err(|error| {
+            refused(
+                &error.to_string(),
+                "a name on an Apple volume must be UTF-8",
+                &member.path,
+            )
+        })?;
+        let mut parts: Vec<&str> = path
+            .split('/')
+            .filter(|part| !matches!(*part, "" | "."))
+            .collect();
         if parts.contains(&"..") {
-            return Err(refused("", "a path with .. in it is not unpacked", &member.path));
+            return Err(refused(
+                "",
+                "a path with .. in it is not unpacked",
+                &member.path,
+            ));
         }
         for (name, value) in &member.xattrs {
-            let Some(name) = xattr_name(name) else { continue };
+            let Some(name) = xattr_name(name) else {
+                continue;
+            };
             let stream = match value {
                 Value::Bytes(bytes) => Stream::Bytes(bytes.as_slice().into()),
-                Value::At(offset, len) => Stream::Extern { node: 0, offset: *offset, len: *len },
+                Value::At(offset, len) => Stream::Extern {
+                    node: 0,
+                    offset: *offset,
+                    len: *len,
+                },
             };
             xattrs.retain(|(known, _)| **known != *name);
             xattrs.push((name.into(), stream));
         }
-        let Some(name) = parts.pop() else { return self.set_root(&member, xattrs) };
+        let Some(name) = parts.pop() else {
+            return self.set_root(&member, xattrs);
+        };
         let mut parent = 0;
         for part in parts {
             parent = self.folder(parent, part, &member)?;
         }
         let node = next_index(&self.nodes)?;
         let kind = self.kind(&member, node)?;
-        self.insert(source_node(parent, name, kind, &member, xattrs), node, &member)
+        self.insert(
+            source_node(parent, name, kind, &member, xattrs),
+            node,
+            &member,
+        )
     }
 
     /// What is said of the root folder.
@@ -180,7 +213,11 @@ impl Growing {
             if self.nodes[found as usize].kind == SourceKind::Folder {
                 return Ok(found);
             }
-            return Err(refused("", "leads through something that is no folder", &member.path));
+            return Err(refused(
+                "",
+                "leads through something that is no folder",
+                &member.path,
+            ));
         }
         let node = next_index(&self.nodes)?;
         let mut made = source_node(parent, name, SourceKind::Folder, member, Vec::new());
@@ -193,14 +230,24 @@ impl Growing {
     fn kind(&mut self, member: &Member, node: u32) -> Result<SourceKind> {
         let special = |kind, (major, minor): (u32, u32)| match nodes::mac_device(major, minor) {
             Some(device) => Ok(SourceKind::Special(kind, device)),
-            None => Err(refused("", "its device number does not fit in the 8 and 24 bits that macOS has for it", &member.path)),
+            None => Err(refused(
+                "",
+                "its device number does not fit in the 8 and 24 bits that macOS has for it",
+                &member.path,
+            )),
         };
         Ok(match member.kind {
             MemberKind::File => SourceKind::File(self.stream(member, node)),
             MemberKind::Folder => SourceKind::Folder,
             MemberKind::Symlink => match String::from_utf8(member.link.clone()) {
                 Ok(target) => SourceKind::Symlink(target.into()),
-                Err(_) => return Err(refused("", "the target of a link on an Apple volume must be UTF-8", &member.path)),
+                Err(_) => {
+                    return Err(refused(
+                        "",
+                        "the target of a link on an Apple volume must be UTF-8",
+                        &member.path,
+                    ));
+                }
             },
             MemberKind::HardLink => SourceKind::HardLink(self.target(member)?),
             MemberKind::Fifo => SourceKind::Special(FileKind::Fifo, 0),
@@ -210,23 +257,37 @@ impl Growing {
     }
 
     fn stream(&mut self, member: &Member, node: u32) -> Stream {
-        let whole = Piece { at: 0, offset: 0, len: member.len };
+        let whole = Piece {
+            at: 0,
+            offset: 0,
+            len: member.len,
+        };
         let offset = match member.pieces[..] {
             _ if member.len == 0 => return Stream::empty(),
             [Piece { at: 0, offset, len }] if len == whole.len => offset,
             // A sparse file is known by where its header is, which nothing else is.
             _ => {
-                self.pieces.insert(member.offset, member.pieces.clone().into());
+                self.pieces
+                    .insert(member.offset, member.pieces.clone().into());
                 member.offset
             }
         };
-        Stream::Extern { node, offset, len: member.len }
+        Stream::Extern {
+            node,
+            offset,
+            len: member.len,
+        }
     }
 
     /// The node that a hard link leads to.
     fn target(&self, member: &Member) -> Result<u32> {
-        let missing =
-            || refused(&String::from_utf8_lossy(&member.link), "is a hard link to what the archive does not hold", &member.path);
+        let missing = || {
+            refused(
+                &String::from_utf8_lossy(&member.link),
+                "is a hard link to what the archive does not hold",
+                &member.path,
+            )
+        };
         let link = std::str::from_utf8(&member.link).map_err(|_| missing())?;
         let mut at = 0;
         for part in link.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -242,13 +303,20 @@ impl Growing {
     fn insert(&mut self, source: SourceNode, node: u32, member: &Member) -> Result<()> {
         let key = (source.parent, source.name.clone());
         if let Some(&old) = self.by_name.get(&key) {
-            let folders = (self.nodes[old as usize].kind == SourceKind::Folder, source.kind == SourceKind::Folder);
+            let folders = (
+                self.nodes[old as usize].kind == SourceKind::Folder,
+                source.kind == SourceKind::Folder,
+            );
             if folders == (true, true) {
                 self.nodes[old as usize] = source;
                 return Ok(());
             }
             if self.state[old as usize].children > 0 {
-                return Err(refused("", "replaces a folder with files in it", &member.path));
+                return Err(refused(
+                    "",
+                    "replaces a folder with files in it",
+                    &member.path,
+                ));
             }
             if source.kind == SourceKind::HardLink(old) {
                 return Ok(()); // a link to itself
@@ -275,7 +343,9 @@ impl Growing {
         if !self.root_known {
             // Nothing else is known of it than that it holds all these.
             let latest = self.nodes[1..].iter().map(|node| node.modified).max();
-            self.nodes[0] = Tree::empty(latest.unwrap_or(self.nodes[0].modified)).nodes.remove(0);
+            self.nodes[0] = Tree::empty(latest.unwrap_or(self.nodes[0].modified))
+                .nodes
+                .remove(0);
         }
         if self.state.iter().any(|state| state.replaced) {
             self.compact();
@@ -293,14 +363,22 @@ impl Growing {
                 continue;
             }
             let mut source = source.clone();
-            source.parent = new.get(source.parent as usize).copied().flatten().unwrap_or(0);
+            source.parent = new
+                .get(source.parent as usize)
+                .copied()
+                .flatten()
+                .unwrap_or(0);
             let here = self.nodes.len() as u32;
             if let SourceKind::HardLink(target) = source.kind {
                 match new[target as usize] {
                     Some(moved) => source.kind = SourceKind::HardLink(moved),
                     None => {
                         let body = &old[target as usize];
-                        source = SourceNode { parent: source.parent, name: source.name, ..body.clone() };
+                        source = SourceNode {
+                            parent: source.parent,
+                            name: source.name,
+                            ..body.clone()
+                        };
                         new[target as usize] = Some(here);
                     }
                 }
@@ -316,10 +394,17 @@ fn without_slash(path: &[u8]) -> &[u8] {
 }
 
 fn next_index(nodes: &[SourceNode]) -> Result<u32> {
-    u32::try_from(nodes.len()).map_err(|_| Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders"))
+    u32::try_from(nodes.len())
+        .map_err(|_| Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders"))
 }
 
-fn source_node(parent: u32, name: &str, kind: SourceKind, member: &Member, xattrs: Xattrs) -> SourceNode {
+fn source_node(
+    parent: u32,
+    name: &str,
+    kind: SourceKind,
+    member: &Member,
+    xattrs: Xattrs,
+) -> SourceNode {
     SourceNode {
         parent,
         name: name.into(),
@@ -344,6 +429,10 @@ fn xattr_name(name: &str) -> Option<&str> {
 }
 
 fn refused(detail: &str, message: &'static str, path: &[u8]) -> Error {
-    let message = if detail.is_empty() { message.to_owned() } else { format!("{message} ({detail})") };
+    let message = if detail.is_empty() {
+        message.to_owned()
+    } else {
+        format!("{message} ({detail})")
+    };
     Error::unsupported(LAYER, message).named(String::from_utf8_lossy(path))
 }

@@ -32,25 +32,42 @@ impl TarContents {
 impl Contents for TarContents {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         let Stream::Extern { offset, len, .. } = *stream else {
-            return Err(Error::new(Kind::Invalid, LAYER, "bytes in hand are not opened"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "bytes in hand are not opened",
+            ));
         };
         Ok(match self.pieces.get(&offset) {
-            Some(pieces) => Box::new(Sparse { file: &self.file, pieces, len }),
-            None => Box::new(Plain { file: &self.file, offset, len }),
+            Some(pieces) => Box::new(Sparse {
+                file: &self.file,
+                pieces,
+                len,
+            }),
+            None => Box::new(Plain {
+                file: &self.file,
+                offset,
+                len,
+            }),
         })
     }
 }
 
 fn read(file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {
-    file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => Error::new(Kind::Conflict, LAYER, "became shorter while it was read"),
-        _ => Error::io(LAYER, "read", error),
-    })
+    file.read_exact_at(buf, offset)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Error::new(Kind::Conflict, LAYER, "became shorter while it was read")
+            }
+            _ => Error::io(LAYER, "read", error),
+        })
 }
 
 /// The end of a read of contents of `len` bytes. What follows them in the archive is somebody else's.
 fn end_within(len: u64, offset: u64, buf: &[u8]) -> Result<u64> {
-    let end = offset.checked_add(buf.len() as u64).filter(|&end| end <= len);
+    let end = offset
+        .checked_add(buf.len() as u64)
+        .filter(|&end| end <= len);
     end.ok_or_else(|| Error::out_of_range(LAYER, offset, buf.len() as u64, len))
 }
 
@@ -83,8 +100,13 @@ impl ContentReader for Sparse<'_> {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let end = end_within(self.len, offset, buf)?;
         buf.fill(0);
-        let first = self.pieces.partition_point(|piece| piece.at + piece.len <= offset);
-        for piece in self.pieces[first..].iter().take_while(|piece| piece.at < end) {
+        let first = self
+            .pieces
+            .partition_point(|piece| piece.at + piece.len <= offset);
+        for piece in self.pieces[first..]
+            .iter()
+            .take_while(|piece| piece.at < end)
+        {
             let (from, to) = (piece.at.max(offset), (piece.at + piece.len).min(end));
             let inside = &mut buf[(from - offset) as usize..(to - offset) as usize];
             read(self.file, piece.offset + (from - piece.at), inside)?;
@@ -93,7 +115,9 @@ impl ContentReader for Sparse<'_> {
     }
 
     fn data_from(&self, from: u64) -> Result<Option<Range<u64>>> {
-        let first = self.pieces.partition_point(|piece| piece.at + piece.len <= from);
+        let first = self
+            .pieces
+            .partition_point(|piece| piece.at + piece.len <= from);
         let piece = self.pieces[first..].iter().find(|piece| piece.len > 0);
         Ok(piece.map(|piece| piece.at.max(from)..piece.at + piece.len))
     }

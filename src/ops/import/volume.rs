@@ -19,7 +19,13 @@ pub fn volume(fs: Arc<dyn FileSystem>, path: &str, progress: &dyn Progress) -> R
     progress.stage("scan", 0);
     let top = fs.resolve(path)?;
     let path = path.trim_end_matches('/');
-    let mut assembly = Assembly { fs: fs.clone(), nodes: Vec::new(), streams: Vec::new(), first_names: HashMap::new(), progress };
+    let mut assembly = Assembly {
+        fs: fs.clone(),
+        nodes: Vec::new(),
+        streams: Vec::new(),
+        first_names: HashMap::new(),
+        progress,
+    };
     if top.kind == FileKind::Folder {
         assembly.add(0, "", &top)?;
         assembly.walk(&top)?;
@@ -29,8 +35,14 @@ pub fn volume(fs: Arc<dyn FileSystem>, path: &str, progress: &dyn Progress) -> R
         assembly.add(0, "", &root)?;
         assembly.add(0, name, &top)?;
     }
-    let contents = Box::new(VolumeContents { fs, streams: assembly.streams });
-    Ok(Tree { nodes: assembly.nodes, contents })
+    let contents = Box::new(VolumeContents {
+        fs,
+        streams: assembly.streams,
+    });
+    Ok(Tree {
+        nodes: assembly.nodes,
+        contents,
+    })
 }
 
 /// Where a stream that is not in hand comes from.
@@ -54,7 +66,8 @@ impl Assembly<'_> {
         while let Some((index, id, depth)) = ahead.pop() {
             above.truncate(depth);
             if above.contains(&id) {
-                return Err(Error::new(Kind::Corrupt, LAYER, "contains itself").named(format!("folder {}", id.0)));
+                return Err(Error::new(Kind::Corrupt, LAYER, "contains itself")
+                    .named(format!("folder {}", id.0)));
             }
             above.push(id);
             for entry in self.fs.entries(id)? {
@@ -69,9 +82,13 @@ impl Assembly<'_> {
     }
 
     fn add(&mut self, parent: u32, name: &str, found: &Attributes) -> Result<u32> {
-        let index =
-            u32::try_from(self.nodes.len()).map_err(|_| Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders"))?;
-        let first = if found.links > 1 { *self.first_names.entry(found.id).or_insert(index) } else { index };
+        let index = u32::try_from(self.nodes.len())
+            .map_err(|_| Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders"))?;
+        let first = if found.links > 1 {
+            *self.first_names.entry(found.id).or_insert(index)
+        } else {
+            index
+        };
         let kind = match found.kind {
             _ if first != index && found.kind != FileKind::Folder => SourceKind::HardLink(first),
             FileKind::Folder => SourceKind::Folder,
@@ -86,7 +103,16 @@ impl Assembly<'_> {
             }
         }
         let modified = found.modified.unwrap_or(Timestamp::from_seconds(0));
-        let Attributes { mode, uid, gid, flags, created, changed, accessed, .. } = *found;
+        let Attributes {
+            mode,
+            uid,
+            gid,
+            flags,
+            created,
+            changed,
+            accessed,
+            ..
+        } = *found;
         self.nodes.push(SourceNode {
             parent,
             name: name.into(),
@@ -105,7 +131,9 @@ impl Assembly<'_> {
     }
 
     fn attribute(&mut self, id: NodeId, name: String) -> Result<Option<(Box<str>, Stream)>> {
-        let Some(value) = self.fs.xattr(id, &name)? else { return Ok(None) };
+        let Some(value) = self.fs.xattr(id, &name)? else {
+            return Ok(None);
+        };
         let len = value.info().len;
         let stream = match len <= IN_HAND {
             true => Stream::Bytes(value.read_vec(0, len as usize)?.into()),
@@ -120,7 +148,11 @@ impl Assembly<'_> {
         }
         self.streams.push(origin);
         // Not more than there are nodes and attributes, of which each takes more memory than this number.
-        Stream::Extern { node: self.streams.len() as u32 - 1, offset: 0, len }
+        Stream::Extern {
+            node: self.streams.len() as u32 - 1,
+            offset: 0,
+            len,
+        }
     }
 }
 
@@ -139,8 +171,17 @@ impl Contents for VolumeContents {
         };
         let device = match origin {
             Some(Origin::Data(id)) => self.fs.open(*id, Fork::Data)?,
-            Some(Origin::Attribute(id, name)) => self.fs.xattr(*id, name)?.ok_or_else(|| Error::not_found(LAYER, &**name))?,
-            None => return Err(Error::new(Kind::Invalid, LAYER, "bytes in hand are not opened")),
+            Some(Origin::Attribute(id, name)) => self
+                .fs
+                .xattr(*id, name)?
+                .ok_or_else(|| Error::not_found(LAYER, &**name))?,
+            None => {
+                return Err(Error::new(
+                    Kind::Invalid,
+                    LAYER,
+                    "bytes in hand are not opened",
+                ));
+            }
         };
         Ok(Box::new(Reader(device)))
     }

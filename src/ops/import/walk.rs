@@ -28,9 +28,15 @@ pub(super) struct Listing {
 }
 
 /// Lists everything below `path`.
-pub(super) fn walk(path: &Path, options: &FolderOptions, progress: &dyn Progress) -> Result<Listing> {
+pub(super) fn walk(
+    path: &Path,
+    options: &FolderOptions,
+    progress: &dyn Progress,
+) -> Result<Listing> {
     let walk = Walk::begin(path, options, progress)?;
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS);
+    let threads = std::thread::available_parallelism()
+        .map_or(1, |n| n.get())
+        .min(MOST_THREADS);
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|| walk.work());
@@ -78,11 +84,29 @@ impl<'a> Walk<'a> {
             return Err(Error::new(Kind::Invalid, LAYER, "is no folder").in_file(path));
         }
         let root_xattrs = xattrs_of(&fd).map_err(|error| error.in_file(path))?;
-        let root = Arc::new(Place { parent: None, name: path.to_string_lossy().into(), fd });
-        let leave_out = options.leave_out.iter().filter_map(|path| place_of(path)).collect();
-        let shared = Shared { listed: vec![Vec::new()], ..Shared::default() };
-        let walk =
-            Self { root, root_node, root_xattrs, leave_out, progress, shared: Mutex::new(shared), changed: Condvar::new() };
+        let root = Arc::new(Place {
+            parent: None,
+            name: path.to_string_lossy().into(),
+            fd,
+        });
+        let leave_out = options
+            .leave_out
+            .iter()
+            .filter_map(|path| place_of(path))
+            .collect();
+        let shared = Shared {
+            listed: vec![Vec::new()],
+            ..Shared::default()
+        };
+        let walk = Self {
+            root,
+            root_node,
+            root_xattrs,
+            leave_out,
+            progress,
+            shared: Mutex::new(shared),
+            changed: Condvar::new(),
+        };
         let found = walk.list(&walk.root)?;
         walk.file(0, &walk.root, found);
         Ok(walk)
@@ -117,7 +141,10 @@ impl<'a> Walk<'a> {
             if shared.busy == 0 {
                 return None;
             }
-            shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
+            shared = self
+                .changed
+                .wait(shared)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -125,7 +152,11 @@ impl<'a> Walk<'a> {
         self.progress.check()?;
         let fd = nodes::open_folder(&job.parent.fd, &job.name)
             .map_err(|error| failed("open folder", error, &job.parent, &job.name))?;
-        let place = Arc::new(Place { parent: Some(job.parent), name: job.name, fd });
+        let place = Arc::new(Place {
+            parent: Some(job.parent),
+            name: job.name,
+            fd,
+        });
         let found = self.list(&place)?;
         Ok((place, found))
     }
@@ -139,7 +170,11 @@ impl<'a> Walk<'a> {
             if let What::Folder { number } = &mut entry.what {
                 *number = shared.listed.len();
                 shared.listed.push(Vec::new());
-                shared.waiting.push(Job { number: *number, parent: place.clone(), name: entry.name.clone() });
+                shared.waiting.push(Job {
+                    number: *number,
+                    parent: place.clone(),
+                    name: entry.name.clone(),
+                });
             }
         }
         shared.listed[number] = found;
@@ -148,13 +183,19 @@ impl<'a> Walk<'a> {
     }
 
     fn list(&self, place: &Place) -> Result<Vec<Found>> {
-        let fail = |error: rustix::io::Errno| Error::io(LAYER, "list folder", error).in_file(place.path());
-        let here = nodes::node_of(&place.fd).map_err(|error| Error::io(LAYER, "look at", error).in_file(place.path()))?;
+        let fail =
+            |error: rustix::io::Errno| Error::io(LAYER, "list folder", error).in_file(place.path());
+        let here = nodes::node_of(&place.fd)
+            .map_err(|error| Error::io(LAYER, "look at", error).in_file(place.path()))?;
         let mut found = Vec::new();
         for entry in rustix::fs::Dir::read_from(&place.fd).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             let name = entry.file_name();
-            let left_out = || self.leave_out.iter().any(|(folder, left_out)| *folder == here.identity && **left_out == *name);
+            let left_out = || {
+                self.leave_out
+                    .iter()
+                    .any(|(folder, left_out)| *folder == here.identity && **left_out == *name)
+            };
             if !nodes::is_dots(name) && !left_out() {
                 found.push(look(place, name, entry.file_type())?);
             }
@@ -163,11 +204,24 @@ impl<'a> Walk<'a> {
     }
 
     fn finish(self) -> Result<Listing> {
-        let Self { root, root_node, root_xattrs, shared, .. } = self;
-        let Shared { listed, failure, .. } = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Self {
+            root,
+            root_node,
+            root_xattrs,
+            shared,
+            ..
+        } = self;
+        let Shared {
+            listed, failure, ..
+        } = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
         match failure {
             Some(error) => Err(error),
-            None => Ok(Listing { root, root_node, root_xattrs, folders: listed }),
+            None => Ok(Listing {
+                root,
+                root_node,
+                root_xattrs,
+                folders: listed,
+            }),
         }
     }
 
@@ -179,7 +233,10 @@ impl<'a> Walk<'a> {
 /// The folder (device and inode) and name of something that may not exist.
 fn place_of(path: &Path) -> Option<((u64, u64), CString)> {
     let name = nodes::c_name(path.file_name()?.as_encoded_bytes()).ok()?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let folder = std::fs::File::open(parent).ok()?;
     Some((nodes::node_of(folder).ok()?.identity, name))
 }

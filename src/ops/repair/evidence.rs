@@ -24,8 +24,17 @@ impl Evidence {
         !self.support.is_empty() && self.against.is_empty()
     }
 
-    pub(super) fn add(&mut self, holds: bool, support: impl Into<String>, against: impl Into<String>) {
-        if holds { self.support.push(support.into()) } else { self.against.push(against.into()) }
+    pub(super) fn add(
+        &mut self,
+        holds: bool,
+        support: impl Into<String>,
+        against: impl Into<String>,
+    ) {
+        if holds {
+            self.support.push(support.into())
+        } else {
+            self.against.push(against.into())
+        }
     }
 
     /// All of it in one clause.
@@ -47,7 +56,10 @@ pub(super) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
         return Ok(false);
     }
     match partition::probe(disk) {
-        Ok(Some(map)) => Ok(map.problems.iter().all(|problem| problem.kind() != Kind::OutOfRange)),
+        Ok(Some(map)) => Ok(map
+            .problems
+            .iter()
+            .all(|problem| problem.kind() != Kind::OutOfRange)),
         Ok(None) => Ok(true),
         Err(error) if error.kind() == Kind::Io => Err(error),
         Err(_) => Ok(true),
@@ -55,25 +67,43 @@ pub(super) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
 }
 
 /// Everything that the disk says of its own length and of what is on it: volumes are checked, all of them.
-pub(super) fn of_disk(disk: &Arc<dyn BlockDevice>, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Evidence> {
+pub(super) fn of_disk(
+    disk: &Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Evidence> {
     let mut found = Evidence::default();
     let len = disk.info().len;
     if let Some(told) = gpt::told_len(&**disk)? {
-        found.add(told == len, "the map tells this length", format!("the map tells {told} bytes"));
+        found.add(
+            told == len,
+            "the map tells this length",
+            format!("the map tells {told} bytes"),
+        );
         if told <= len {
             let whole = gpt::are_copies_whole(&**disk)? == Some(true);
-            found.add(whole, "its backup is where the map says", "its backup is not where the map says");
+            found.add(
+                whole,
+                "its backup is where the map says",
+                "its backup is not where the map says",
+            );
         }
     }
     let map = match partition::probe(&**disk) {
         Ok(map) => map,
         Err(error) if error.kind() == Kind::Io => return Err(error),
         Err(error) => {
-            found.against.push(format!("the map cannot be used ({})", error.message()));
+            found
+                .against
+                .push(format!("the map cannot be used ({})", error.message()));
             return Ok(found);
         }
     };
-    if let Some(cut) = map.iter().flat_map(|map| &map.problems).find(|problem| problem.kind() == Kind::OutOfRange) {
+    if let Some(cut) = map
+        .iter()
+        .flat_map(|map| &map.problems)
+        .find(|problem| problem.kind() == Kind::OutOfRange)
+    {
         found.against.push(cut.message().to_owned());
     }
     let volumes = match open::find_volumes(disk, map.as_ref()) {
@@ -99,43 +129,76 @@ fn is_evidence(error: &Error) -> bool {
     }
 }
 
-fn of_volume(volume: &Volume, options: &OpenOptions<'_>, found: &mut Evidence, progress: &dyn Progress) -> Result<()> {
-    let (name, room) = (format!("{} on {}", volume.format, volume.place()), volume.range.end - volume.range.start);
+fn of_volume(
+    volume: &Volume,
+    options: &OpenOptions<'_>,
+    found: &mut Evidence,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let (name, room) = (
+        format!("{} on {}", volume.format, volume.place()),
+        volume.range.end - volume.range.start,
+    );
     let told = match volume.told_len() {
         Ok(told) => told,
         Err(error) if is_evidence(&error) => {
-            found.against.push(format!("{name} cannot be read ({})", error.message()));
+            found
+                .against
+                .push(format!("{name} cannot be read ({})", error.message()));
             return Ok(());
         }
         Err(error) => return Err(error),
     };
     let Some(told) = told else { return Ok(()) };
     // Without a map the volume is as long as the disk, but for what makes no whole block of it.
-    let most_left = if volume.partition.is_none() { 64 << 10 } else { u64::MAX };
+    let most_left = if volume.partition.is_none() {
+        64 << 10
+    } else {
+        u64::MAX
+    };
     let fits = told <= room && room - told < most_left;
-    found.add(fits, format!("{name} fits in it"), format!("{name} tells {told} bytes and has room for {room}"));
-    if !fits || !matches!(volume.format, VolumeFormat::HfsPlus | VolumeFormat::Hfsx | VolumeFormat::Apfs) {
+    found.add(
+        fits,
+        format!("{name} fits in it"),
+        format!("{name} tells {told} bytes and has room for {room}"),
+    );
+    if !fits
+        || !matches!(
+            volume.format,
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx | VolumeFormat::Apfs
+        )
+    {
         return Ok(());
     }
     let mut problems = Problems::default();
     let key = |locked: &_| volume_key(locked, options.keys);
     let checked = match volume.format {
-        VolumeFormat::Apfs => {
-            volume.container().and_then(|found| found.check(&volume.place(), &key, &mut problems, progress)).map(drop)
-        }
-        _ => crate::fs::hfsplus::check(volume.device().clone(), progress)
-            .map(|found| found.into_iter().for_each(|problem| problems.add(problem.severity, problem.error))),
+        VolumeFormat::Apfs => volume
+            .container()
+            .and_then(|found| found.check(&volume.place(), &key, &mut problems, progress))
+            .map(drop),
+        _ => crate::fs::hfsplus::check(volume.device().clone(), progress).map(|found| {
+            found
+                .into_iter()
+                .for_each(|problem| problems.add(problem.severity, problem.error))
+        }),
     };
     match checked {
         Ok(()) => {}
         Err(error) if is_evidence(&error) => {
-            found.against.push(format!("{name} cannot be checked ({})", error.message()));
+            found
+                .against
+                .push(format!("{name} cannot be checked ({})", error.message()));
             return Ok(());
         }
         Err(error) => return Err(error),
     }
     // A missing alternate header is no more than a warning, and the best sign of a disk that is read by wrong numbers.
     let wrong = problems.count(Severity::Damage) + problems.count(Severity::Warning);
-    found.add(wrong == 0, format!("{name} is in order"), format!("{name} has {wrong} problems"));
+    found.add(
+        wrong == 0,
+        format!("{name} is in order"),
+        format!("{name} has {wrong} problems"),
+    );
     Ok(())
 }

@@ -18,7 +18,11 @@ pub(super) struct Remembered<'a> {
 
 impl<'a> Remembered<'a> {
     pub(super) fn new(keys: &'a dyn Keys) -> Self {
-        Self { keys, image: Mutex::default(), volumes: Mutex::default() }
+        Self {
+            keys,
+            image: Mutex::default(),
+            volumes: Mutex::default(),
+        }
     }
 }
 

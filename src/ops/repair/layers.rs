@@ -47,7 +47,17 @@ impl<'a> Work<'a> {
         progress: &'a dyn Progress,
     ) -> Self {
         let (done, found, remaining) = (Repaired::default(), Problems::default(), Vec::new());
-        Self { target, staged, options, chosen, progress, done, found, remaining, changed_outside: false }
+        Self {
+            target,
+            staged,
+            options,
+            chosen,
+            progress,
+            done,
+            found,
+            remaining,
+            changed_outside: false,
+        }
     }
 
     /// Makes all steps on the staged view. [`Kind::Undecided`]: they are not to be written.
@@ -55,13 +65,20 @@ impl<'a> Work<'a> {
         if self.target.file.is_none() {
             return self.bundle();
         }
-        let Stored::File(file) = super::stored(self.target, Arc::new(self.staged.clone()), Open::Write)? else {
+        let Stored::File(file) =
+            super::stored(self.target, Arc::new(self.staged.clone()), Open::Write)?
+        else {
             return Ok(());
         };
         if self.options.shadows.is_empty() {
             return self.file(file);
         }
-        let disk = open::disk_of(&self.target.path, Stored::File(file), self.options, &mut Vec::new())?;
+        let disk = open::disk_of(
+            &self.target.path,
+            Stored::File(file),
+            self.options,
+            &mut Vec::new(),
+        )?;
         self.map(&disk)
     }
 
@@ -111,10 +128,16 @@ impl<'a> Work<'a> {
 
     fn file(&mut self, file: Arc<dyn BlockDevice>) -> Result<()> {
         let plain = open::plain_of(file, self.options)?;
-        let format = self.options.image_format.map_or_else(|| open::recognise(&*plain), Ok)?;
+        let format = self
+            .options
+            .image_format
+            .map_or_else(|| open::recognise(&*plain), Ok)?;
         let disk: Arc<dyn BlockDevice> = match format {
             Format::Udsp => {
-                let open = |plain| sparseimage::SparseImage::open(plain).map(|image| Arc::new(image) as Arc<dyn BlockDevice>);
+                let open = |plain| {
+                    sparseimage::SparseImage::open(plain)
+                        .map(|image| Arc::new(image) as Arc<dyn BlockDevice>)
+                };
                 let planned = sparseimage::plan(&plain);
                 if planned.is_ok() && self.has_harmless_tail(&plain, open)? {
                     return Ok(());
@@ -128,7 +151,9 @@ impl<'a> Work<'a> {
             }
             Format::Asif => {
                 let planned = asif::plan(&plain, self.progress);
-                let open = |plain| asif::Asif::open(plain).map(|image| Arc::new(image) as Arc<dyn BlockDevice>);
+                let open = |plain| {
+                    asif::Asif::open(plain).map(|image| Arc::new(image) as Arc<dyn BlockDevice>)
+                };
                 self.check_ends(&planned, "ASIF", open)?;
                 let steps = planned.and_then(|_| asif::repair(&plain, self.progress));
                 if !self.take_outside("ASIF", steps)? {
@@ -170,14 +195,21 @@ impl<'a> Work<'a> {
         if steps.is_empty() {
             return Ok(());
         }
-        let Some(disk) = self.open_for_reading(open)? else { return Ok(()) };
+        let Some(disk) = self.open_for_reading(open)? else {
+            return Ok(());
+        };
         let len = disk.info().len;
         let found = evidence::of_disk(&disk, self.options, self.progress)?;
         if found.is_consistent() || self.chosen.assume.size == Some(len) {
             return Ok(());
         }
-        let what = format!("the header tells a disk of {len} bytes and the file stores more, and the rest does not decide");
-        let alternatives = vec![Alternative { assume: format!("size={len}"), evidence: found.told() }];
+        let what = format!(
+            "the header tells a disk of {len} bytes and the file stores more, and the rest does not decide"
+        );
+        let alternatives = vec![Alternative {
+            assume: format!("size={len}"),
+            evidence: found.told(),
+        }];
         Err(Undecided { what, alternatives }.into_error(layer))
     }
 
@@ -189,7 +221,8 @@ impl<'a> Work<'a> {
         open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>>,
     ) -> Result<bool> {
         let beyond = sparseimage::data_beyond(&**plain)?;
-        let Some(sparseimage::Beyond { len, is_tail }) = beyond.filter(|beyond| self.chosen.assume.size != Some(beyond.len))
+        let Some(sparseimage::Beyond { len, is_tail }) =
+            beyond.filter(|beyond| self.chosen.assume.size != Some(beyond.len))
         else {
             return Ok(false);
         };
@@ -197,7 +230,9 @@ impl<'a> Work<'a> {
         let is_sound = match self.open_for_reading(open)? {
             Some(disk) => {
                 partition::check(&*disk, &mut problems)?;
-                evidence::of_disk(&disk, self.options, self.progress)?.against.is_empty()
+                evidence::of_disk(&disk, self.options, self.progress)?
+                    .against
+                    .is_empty()
             }
             None => true,
         };
@@ -206,8 +241,15 @@ impl<'a> Work<'a> {
         }
         let what = "data are stored that belong to no band of the disk: a change was interrupted, or numbers of bands are wrong";
         let evidence = "the size and the numbers are right, and these data are removed".to_owned();
-        let alternatives = vec![Alternative { assume: format!("size={len}"), evidence }];
-        Err(Undecided { what: what.into(), alternatives }.into_error("sparse image"))
+        let alternatives = vec![Alternative {
+            assume: format!("size={len}"),
+            evidence,
+        }];
+        Err(Undecided {
+            what: what.into(),
+            alternatives,
+        }
+        .into_error("sparse image"))
     }
 
     /// The disk in the file. A writer would remove leftovers.
@@ -215,14 +257,23 @@ impl<'a> Work<'a> {
         &self,
         open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>>,
     ) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let Stored::File(file) = super::stored(self.target, Arc::new(self.staged.clone()), Open::Read)? else { return Ok(None) };
-        let reading = OpenOptions { access: Access::ReadOnly, ..*self.options };
+        let Stored::File(file) =
+            super::stored(self.target, Arc::new(self.staged.clone()), Open::Read)?
+        else {
+            return Ok(None);
+        };
+        let reading = OpenOptions {
+            access: Access::ReadOnly,
+            ..*self.options
+        };
         open(open::plain_of(file, &reading)?).map(Some)
     }
 
     fn map(&mut self, disk: &Arc<dyn BlockDevice>) -> Result<()> {
         let plan = match gpt::plan_with(&**disk, self.chosen.assume.map) {
-            Err(error) if error.kind() == Kind::Undecided => gpt::plan_with(&**disk, Some(self.decide_map(disk, error)?)),
+            Err(error) if error.kind() == Kind::Undecided => {
+                gpt::plan_with(&**disk, Some(self.decide_map(disk, error)?))
+            }
             plan => plan,
         };
         let plan = match plan {
@@ -240,7 +291,14 @@ impl<'a> Work<'a> {
             (parts.primary, "copy at the beginning"),
             (parts.backup, "copy at the end"),
         ];
-        self.outside("GPT", parts.into_iter().filter(|(written, _)| *written).map(|(_, part)| part.to_owned()).collect());
+        self.outside(
+            "GPT",
+            parts
+                .into_iter()
+                .filter(|(written, _)| *written)
+                .map(|(_, part)| part.to_owned())
+                .collect(),
+        );
         self.done.refused.extend(plan.refused);
         self.volumes(disk)
     }
@@ -259,15 +317,26 @@ impl<'a> Work<'a> {
         }
         // The map itself speaks for each of them; a volume has to as well.
         let by_volumes = |found: &Option<evidence::Evidence>| {
-            found
-                .as_ref()
-                .is_some_and(|found| found.is_consistent() && found.support.iter().any(|text| text.ends_with(" in order")))
+            found.as_ref().is_some_and(|found| {
+                found.is_consistent()
+                    && found.support.iter().any(|text| text.ends_with(" in order"))
+            })
         };
         match found.as_slice() {
-            [primary, alternate] if by_volumes(primary) && !alternate.as_ref().is_some_and(|other| other.against.is_empty()) => {
+            [primary, alternate]
+                if by_volumes(primary)
+                    && !alternate
+                        .as_ref()
+                        .is_some_and(|other| other.against.is_empty()) =>
+            {
                 Ok(Which::Primary)
             }
-            [primary, alternate] if by_volumes(alternate) && !primary.as_ref().is_some_and(|other| other.against.is_empty()) => {
+            [primary, alternate]
+                if by_volumes(alternate)
+                    && !primary
+                        .as_ref()
+                        .is_some_and(|other| other.against.is_empty()) =>
+            {
                 Ok(Which::Alternate)
             }
             _ => Err(undecided),
@@ -276,7 +345,9 @@ impl<'a> Work<'a> {
 
     /// The volumes that can be found.
     fn volumes(&mut self, disk: &Arc<dyn BlockDevice>) -> Result<()> {
-        let Ok(map) = partition::probe(&**disk) else { return Ok(()) };
+        let Ok(map) = partition::probe(&**disk) else {
+            return Ok(());
+        };
         let found = match open::find_volumes(disk, map.as_ref()) {
             Ok(found) => found,
             Err(error) if error.kind() == Kind::Io => return Err(error),
@@ -289,37 +360,67 @@ impl<'a> Work<'a> {
                 VolumeFormat::Apfs => self.apfs(volume),
                 _ => self.hfs_plus(volume, found.len() == 1),
             };
-            self.done.take(VOLUME, steps.map_err(|error| error.in_file(&place)))?;
+            self.done
+                .take(VOLUME, steps.map_err(|error| error.in_file(&place)))?;
         }
         disk.flush()
     }
 
     fn hfs_plus(&mut self, volume: &Volume, is_only: bool) -> Result<Vec<String>> {
         let place = volume.place();
-        let header = self.chosen.assume.for_volume(volume.partition, is_only).header;
+        let header = self
+            .chosen
+            .assume
+            .for_volume(volume.partition, is_only)
+            .header;
         let mut steps = Vec::new();
         let plan = match volume.plan_repair(header, self.progress) {
-            Err(error) if error.kind() == Kind::Conflict => volume.settle_journal().and_then(|()| {
-                steps.push(format!("{place}: make the changes that waited in the journal"));
-                volume.plan_repair(header, self.progress)
-            }),
+            Err(error) if error.kind() == Kind::Conflict => {
+                volume.settle_journal().and_then(|()| {
+                    steps.push(format!(
+                        "{place}: make the changes that waited in the journal"
+                    ));
+                    volume.plan_repair(header, self.progress)
+                })
+            }
             plan => plan,
         };
         let plan = match plan {
             Ok(plan) => plan,
             Err(error) => {
-                if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported | Kind::Limit | Kind::Undecided) {
+                if matches!(
+                    error.kind(),
+                    Kind::Corrupt
+                        | Kind::OutOfRange
+                        | Kind::Unsupported
+                        | Kind::Limit
+                        | Kind::Undecided
+                ) {
                     let told = error.duplicate().in_file(&place);
                     self.found.add(Severity::Damage, told.duplicate());
-                    self.remaining.push(Problem { severity: Severity::Damage, error: told });
+                    self.remaining.push(Problem {
+                        severity: Severity::Damage,
+                        error: told,
+                    });
                 }
                 self.done.add(VOLUME, steps);
-                return Err(if is_only { error } else { in_partition(volume, error) });
+                return Err(if is_only {
+                    error
+                } else {
+                    in_partition(volume, error)
+                });
             }
         };
         let Some(repair) = plan else { return Ok(steps) };
-        let told = |problem: &Problem| Problem { severity: problem.severity, error: problem.error.duplicate().in_file(&place) };
-        repair.findings().iter().map(told).for_each(|problem| self.found.add(problem.severity, problem.error));
+        let told = |problem: &Problem| Problem {
+            severity: problem.severity,
+            error: problem.error.duplicate().in_file(&place),
+        };
+        repair
+            .findings()
+            .iter()
+            .map(told)
+            .for_each(|problem| self.found.add(problem.severity, problem.error));
         if let Err(error) = repair.is_possible() {
             self.remaining.extend(repair.findings().iter().map(told));
             self.done.add(VOLUME, steps);
@@ -336,22 +437,31 @@ impl<'a> Work<'a> {
         let key = |locked: &LockedVolume| open::volume_key(locked, self.options.keys);
         let place = volume.place();
         let check = |problems: &mut Problems| {
-            let opened = volume.container().and_then(|found| found.check(&place, &key, problems, self.progress));
+            let opened = volume
+                .container()
+                .and_then(|found| found.check(&place, &key, problems, self.progress));
             match opened {
                 Ok(_) => Ok(problems.worst() <= Some(Severity::Note)),
                 Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange) => {
                     problems.add(Severity::Damage, error.in_file(&place));
                     Ok(false)
                 }
-                Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::WrongKey) => Ok(true),
+                Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::WrongKey) => {
+                    Ok(true)
+                }
                 Err(error) => Err(error),
             }
         };
         let mut problems = Problems::default();
         let is_sound = check(&mut problems)?;
-        let kept = |problem: &Problem| Problem { severity: problem.severity, error: problem.error.duplicate() };
+        let kept = |problem: &Problem| Problem {
+            severity: problem.severity,
+            error: problem.error.duplicate(),
+        };
         let before: Vec<Problem> = problems.told().iter().map(kept).collect();
-        problems.into_iter().for_each(|problem| self.found.add(problem.severity, problem.error));
+        problems
+            .into_iter()
+            .for_each(|problem| self.found.add(problem.severity, problem.error));
         if let Some(xid) = self.options.checkpoint {
             let Some(plan) = FallBack::plan(volume.device(), xid, &key, self.progress)? else {
                 self.remaining.extend(before);
@@ -375,13 +485,22 @@ impl<'a> Work<'a> {
 
 /// The same alternatives for one of several volumes.
 fn in_partition(volume: &Volume, error: Error) -> Error {
-    let (Kind::Undecided, Some(number)) = (error.kind(), volume.partition) else { return error };
+    let (Kind::Undecided, Some(number)) = (error.kind(), volume.partition) else {
+        return error;
+    };
     let named = |one: &Alternative| Alternative {
-        assume: one.assume.replacen("header=", &format!("header@{number}="), 1),
+        assume: one
+            .assume
+            .replacen("header=", &format!("header@{number}="), 1),
         evidence: one.evidence.clone(),
     };
     let alternatives = Undecided::of(&error).iter().map(named).collect();
-    Undecided { what: error.message().to_owned(), alternatives }.into_error(VOLUME).in_file(volume.place())
+    Undecided {
+        what: error.message().to_owned(),
+        alternatives,
+    }
+    .into_error(VOLUME)
+    .in_file(volume.place())
 }
 
 /// A raw image whose last sectors are missing, those of the backup GPT: the primary says how long it was, and no partition
@@ -389,17 +508,32 @@ fn in_partition(volume: &Volume, error: Error) -> Error {
 fn raw_tail(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     let len = file.info().len;
     let disk = Raw::new(file.clone());
-    let Some(whole) = gpt::told_len(&disk)?.filter(|whole| *whole > len) else { return Ok(Vec::new()) };
-    let Some(map) = partition::probe(&disk)? else { return Ok(Vec::new()) };
-    if let Some(cut) = map.problems.iter().find(|problem| problem.kind() == Kind::OutOfRange) {
-        let lost = format!("was cut short, and what is lost is not in the image: {}", cut.message());
+    let Some(whole) = gpt::told_len(&disk)?.filter(|whole| *whole > len) else {
+        return Ok(Vec::new());
+    };
+    let Some(map) = partition::probe(&disk)? else {
+        return Ok(Vec::new());
+    };
+    if let Some(cut) = map
+        .problems
+        .iter()
+        .find(|problem| problem.kind() == Kind::OutOfRange)
+    {
+        let lost = format!(
+            "was cut short, and what is lost is not in the image: {}",
+            cut.message()
+        );
         return Err(Error::corrupt("raw image", len, lost));
     }
     file.set_len(whole, Leave::Zeros)?;
     file.flush()?;
-    Ok(vec![format!("the file is extended by {} bytes to {whole}, which were behind the last partition", whole - len)])
+    Ok(vec![format!(
+        "the file is extended by {} bytes to {whole}, which were behind the last partition",
+        whole - len
+    )])
 }
 
 fn is_one_volume(disk: &Arc<dyn BlockDevice>) -> bool {
-    matches!(partition::probe(&**disk), Ok(None)) && open::find_volumes(disk, None).is_ok_and(|found| !found.is_empty())
+    matches!(partition::probe(&**disk), Ok(None))
+        && open::find_volumes(disk, None).is_ok_and(|found| !found.is_empty())
 }

@@ -46,14 +46,19 @@ pub(super) enum Resolved {
 impl Question<'_> {
     /// Decides, or fails with [`Kind::Undecided`].
     pub(super) fn resolve(&self) -> Result<Resolved> {
-        let both = [Which::Primary, Which::Alternate].map(|which| sparsebundle::listed(self.store, which));
+        let both =
+            [Which::Primary, Which::Alternate].map(|which| sparsebundle::listed(self.store, which));
         if let Some(error) = both.iter().find_map(|listed| match listed {
             Listed::Between(error) => Some(error),
             // Another version or type: nothing on the disk speaks for or against it.
             Listed::Refused(error) if error.kind() == Kind::Unsupported => Some(error),
             _ => None,
         }) {
-            return Ok(Resolved::Refused(Error::new(error.kind(), LAYER, error.to_string())));
+            return Ok(Resolved::Refused(Error::new(
+                error.kind(),
+                LAYER,
+                error.to_string(),
+            )));
         }
         let facts: Vec<Facts> = both.iter().filter_map(Listed::facts).collect();
         let Some(&first) = facts.first() else {
@@ -61,14 +66,21 @@ impl Question<'_> {
                 Listed::Unreadable(error) | Listed::Refused(error) => Some(error),
                 _ => None,
             });
-            let error = errors.next().unwrap_or_else(|| Error::not_found(LAYER, "Info.plist"));
+            let error = errors
+                .next()
+                .unwrap_or_else(|| Error::not_found(LAYER, "Info.plist"));
             return Ok(Resolved::Refused(error));
         };
-        let refused = both.iter().any(|listed| matches!(listed, Listed::Refused(_)));
+        let refused = both
+            .iter()
+            .any(|listed| matches!(listed, Listed::Refused(_)));
         let agreed = !refused && facts.iter().all(|other| *other == first);
         let is_assumed = self.assume.size.is_some() || self.assume.band_size.is_some();
         if agreed && !is_assumed && self.is_quiet(first)? {
-            return Ok(Resolved::Facts { facts: first, is_whole: true });
+            return Ok(Resolved::Facts {
+                facts: first,
+                is_whole: true,
+            });
         }
         if facts.iter().any(|other| other.version != first.version) {
             let what = format!(
@@ -78,7 +90,11 @@ impl Question<'_> {
                 name_of(Which::Alternate),
                 facts[1].version.number()
             );
-            return Err(Undecided { what, alternatives: Vec::new() }.into_error("sparse bundle"));
+            return Err(Undecided {
+                what,
+                alternatives: Vec::new(),
+            }
+            .into_error("sparse bundle"));
         }
         self.decide(&facts, agreed)
     }
@@ -91,7 +107,12 @@ impl Question<'_> {
             return Ok(false);
         }
         // Whether it is plausible, and whether its map is whole.
-        let looked = self.disk(facts).and_then(|disk| Ok((evidence::is_plausible(&*disk)?, gpt::are_copies_whole(&*disk)?)));
+        let looked = self.disk(facts).and_then(|disk| {
+            Ok((
+                evidence::is_plausible(&*disk)?,
+                gpt::are_copies_whole(&*disk)?,
+            ))
+        });
         match looked {
             Ok((true, Some(false))) => {}
             Ok((is_plausible, _)) => return Ok(is_plausible),
@@ -99,7 +120,10 @@ impl Question<'_> {
             Err(error) => return Err(error),
         }
         // The backup may be damaged, or bands may have another size.
-        for band_size in self.likely_sizes(&lens).filter(|size| *size != facts.band_size) {
+        for band_size in self
+            .likely_sizes(&lens)
+            .filter(|size| *size != facts.band_size)
+        {
             let other = self.disk(Facts { band_size, ..facts });
             if other.is_ok_and(|disk| matches!(gpt::are_copies_whole(&*disk), Ok(Some(true)))) {
                 return Ok(false);
@@ -109,7 +133,11 @@ impl Question<'_> {
     }
 
     fn likely_sizes(&self, lens: &[(u64, u64)]) -> impl Iterator<Item = u64> + use<> {
-        let longest = lens.iter().map(|(_, len)| *len).max().filter(|len| *len > 0 && len.is_multiple_of(512));
+        let longest = lens
+            .iter()
+            .map(|(_, len)| *len)
+            .max()
+            .filter(|len| *len > 0 && len.is_multiple_of(512));
         BAND_SIZES.map(|power| 1 << power).chain(longest)
     }
 
@@ -117,17 +145,33 @@ impl Question<'_> {
     fn disk(&self, facts: Facts) -> Result<Arc<dyn BlockDevice>> {
         let tried = Staged::new(Arc::new(self.store.clone()), self.temporary.to_owned());
         sparsebundle::put_lists(&tried, facts)?;
-        open::disk_of(self.path, Stored::Folder(Arc::new(tried)), self.options, &mut Vec::new())
+        open::disk_of(
+            self.path,
+            Stored::Folder(Arc::new(tried)),
+            self.options,
+            &mut Vec::new(),
+        )
     }
 
     fn decide(&self, told: &[Facts], agreed: bool) -> Result<Resolved> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
-        let by_disk: Vec<u64> = told.iter().filter_map(|facts| self.told_size(*facts, &lens)).collect();
-        let mut sizes: Vec<u64> = told.iter().map(|facts| facts.size).chain(by_disk.iter().copied()).collect();
+        let by_disk: Vec<u64> = told
+            .iter()
+            .filter_map(|facts| self.told_size(*facts, &lens))
+            .collect();
+        let mut sizes: Vec<u64> = told
+            .iter()
+            .map(|facts| facts.size)
+            .chain(by_disk.iter().copied())
+            .collect();
         let mut band_sizes: Vec<u64> = told.iter().map(|facts| facts.band_size).collect();
         if agreed && let Some(&size) = by_disk.first() {
             for band_size in self.likely_sizes(&lens) {
-                let disk = self.disk(Facts { band_size, size, ..told[0] });
+                let disk = self.disk(Facts {
+                    band_size,
+                    size,
+                    ..told[0]
+                });
                 if disk.is_ok_and(|disk| matches!(gpt::are_copies_whole(&*disk), Ok(Some(true)))) {
                     band_sizes.push(band_size);
                 }
@@ -142,14 +186,26 @@ impl Question<'_> {
         let mut candidates = Vec::new();
         for &size in &sizes {
             for &band_size in &band_sizes {
-                let fits = |assumed: Option<u64>, number: u64| assumed.is_none_or(|assumed| assumed == number);
+                let fits = |assumed: Option<u64>, number: u64| {
+                    assumed.is_none_or(|assumed| assumed == number)
+                };
                 if fits(self.assume.size, size) && fits(self.assume.band_size, band_size) {
-                    let facts = Facts { size, band_size, version: told[0].version };
+                    let facts = Facts {
+                        size,
+                        band_size,
+                        version: told[0].version,
+                    };
                     candidates.push(self.candidate(facts, told, &lens)?);
                 }
             }
         }
-        self.choose(candidates, told, agreed, sizes.len() > 1, band_sizes.len() > 1)
+        self.choose(
+            candidates,
+            told,
+            agreed,
+            sizes.len() > 1,
+            band_sizes.len() > 1,
+        )
     }
 
     /// The length that a map at the beginning of the disk tells, or a volume that is all of it.
@@ -157,12 +213,19 @@ impl Question<'_> {
         // Both are read whatever the lists say of the size, if the disk reaches far enough.
         let last = lens.iter().map(|(index, _)| *index).max()?;
         let most = last.checked_add(1)?.checked_mul(facts.band_size)?;
-        let disk = self.disk(Facts { size: facts.size.max(most), ..facts }).ok()?;
+        let disk = self
+            .disk(Facts {
+                size: facts.size.max(most),
+                ..facts
+            })
+            .ok()?;
         let told = match gpt::told_len(&*disk).ok()? {
             Some(told) => Some(told),
             None => {
                 let volumes = open::find_volumes(&disk, None).ok()?;
-                volumes.first().and_then(|volume| volume.told_len().ok().flatten())
+                volumes
+                    .first()
+                    .and_then(|volume| volume.told_len().ok().flatten())
             }
         };
         told.filter(|told| told.is_multiple_of(512))
@@ -170,16 +233,28 @@ impl Question<'_> {
 
     fn candidate(&self, facts: Facts, told: &[Facts], lens: &[(u64, u64)]) -> Result<Candidate> {
         let count = |same: &dyn Fn(&Facts) -> bool| told.iter().filter(|told| same(told)).count();
-        let lists = [count(&|told| told.size == facts.size), count(&|told| told.band_size == facts.band_size)];
+        let lists = [
+            count(&|told| told.size == facts.size),
+            count(&|told| told.band_size == facts.band_size),
+        ];
         let misplaced = misplaced(facts, lens);
-        let found = self.disk(facts).and_then(|disk| evidence::of_disk(&disk, self.options, self.progress));
+        let found = self
+            .disk(facts)
+            .and_then(|disk| evidence::of_disk(&disk, self.options, self.progress));
         let mut evidence = match found {
             Ok(evidence) => evidence,
-            Err(error) if is_of_facts(&error) => Evidence { support: Vec::new(), against: vec![error.message().to_owned()] },
+            Err(error) if is_of_facts(&error) => Evidence {
+                support: Vec::new(),
+                against: vec![error.message().to_owned()],
+            },
             Err(error) => return Err(error),
         };
         evidence.against.extend(misplaced);
-        Ok(Candidate { facts, lists, evidence })
+        Ok(Candidate {
+            facts,
+            lists,
+            evidence,
+        })
     }
 
     /// The one candidate that all independent sources agree with, or the one that the user has chosen.
@@ -193,25 +268,48 @@ impl Question<'_> {
     ) -> Result<Resolved> {
         let is_assumed = self.assume.size.is_some() || self.assume.band_size.is_some();
         if is_assumed && candidates.len() == 1 {
-            return Ok(Resolved::Facts { facts: candidates[0].facts, is_whole: true });
+            return Ok(Resolved::Facts {
+                facts: candidates[0].facts,
+                is_whole: true,
+            });
         }
         // What lies past the end of the disk counts against a candidate only where another one has room for it.
         let is_sound = |candidate: &&Candidate| {
-            let Candidate { facts, lists, evidence } = candidate;
-            let only_leftovers = agreed && *facts == told[0] && evidence.against.iter().all(|why| why.ends_with(PAST_THE_END));
-            let is_consistent = evidence.is_consistent() || (only_leftovers && !evidence.support.is_empty());
+            let Candidate {
+                facts,
+                lists,
+                evidence,
+            } = candidate;
+            let only_leftovers = agreed
+                && *facts == told[0]
+                && evidence
+                    .against
+                    .iter()
+                    .all(|why| why.ends_with(PAST_THE_END));
+            let is_consistent =
+                evidence.is_consistent() || (only_leftovers && !evidence.support.is_empty());
             is_consistent && lists.iter().all(|lists| *lists > 0) && (!agreed || *facts == told[0])
         };
-        let rivals = candidates.iter().filter(|candidate| candidate.evidence.is_consistent()).count();
+        let rivals = candidates
+            .iter()
+            .filter(|candidate| candidate.evidence.is_consistent())
+            .count();
         let mut sound = candidates.iter().filter(is_sound);
         if let (Some(only), None) = (sound.next(), sound.next())
             && rivals <= usize::from(only.evidence.is_consistent())
         {
-            return Ok(Resolved::Facts { facts: only.facts, is_whole: true });
+            return Ok(Resolved::Facts {
+                facts: only.facts,
+                is_whole: true,
+            });
         }
         candidates.sort_by_key(|candidate| {
             let Evidence { support, against } = &candidate.evidence;
-            (against.len(), usize::MAX - support.len(), usize::MAX - candidate.lists.iter().sum::<usize>())
+            (
+                against.len(),
+                usize::MAX - support.len(),
+                usize::MAX - candidate.lists.iter().sum::<usize>(),
+            )
         });
         let what = match told {
             [one, other] if one != other => format!(
@@ -223,7 +321,11 @@ impl Question<'_> {
                 told[0].size, told[0].band_size
             ),
         };
-        let alternative = |Candidate { facts, lists, evidence }: &Candidate| {
+        let alternative = |Candidate {
+                               facts,
+                               lists,
+                               evidence,
+                           }: &Candidate| {
             let size = format!("size={}", facts.size);
             let band_size = format!("band-size={}", facts.band_size);
             let assume = match (sizes_differ, band_sizes_differ) {
@@ -237,7 +339,10 @@ impl Question<'_> {
                 1 => "the only list tells it",
                 _ => "both lists tell it",
             };
-            Alternative { assume, evidence: format!("{by}, {}", evidence.told()) }
+            Alternative {
+                assume,
+                evidence: format!("{by}, {}", evidence.told()),
+            }
         };
         let alternatives = candidates.iter().map(alternative).collect();
         Err(Undecided { what, alternatives }.into_error("sparse bundle"))
@@ -248,12 +353,19 @@ const PAST_THE_END: &str = "past the end of the disk";
 
 /// What the files of bands say against these facts.
 fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<String> {
-    let Facts { size, band_size, .. } = facts;
+    let Facts {
+        size, band_size, ..
+    } = facts;
     let count = size.div_ceil(band_size.max(1));
     let past = lens.iter().filter(|(index, _)| *index >= count).count();
-    let long = lens.iter().filter(|(index, len)| *index < count && *len > band_size).count();
+    let long = lens
+        .iter()
+        .filter(|(index, len)| *index < count && *len > band_size)
+        .count();
     let tail = lens.iter().filter(|(index, len)| {
-        *index + 1 == count && *len <= band_size && *len > (size - index * band_size).next_multiple_of(4096)
+        *index + 1 == count
+            && *len <= band_size
+            && *len > (size - index * band_size).next_multiple_of(4096)
     });
     let mut found = Vec::new();
     let past = past + tail.count();
@@ -268,5 +380,8 @@ fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<String> {
 
 /// Errors that come from the facts that are tried, not from this run.
 fn is_of_facts(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported | Kind::Limit | Kind::Invalid)
+    matches!(
+        error.kind(),
+        Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported | Kind::Limit | Kind::Invalid
+    )
 }

@@ -30,9 +30,22 @@ pub struct Loss {
 impl std::fmt::Display for Loss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.before, self.after) {
-            (Some(before), Some(after)) => write!(f, "{} holds {after} files afterwards, {before} before", self.volume),
-            (None, Some(after)) => write!(f, "{} holds {after} files afterwards, and could not be read before", self.volume),
-            (_, None) => write!(f, "{} is gone afterwards, {} files before", self.volume, self.before.unwrap_or_default()),
+            (Some(before), Some(after)) => write!(
+                f,
+                "{} holds {after} files afterwards, {before} before",
+                self.volume
+            ),
+            (None, Some(after)) => write!(
+                f,
+                "{} holds {after} files afterwards, and could not be read before",
+                self.volume
+            ),
+            (_, None) => write!(
+                f,
+                "{} is gone afterwards, {} files before",
+                self.volume,
+                self.before.unwrap_or_default()
+            ),
         }
     }
 }
@@ -59,7 +72,10 @@ struct Recorded {
 impl Recorded {
     /// Returns whether both counts are lower than `before`: one of them alone may have been wrong.
     fn is_less_than(self, before: Self) -> bool {
-        let fewer_records = self.records.zip(before.records).is_none_or(|(now, before)| now < before);
+        let fewer_records = self
+            .records
+            .zip(before.records)
+            .is_none_or(|(now, before)| now < before);
         self.files < before.files && fewer_records
     }
 }
@@ -81,34 +97,66 @@ pub(super) fn of(
     let (before, after) = (view(untouched)?, view(staged)?);
     let mut losses = Vec::new();
     for (key, now) in &after {
-        let (Some(before), Some(count)) = (before.get(key), now.count) else { continue };
+        let (Some(before), Some(count)) = (before.get(key), now.count) else {
+            continue;
+        };
         // Files whose records were not met before are known by the counts in the headers.
         let recorded = before.recorded.zip(now.recorded);
         let lost = match (before.count, recorded) {
             (Some(before), _) if count < before => Some((Some(before), count)),
-            (_, Some((before, now))) => now.is_less_than(before).then_some((Some(before.files), now.files)),
+            (_, Some((before, now))) => now
+                .is_less_than(before)
+                .then_some((Some(before.files), now.files)),
             (None, None) if changed_volumes => Some((None, count)),
             (_, None) => None,
         };
-        losses.extend(lost.map(|(before, after)| Loss { volume: now.volume.clone(), before, after: Some(after) }));
+        losses.extend(lost.map(|(before, after)| Loss {
+            volume: now.volume.clone(),
+            before,
+            after: Some(after),
+        }));
     }
     for (key, before) in &before {
         let is_gone = after.get(key).is_none_or(|now| now.count.is_none());
         if let Some(count) = before.count.filter(|count| is_gone && *count > 0) {
-            losses.push(Loss { volume: before.volume.clone(), before: Some(count), after: None });
+            losses.push(Loss {
+                volume: before.volume.clone(),
+                before: Some(count),
+                after: None,
+            });
         }
     }
     Ok(losses)
 }
 
 /// The volumes of a view, as far as it opens.
-fn counts(target: &Target, store: Arc<dyn Store>, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Counts> {
-    let options = &OpenOptions { access: Access::ReadOnly, ..*options };
+fn counts(
+    target: &Target,
+    store: Arc<dyn Store>,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Counts> {
+    let options = &OpenOptions {
+        access: Access::ReadOnly,
+        ..*options
+    };
     let mut counts = Counts::new();
     let stored = super::stored(target, store, Open::Read)?;
-    let Some(disk) = readable(open::disk_of(&target.path, stored, options, &mut Vec::new()))? else { return Ok(counts) };
-    let Some(map) = readable(partition::probe(&*disk))? else { return Ok(counts) };
-    let Some(volumes) = readable(open::find_volumes(&disk, map.as_ref()))? else { return Ok(counts) };
+    let Some(disk) = readable(open::disk_of(
+        &target.path,
+        stored,
+        options,
+        &mut Vec::new(),
+    ))?
+    else {
+        return Ok(counts);
+    };
+    let Some(map) = readable(partition::probe(&*disk))? else {
+        return Ok(counts);
+    };
+    let Some(volumes) = readable(open::find_volumes(&disk, map.as_ref()))? else {
+        return Ok(counts);
+    };
     for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
         for (number, recorded, fs) in opened(volume, options)? {
             let name = if volume.format == VolumeFormat::Apfs {
@@ -117,7 +165,14 @@ fn counts(target: &Target, store: Arc<dyn Store>, options: &OpenOptions<'_>, pro
                 volume.place()
             };
             let count = fs.map(|fs| count(&*fs, progress)).transpose()?;
-            counts.insert((volume.range.start, number), Found { volume: name, recorded, count });
+            counts.insert(
+                (volume.range.start, number),
+                Found {
+                    volume: name,
+                    recorded,
+                    count,
+                },
+            );
         }
     }
     Ok(counts)
@@ -137,16 +192,28 @@ type Opened = Vec<(u32, Option<Recorded>, Option<Arc<dyn FileSystem>>)>;
 
 fn opened(volume: &Volume, options: &OpenOptions<'_>) -> Result<Opened> {
     if volume.format != VolumeFormat::Apfs {
-        let recorded = hfsplus::recorded_counts(volume.device()).map(|(files, records)| Recorded { files, records });
+        let recorded = hfsplus::recorded_counts(volume.device())
+            .map(|(files, records)| Recorded { files, records });
         return Ok(vec![(1, recorded, readable(volume.open())?)]);
     }
-    let Some(container) = readable(volume.container())? else { return Ok(vec![(1, None, None)]) };
+    let Some(container) = readable(volume.container())? else {
+        return Ok(vec![(1, None, None)]);
+    };
     let mut found = Opened::new();
     for summary in container.volumes() {
-        let Some(summary) = readable(summary)? else { continue };
+        let Some(summary) = readable(summary)? else {
+            continue;
+        };
         let number = summary.label.number;
-        let recorded = Recorded { files: summary.files, records: None };
-        found.push((number, Some(recorded), readable(volume.open_numbered(number, options.keys))?));
+        let recorded = Recorded {
+            files: summary.files,
+            records: None,
+        };
+        found.push((
+            number,
+            Some(recorded),
+            readable(volume.open_numbered(number, options.keys))?,
+        ));
     }
     Ok(found)
 }

@@ -72,13 +72,23 @@ pub struct Options<'a> {
 impl Default for Options<'_> {
     fn default() -> Self {
         let (how, assume, temporary) = (How::DryRun, Assumptions::default(), PathBuf::from("/tmp"));
-        Self { how, assume, accept_loss: false, confirm: None, undo_dir: None, temporary }
+        Self {
+            how,
+            assume,
+            accept_loss: false,
+            confirm: None,
+            undo_dir: None,
+            temporary,
+        }
     }
 }
 
 impl fmt::Debug for Options<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("how", &self.how).field("assume", &self.assume).finish_non_exhaustive()
+        f.debug_struct("Options")
+            .field("how", &self.how)
+            .field("assume", &self.assume)
+            .finish_non_exhaustive()
     }
 }
 
@@ -136,7 +146,8 @@ impl Repaired {
     }
 
     fn add(&mut self, layer: &'static str, steps: impl IntoIterator<Item = String>) {
-        self.steps.extend(steps.into_iter().map(|step| (layer, step)));
+        self.steps
+            .extend(steps.into_iter().map(|step| (layer, step)));
     }
 
     /// The steps of a layer, or why there are none. `false`: it stays damaged, and nothing above it must be written.
@@ -146,7 +157,11 @@ impl Repaired {
             Err(error)
                 if matches!(
                     error.kind(),
-                    Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported | Kind::Limit | Kind::Conflict
+                    Kind::Corrupt
+                        | Kind::OutOfRange
+                        | Kind::Unsupported
+                        | Kind::Limit
+                        | Kind::Conflict
                 ) =>
             {
                 self.refused.push(error);
@@ -162,16 +177,32 @@ impl Repaired {
 ///
 /// An error is one that keeps all of it from being looked at (the image is in use, or its passphrase missing), or one of
 /// writing: the image is then as it was.
-pub fn repair(path: &Path, options: &OpenOptions<'_>, chosen: &Options<'_>, progress: &dyn Progress) -> Result<Repaired> {
-    let access = if chosen.how == How::Apply { Access::ReadWrite } else { Access::ReadOnly };
+pub fn repair(
+    path: &Path,
+    options: &OpenOptions<'_>,
+    chosen: &Options<'_>,
+    progress: &dyn Progress,
+) -> Result<Repaired> {
+    let access = if chosen.how == How::Apply {
+        Access::ReadWrite
+    } else {
+        Access::ReadOnly
+    };
     if options.shadows.is_empty() && !path.is_file() {
-        open::refuse_old_numbering(path, &OpenOptions { access: Access::ReadOnly, ..*options })
-            .map_err(|error| error.in_file(path))?;
+        open::refuse_old_numbering(
+            path,
+            &OpenOptions {
+                access: Access::ReadOnly,
+                ..*options
+            },
+        )
+        .map_err(|error| error.in_file(path))?;
     }
     if chosen.how == How::Apply {
         open::stack::make_missing(path, options)?;
     }
-    let target = Target::at(path, options, chosen.undo_dir, access).map_err(|error| error.in_file(path))?;
+    let target =
+        Target::at(path, options, chosen.undo_dir, access).map_err(|error| error.in_file(path))?;
     repair_target(&target, options, chosen, progress).map_err(|error| error.in_file(path))
 }
 
@@ -189,10 +220,17 @@ pub fn repair_target(
     }
     let keys = options.keys.map(Remembered::new);
     let keys = keys.as_ref().map(|keys| keys as &dyn Keys);
-    let options = &OpenOptions { access: Access::ReadWrite, keys, ..*options };
+    let options = &OpenOptions {
+        access: Access::ReadWrite,
+        keys,
+        ..*options
+    };
     let staged = Staged::new(target.store.clone(), chosen.temporary.clone());
     // Whatever is fallen back to, the newest state is what is wrong before and right afterwards.
-    let newest = &OpenOptions { checkpoint: None, ..*options };
+    let newest = &OpenOptions {
+        checkpoint: None,
+        ..*options
+    };
     let outside = |store: Arc<dyn Store>| {
         let stored = stored(target, store, Open::Read)?;
         open::examine_outside(&target.path, stored, newest, progress).map(|found| found.problems)
@@ -206,10 +244,23 @@ pub fn repair_target(
         Err(error) if error.kind() == Kind::Undecided => work.done.undecided = Some(error),
         Err(error) => return Err(error),
     }
-    let Work { mut done, found: within, remaining: left_within, changed_outside, .. } = work;
+    let Work {
+        mut done,
+        found: within,
+        remaining: left_within,
+        changed_outside,
+        ..
+    } = work;
     let is_changed = !done.steps.is_empty();
-    let after = if done.undecided.is_none() && changed_outside { Some(outside(Arc::new(staged.clone()))?) } else { None };
-    let kept = |problem: &Problem| Problem { severity: problem.severity, error: problem.error.duplicate() };
+    let after = if done.undecided.is_none() && changed_outside {
+        Some(outside(Arc::new(staged.clone()))?)
+    } else {
+        None
+    };
+    let kept = |problem: &Problem| Problem {
+        severity: problem.severity,
+        error: problem.error.duplicate(),
+    };
     match after {
         Some(after) => done.remaining.extend(after),
         None => done.remaining.extend(before.told().iter().map(kept)),
@@ -226,9 +277,20 @@ pub fn repair_target(
         return Ok(done);
     }
     let changed_volumes = done.steps.iter().any(|(layer, _)| *layer == VOLUME);
-    done.losses = losses::of(target, &untouched, &staged, options, changed_volumes, progress)?;
+    done.losses = losses::of(
+        target,
+        &untouched,
+        &staged,
+        options,
+        changed_volumes,
+        progress,
+    )?;
     let accepted = done.losses.is_empty() || chosen.accept_loss;
-    if !accepted && !chosen.confirm.map_or(Ok(false), |confirm| confirm(&done.losses))? {
+    if !accepted
+        && !chosen
+            .confirm
+            .map_or(Ok(false), |confirm| confirm(&done.losses))?
+    {
         done.outcome = Outcome::LossRefused;
         return Ok(done);
     }
@@ -266,6 +328,10 @@ pub fn commit_target(target: &Target) -> Result<Undone> {
 fn stored(target: &Target, store: Arc<dyn Store>, how: Open) -> Result<Stored> {
     Ok(match &target.file {
         None => Stored::Folder(store),
-        Some(name) => Stored::File(store.open(name, how)?.ok_or_else(|| Error::not_found(LAYER, name))?),
+        Some(name) => Stored::File(
+            store
+                .open(name, how)?
+                .ok_or_else(|| Error::not_found(LAYER, name))?,
+        ),
     })
 }

@@ -14,8 +14,10 @@ use crate::open::{self, OpenOptions, Stored};
 use crate::store::{Entry, Guard, Local, Lock, Meta, Open, Put, Store};
 use crate::{Error, Kind, Result};
 
-const NO_PLACE: &str = "is in a bucket, where no undo data is kept: name a folder on this machine with `--undo-dir`";
-const NO_FOLDER: &str = "is a device, beside which no undo data is kept: name a folder with `--undo-dir`";
+const NO_PLACE: &str =
+    "is in a bucket, where no undo data is kept: name a folder on this machine with `--undo-dir`";
+const NO_FOLDER: &str =
+    "is a device, beside which no undo data is kept: name a folder with `--undo-dir`";
 
 /// An image that is repaired: its stored bytes, locked, and the place for its undo data.
 #[derive(Debug)]
@@ -31,7 +33,12 @@ pub struct Target {
 
 impl Target {
     /// Opens and locks the image at `path`: against all others, or for reading against those who write.
-    pub(super) fn at(path: &Path, options: &OpenOptions<'_>, undo_dir: Option<&Path>, access: Access) -> Result<Self> {
+    pub(super) fn at(
+        path: &Path,
+        options: &OpenOptions<'_>,
+        undo_dir: Option<&Path>,
+        access: Access,
+    ) -> Result<Self> {
         let options = OpenOptions { access, ..*options };
         // With layers over it only the topmost is changed.
         let path_of_bytes = options.shadows.last().map_or(path, PathBuf::as_path);
@@ -50,41 +57,95 @@ impl Target {
                 (store, None)
             }
             Stored::File(file) => {
-                let name = path_of_bytes.file_name().map_or("image".into(), |name| name.to_string_lossy().into_owned());
-                root =
-                    path_of_bytes.parent().map(|parent| if parent.as_os_str().is_empty() { ".".into() } else { parent.into() });
-                (Arc::new(OneFile { name: name.clone(), file }), Some(name))
+                let name = path_of_bytes
+                    .file_name()
+                    .map_or("image".into(), |name| name.to_string_lossy().into_owned());
+                root = path_of_bytes.parent().map(|parent| {
+                    if parent.as_os_str().is_empty() {
+                        ".".into()
+                    } else {
+                        parent.into()
+                    }
+                });
+                (
+                    Arc::new(OneFile {
+                        name: name.clone(),
+                        file,
+                    }),
+                    Some(name),
+                )
             }
         };
-        let is_regular = !is_here || fs::metadata(path_of_bytes).is_ok_and(|meta| meta.is_file() || meta.is_dir());
+        let is_regular = !is_here
+            || fs::metadata(path_of_bytes).is_ok_and(|meta| meta.is_file() || meta.is_dir());
         let vault = match undo_dir {
             None if !is_here => Err(NO_PLACE),
             None if !is_regular => Err(NO_FOLDER),
-            _ => Ok(Vault::host(undo_folder(path_of_bytes, undo_dir), root.filter(|_| is_here), path_of_bytes)),
+            _ => Ok(Vault::host(
+                undo_folder(path_of_bytes, undo_dir),
+                root.filter(|_| is_here),
+                path_of_bytes,
+            )),
         };
-        Ok(Self { path: path.to_owned(), store, file, vault, _locks: locks })
+        Ok(Self {
+            path: path.to_owned(),
+            store,
+            file,
+            vault,
+            _locks: locks,
+        })
     }
 
     /// The image called `name` in a store: a sparse bundle if `name/Info.plist` or `name/Info.bckup` is there, else a file. Its
     /// undo data go to `name.undo/`. Nothing is locked.
     pub fn in_store(parent: Arc<dyn Store>, name: &str) -> Result<Self> {
-        let folder: Arc<dyn Store> = Arc::new(Within { parent: parent.clone(), prefix: format!("{name}/") });
+        let folder: Arc<dyn Store> = Arc::new(Within {
+            parent: parent.clone(),
+            prefix: format!("{name}/"),
+        });
         let is_bundle = sparsebundle::is_bundle(&*folder)?;
         let undo = format!("{name}{UNDO_SUFFIX}/");
         let (prefix, store, file): (String, Arc<dyn Store>, _) = match is_bundle {
             true => (format!("{name}/"), folder, None),
             false => {
-                let file = parent.open(name, Open::Write)?.ok_or_else(|| Error::not_found(LAYER, name))?;
-                (String::new(), Arc::new(OneFile { name: name.to_owned(), file }), Some(name.to_owned()))
+                let file = parent
+                    .open(name, Open::Write)?
+                    .ok_or_else(|| Error::not_found(LAYER, name))?;
+                (
+                    String::new(),
+                    Arc::new(OneFile {
+                        name: name.to_owned(),
+                        file,
+                    }),
+                    Some(name.to_owned()),
+                )
             }
         };
-        let store_of_undo = Within { parent: parent.clone(), prefix: undo.clone() };
-        let vault = Vault { store: Box::new(store_of_undo), place: Place::Store { parent, image: prefix, undo } };
-        Ok(Self { path: name.into(), store, file, vault: Ok(vault), _locks: Vec::new() })
+        let store_of_undo = Within {
+            parent: parent.clone(),
+            prefix: undo.clone(),
+        };
+        let vault = Vault {
+            store: Box::new(store_of_undo),
+            place: Place::Store {
+                parent,
+                image: prefix,
+                undo,
+            },
+        };
+        Ok(Self {
+            path: name.into(),
+            store,
+            file,
+            vault: Ok(vault),
+            _locks: Vec::new(),
+        })
     }
 
     pub(super) fn vault(&self) -> Result<&Vault> {
-        self.vault.as_ref().map_err(|why| Error::new(Kind::Invalid, LAYER, *why).in_file(&self.path))
+        self.vault
+            .as_ref()
+            .map_err(|why| Error::new(Kind::Invalid, LAYER, *why).in_file(&self.path))
     }
 }
 
@@ -104,11 +165,19 @@ fn lock_bundle(store: &dyn Store, access: Access) -> Result<Vec<Guard>> {
         return sparsebundle::lock_shared(store).map(Vec::from);
     }
     let locks = sparsebundle::lock_unused(store)?;
-    Ok(if locks.is_empty() { sparsebundle::locks(store)?.into() } else { locks })
+    Ok(if locks.is_empty() {
+        sparsebundle::locks(store)?.into()
+    } else {
+        locks
+    })
 }
 
 /// The options that an operation on the undo data of an image takes.
-pub(super) fn at_for_undo(path: &Path, options: &OpenOptions<'_>, chosen: &Options<'_>) -> Result<Target> {
+pub(super) fn at_for_undo(
+    path: &Path,
+    options: &OpenOptions<'_>,
+    chosen: &Options<'_>,
+) -> Result<Target> {
     Target::at(path, options, chosen.undo_dir, Access::ReadWrite)
 }
 
@@ -126,7 +195,11 @@ impl OneFile {
 
     fn meta(&self) -> Meta {
         let len = self.file.info().len;
-        Meta { len, allocated: len, version: 0 }
+        Meta {
+            len,
+            allocated: len,
+            version: 0,
+        }
     }
 }
 
@@ -214,10 +287,14 @@ impl Store for Within {
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
-        self.parent.list(&self.full(prefix), &mut |entry| match entry.name.strip_prefix(&self.prefix) {
-            Some(name) => each(Entry::new(name, &|| entry.meta())),
-            None => Ok(()),
-        })
+        self.parent
+            .list(
+                &self.full(prefix),
+                &mut |entry| match entry.name.strip_prefix(&self.prefix) {
+                    Some(name) => each(Entry::new(name, &|| entry.meta())),
+                    None => Ok(()),
+                },
+            )
     }
 
     fn sync(&self) -> Result<()> {
@@ -257,10 +334,25 @@ enum Place {
 impl Vault {
     fn host(folder: PathBuf, image: Option<PathBuf>, path: &Path) -> Self {
         // The lists of a bundle say who may read it.
-        let of = [path.join("Info.plist"), path.join("Info.bckup"), path.to_owned()];
-        let mode = of.iter().find_map(|path| fs::metadata(path).ok()).map_or(0o600, |meta| meta.mode() & 0o666);
-        let place = Place::Host { folder: folder.clone(), image, mode: mode | 0o600, changed: Mutex::default() };
-        Self { store: Box::new(Local::new(folder)), place }
+        let of = [
+            path.join("Info.plist"),
+            path.join("Info.bckup"),
+            path.to_owned(),
+        ];
+        let mode = of
+            .iter()
+            .find_map(|path| fs::metadata(path).ok())
+            .map_or(0o600, |meta| meta.mode() & 0o666);
+        let place = Place::Host {
+            folder: folder.clone(),
+            image,
+            mode: mode | 0o600,
+            changed: Mutex::default(),
+        };
+        Self {
+            store: Box::new(Local::new(folder)),
+            place,
+        }
     }
 
     /// The files of the undo data.
@@ -288,32 +380,60 @@ impl Vault {
 
     /// Makes the folder if it is missing, closed to others, and fails where nothing can be written.
     pub(super) fn make(&self) -> Result<()> {
-        let Place::Host { folder, changed, .. } = &self.place else { return Ok(()) };
+        let Place::Host {
+            folder, changed, ..
+        } = &self.place
+        else {
+            return Ok(());
+        };
         let refused = |error: io::Error| no_undo(folder, error);
         match fs::DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => {
-                let above = folder.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-                changed.lock().unwrap_or_else(PoisonError::into_inner).push(above.to_owned());
+                let above = folder
+                    .parent()
+                    .filter(|above| !above.as_os_str().is_empty())
+                    .unwrap_or(Path::new("."));
+                changed
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(above.to_owned());
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(refused(error)),
         }
         let probe = folder.join(".bandsaw-probe");
-        let probed = File::options().write(true).create(true).truncate(false).mode(0o600).open(&probe);
-        probed.and_then(|_| fs::remove_file(&probe)).map_err(refused)
+        let probed = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&probe);
+        probed
+            .and_then(|_| fs::remove_file(&probe))
+            .map_err(refused)
     }
 
     /// Gives a new file the permissions of the image.
     pub(super) fn protect(&self, name: &str) -> Result<()> {
-        let Place::Host { folder, mode, .. } = &self.place else { return Ok(()) };
+        let Place::Host { folder, mode, .. } = &self.place else {
+            return Ok(());
+        };
         let path = folder.join(name);
-        fs::set_permissions(&path, Permissions::from_mode(*mode))
-            .map_err(|error| Error::io(LAYER, "cannot set the permissions of undo data", error).in_file(path))
+        fs::set_permissions(&path, Permissions::from_mode(*mode)).map_err(|error| {
+            Error::io(LAYER, "cannot set the permissions of undo data", error).in_file(path)
+        })
     }
 
     /// Gives a file that a repair made in the image the permissions of the others.
     pub(super) fn adopt(&self, name: &str) -> Result<()> {
-        let Place::Host { image: Some(root), mode, .. } = &self.place else { return Ok(()) };
+        let Place::Host {
+            image: Some(root),
+            mode,
+            ..
+        } = &self.place
+        else {
+            return Ok(());
+        };
         let path = root.join(name);
         fs::set_permissions(&path, Permissions::from_mode(*mode))
             .map_err(|error| Error::io(LAYER, "cannot set permissions", error).in_file(path))
@@ -322,10 +442,22 @@ impl Vault {
     /// Moves a file of the image here.
     pub(super) fn take(&self, image: &dyn Store, name: &str, to: &str) -> Result<()> {
         match &self.place {
-            Place::Store { parent, image, undo } => parent.rename(&format!("{image}{name}"), &format!("{undo}{to}")),
-            Place::Host { folder, image: Some(root), .. } => {
+            Place::Store {
+                parent,
+                image,
+                undo,
+            } => parent.rename(&format!("{image}{name}"), &format!("{undo}{to}")),
+            Place::Host {
+                folder,
+                image: Some(root),
+                ..
+            } => {
                 let moved = self.rename(&root.join(name), &folder.join(to))?;
-                if moved { Ok(()) } else { move_by_copy(image, name, &*self.store, to) }
+                if moved {
+                    Ok(())
+                } else {
+                    move_by_copy(image, name, &*self.store, to)
+                }
             }
             Place::Host { image: None, .. } => move_by_copy(image, name, &*self.store, to),
         }
@@ -334,10 +466,22 @@ impl Vault {
     /// Moves it back.
     pub(super) fn give_back(&self, image: &dyn Store, from: &str, name: &str) -> Result<()> {
         match &self.place {
-            Place::Store { parent, image, undo } => parent.rename(&format!("{undo}{from}"), &format!("{image}{name}")),
-            Place::Host { folder, image: Some(root), .. } => {
+            Place::Store {
+                parent,
+                image,
+                undo,
+            } => parent.rename(&format!("{undo}{from}"), &format!("{image}{name}")),
+            Place::Host {
+                folder,
+                image: Some(root),
+                ..
+            } => {
                 let moved = self.rename(&folder.join(from), &root.join(name))?;
-                if moved { Ok(()) } else { move_by_copy(&*self.store, from, image, name) }
+                if moved {
+                    Ok(())
+                } else {
+                    move_by_copy(&*self.store, from, image, name)
+                }
             }
             Place::Host { image: None, .. } => move_by_copy(&*self.store, from, image, name),
         }
@@ -345,13 +489,27 @@ impl Vault {
 
     /// `false`: they are on different file systems.
     fn rename(&self, from: &Path, to: &Path) -> Result<bool> {
-        let Place::Host { changed, .. } = &self.place else { return Ok(false) };
-        let parents = [from.parent(), to.parent()].into_iter().flatten().map(Path::to_owned).collect::<Vec<_>>();
-        let made = to.parent().map_or(Ok(()), |above| fs::DirBuilder::new().recursive(true).mode(0o700).create(above));
+        let Place::Host { changed, .. } = &self.place else {
+            return Ok(false);
+        };
+        let parents = [from.parent(), to.parent()]
+            .into_iter()
+            .flatten()
+            .map(Path::to_owned)
+            .collect::<Vec<_>>();
+        let made = to.parent().map_or(Ok(()), |above| {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(above)
+        });
         match made.and_then(|()| fs::rename(from, to)) {
             Ok(()) => {
                 let mut changed = changed.lock().unwrap_or_else(PoisonError::into_inner);
-                for folder in parents.into_iter().flat_map(|folder| [folder.parent().map(Path::to_owned), Some(folder)]).flatten()
+                for folder in parents
+                    .into_iter()
+                    .flat_map(|folder| [folder.parent().map(Path::to_owned), Some(folder)])
+                    .flatten()
                 {
                     if !folder.as_os_str().is_empty() && !changed.contains(&folder) {
                         changed.push(folder);
@@ -367,13 +525,16 @@ impl Vault {
     /// Makes all names durable.
     pub(super) fn sync(&self) -> Result<()> {
         self.store.sync()?;
-        let Place::Host { changed, .. } = &self.place else { return Ok(()) };
+        let Place::Host { changed, .. } = &self.place else {
+            return Ok(());
+        };
         for folder in std::mem::take(&mut *changed.lock().unwrap_or_else(PoisonError::into_inner)) {
             let synced = File::open(&folder).and_then(|open| open.sync_all());
             match synced {
                 // A folder of undo data that went with it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                synced => synced.map_err(|error| Error::io(LAYER, "cannot sync", error).in_file(&folder))?,
+                synced => synced
+                    .map_err(|error| Error::io(LAYER, "cannot sync", error).in_file(&folder))?,
             }
         }
         Ok(())
@@ -382,12 +543,18 @@ impl Vault {
     /// What changes when a file of the image does: the time of the last change on a host, a sum elsewhere.
     pub(super) fn stamp(&self, image: &dyn Store, name: &str) -> Result<u64> {
         match &self.place {
-            Place::Host { image: Some(root), .. } => Ok(fs::metadata(root.join(name)).map_or(0, |meta| {
-                (meta.mtime().cast_unsigned()).wrapping_mul(1_000_000_000).wrapping_add(meta.mtime_nsec().cast_unsigned())
+            Place::Host {
+                image: Some(root), ..
+            } => Ok(fs::metadata(root.join(name)).map_or(0, |meta| {
+                (meta.mtime().cast_unsigned())
+                    .wrapping_mul(1_000_000_000)
+                    .wrapping_add(meta.mtime_nsec().cast_unsigned())
             })),
             Place::Host { image: None, .. } => Ok(0),
             Place::Store { .. } => {
-                let Some(file) = image.open(name, Open::Read)? else { return Ok(0) };
+                let Some(file) = image.open(name, Open::Read)? else {
+                    return Ok(0);
+                };
                 let mut sum = crc32fast::Hasher::new();
                 let (mut at, len) = (0, file.info().len);
                 while at < len {
@@ -417,7 +584,9 @@ impl Vault {
             names.push(entry.name.to_owned());
             Ok(())
         })?;
-        names.iter().try_for_each(|name| self.store.remove(name).map(drop))?;
+        names
+            .iter()
+            .try_for_each(|name| self.store.remove(name).map(drop))?;
         self.store.sync()
     }
 }
@@ -425,9 +594,16 @@ impl Vault {
 impl Vault {
     /// Removes the folder, if nothing is left in it.
     pub(super) fn remove(&self) -> Result<()> {
-        let Place::Host { folder, .. } = &self.place else { return Ok(()) };
+        let Place::Host { folder, .. } = &self.place else {
+            return Ok(());
+        };
         match fs::remove_dir(folder) {
-            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => {
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+                ) =>
+            {
                 Err(Error::io(LAYER, "cannot remove", error).in_file(folder))
             }
             _ => Ok(()),
@@ -442,8 +618,12 @@ fn no_undo(folder: &Path, error: io::Error) -> Error {
 
 /// Moves a file to another store: it is there, durably, before it is removed here.
 fn move_by_copy(from: &dyn Store, name: &str, to: &dyn Store, target: &str) -> Result<()> {
-    let source = from.open(name, Open::Read)?.ok_or_else(|| Error::not_found(LAYER, name))?;
-    let copy = to.open(target, Open::Create)?.ok_or_else(|| Error::not_found(LAYER, target))?;
+    let source = from
+        .open(name, Open::Read)?
+        .ok_or_else(|| Error::not_found(LAYER, name))?;
+    let copy = to
+        .open(target, Open::Create)?
+        .ok_or_else(|| Error::not_found(LAYER, target))?;
     regions::copy_all(&*source, &*copy)?;
     copy.flush()?;
     to.sync()?;

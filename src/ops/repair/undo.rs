@@ -57,7 +57,12 @@ enum Change {
     /// A file is made.
     Create(String),
     /// Bytes, or the length, of a file change.
-    Edit { name: String, old_len: u64, new_len: u64, old: Vec<Old> },
+    Edit {
+        name: String,
+        old_len: u64,
+        new_len: u64,
+        old: Vec<Old>,
+    },
 }
 
 /// All changes of a repair in the order in which they are made.
@@ -96,14 +101,18 @@ pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
             return Err(error);
         }
     };
-    let done = apply(target, vault, &folder, staged, &planned, &log).and_then(|()| seal(target, vault, &folder));
+    let done = apply(target, vault, &folder, staged, &planned, &log)
+        .and_then(|()| seal(target, vault, &folder));
     if let Err(error) = done {
         // Marked first: what is half restored is not what was sealed.
-        let restored = mark_undoing(vault, &folder).and_then(|()| revert(target, vault, &folder, &log));
+        let restored =
+            mark_undoing(vault, &folder).and_then(|()| revert(target, vault, &folder, &log));
         return match restored.and_then(|_| clear(vault, &folder)) {
             Ok(()) => Err(error),
             Err(second) => {
-                let message = format!("{error}; and the image could not be restored: run `bandsaw repair --undo` on it");
+                let message = format!(
+                    "{error}; and the image could not be restored: run `bandsaw repair --undo` on it"
+                );
                 Err(Error::new(Kind::Io, LAYER, message).caused_by(second))
             }
         };
@@ -125,7 +134,12 @@ pub(super) fn check_finished(vault: &Vault) -> Result<()> {
 fn generations(vault: &Vault) -> Result<Vec<u64>> {
     let mut found = BTreeSet::new();
     vault.store().list("", &mut |entry| {
-        found.extend(entry.name.split_once('/').and_then(|(number, _)| number.parse::<u64>().ok()));
+        found.extend(
+            entry
+                .name
+                .split_once('/')
+                .and_then(|(number, _)| number.parse::<u64>().ok()),
+        );
         Ok(())
     })?;
     Ok(found.into_iter().collect())
@@ -147,7 +161,8 @@ fn plan(staged: &Staged) -> Result<Planned> {
         .filter_map(|(name, content)| Some((content.as_ref()?.origin.as_deref()?, name.as_str())))
         .filter(|(origin, name)| origin != name)
         .collect();
-    let (mut taken, mut renamed, mut new, mut edited) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut taken, mut renamed, mut new, mut edited) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (name, content) in &changes {
         let was_there = below.stat(name)?.is_some();
         let moves_away = origins.contains_key(name.as_str());
@@ -158,7 +173,12 @@ fn plan(staged: &Staged) -> Result<Planned> {
             continue;
         };
         contents.insert(name.clone(), content.clone());
-        let edit = Change::Edit { name: name.clone(), old_len: 0, new_len: content.len(), old: Vec::new() };
+        let edit = Change::Edit {
+            name: name.clone(),
+            old_len: 0,
+            new_len: content.len(),
+            old: Vec::new(),
+        };
         match &content.origin {
             Some(origin) if origin == name => edited.push(edit),
             Some(origin) => {
@@ -169,10 +189,13 @@ fn plan(staged: &Staged) -> Result<Planned> {
                 edited.push(edit);
             }
             None if moves_away => {
-                let message = "a file is moved and another put in its place, which this version cannot undo";
+                let message =
+                    "a file is moved and another put in its place, which this version cannot undo";
                 return Err(Error::unsupported(LAYER, message).named(name));
             }
-            None if was_there && content.is_put => new.push(Change::Replace(name.clone(), Vec::new())),
+            None if was_there && content.is_put => {
+                new.push(Change::Replace(name.clone(), Vec::new()))
+            }
             None if was_there => edited.push(edit),
             None => {
                 new.push(Change::Create(name.clone()));
@@ -185,11 +208,16 @@ fn plan(staged: &Staged) -> Result<Planned> {
     let mut waiting: Vec<_> = renamed;
     while !waiting.is_empty() {
         let from: BTreeSet<String> = waiting.iter().map(|(from, _)| from.clone()).collect();
-        let (free, blocked): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(_, to)| !from.contains(to));
+        let (free, blocked): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|(_, to)| !from.contains(to));
         if free.is_empty() {
-            return Err(Error::unsupported(LAYER, "files change names in a circle, which this version cannot undo"));
+            return Err(Error::unsupported(
+                LAYER,
+                "files change names in a circle, which this version cannot undo",
+            ));
         }
-        log.changes.extend(free.into_iter().map(|(from, to)| Change::Rename(from, to)));
+        log.changes
+            .extend(free.into_iter().map(|(from, to)| Change::Rename(from, to)));
         waiting = blocked;
     }
     log.changes.extend(new);
@@ -201,24 +229,41 @@ fn plan(staged: &Staged) -> Result<Planned> {
 fn keep(vault: &Vault, folder: &str, staged: &Staged, planned: &Planned) -> Result<Log> {
     let name = |last: &str| format!("{folder}{last}");
     let missing = || Error::not_found(LAYER, name(DATA));
-    let data = vault.store().open(&name(DATA), Open::Create)?.ok_or_else(missing)?;
+    let data = vault
+        .store()
+        .open(&name(DATA), Open::Create)?
+        .ok_or_else(missing)?;
     vault.protect(&name(DATA))?;
-    let mut keeper = Keeper { data: &*data, len: 0 };
+    let mut keeper = Keeper {
+        data: &*data,
+        len: 0,
+    };
     let mut log = Log::default();
     for change in &planned.log.changes {
         log.changes.push(match change {
             Change::Take(name) => Change::Take(name.clone()),
             Change::Rename(from, to) => Change::Rename(from.clone(), to.clone()),
             Change::Create(name) => Change::Create(name.clone()),
-            Change::Replace(name, _) => Change::Replace(name.clone(), read_all(&**staged.below(), name)?),
-            Change::Edit { name, .. } => match keeper.edit(staged, name, &planned.contents[name])? {
-                Change::Edit { old_len, new_len, old, .. } if old_len == new_len && old.is_empty() => continue,
-                edit => edit,
-            },
+            Change::Replace(name, _) => {
+                Change::Replace(name.clone(), read_all(&**staged.below(), name)?)
+            }
+            Change::Edit { name, .. } => {
+                match keeper.edit(staged, name, &planned.contents[name])? {
+                    Change::Edit {
+                        old_len,
+                        new_len,
+                        old,
+                        ..
+                    } if old_len == new_len && old.is_empty() => continue,
+                    edit => edit,
+                }
+            }
         });
     }
     data.flush()?;
-    vault.store().put(&name(LOG), log.to_text().as_bytes(), Put::Replace)?;
+    vault
+        .store()
+        .put(&name(LOG), log.to_text().as_bytes(), Put::Replace)?;
     vault.protect(&name(LOG))?;
     vault.store().sync()?;
     vault.sync()?;
@@ -226,10 +271,17 @@ fn keep(vault: &Vault, folder: &str, staged: &Staged, planned: &Planned) -> Resu
 }
 
 fn read_all(store: &dyn Store, name: &str) -> Result<Vec<u8>> {
-    let file = store.open(name, Open::Read)?.ok_or_else(|| Error::not_found(LAYER, name))?;
+    let file = store
+        .open(name, Open::Read)?
+        .ok_or_else(|| Error::not_found(LAYER, name))?;
     let len = file.info().len;
     if len > MOST_LOG {
-        return Err(Error::new(Kind::Limit, LAYER, format!("{len} bytes are too many to be kept")).named(name));
+        return Err(Error::new(
+            Kind::Limit,
+            LAYER,
+            format!("{len} bytes are too many to be kept"),
+        )
+        .named(name));
     }
     file.read_vec(0, len as usize)
 }
@@ -245,13 +297,19 @@ impl Keeper<'_> {
         let old_name = content.origin.as_deref().unwrap_or(name);
         let below = staged.below().open(old_name, Open::Read)?;
         let missing = || Error::not_found(LAYER, name);
-        let new = staged.device(content.clone(), Access::ReadOnly)?.ok_or_else(missing)?;
+        let new = staged
+            .device(content.clone(), Access::ReadOnly)?
+            .ok_or_else(missing)?;
         let old_len = below.as_ref().map_or(0, |below| below.info().len);
         let new_len = content.len();
         let mut old = Vec::new();
         let mut runs = content.runs();
         // What was cut off and grew again reads as zeros.
-        let through = if content.origin.is_some() { content.through() } else { 0 };
+        let through = if content.origin.is_some() {
+            content.through()
+        } else {
+            0
+        };
         if through < old_len.min(new_len) {
             runs.push((through..old_len.min(new_len), 0));
         }
@@ -259,14 +317,26 @@ impl Keeper<'_> {
             let mut at = range.start;
             while at < range.end {
                 let piece = at..range.end.min(at + PIECE);
-                self.compare(below.as_deref(), old_len, &*new, piece.clone(), epoch, &mut old)?;
+                self.compare(
+                    below.as_deref(),
+                    old_len,
+                    &*new,
+                    piece.clone(),
+                    epoch,
+                    &mut old,
+                )?;
                 at = piece.end;
             }
         }
         if let Some(below) = below.filter(|_| new_len < old_len) {
             self.cut(&*below, new_len..old_len, &mut old)?;
         }
-        Ok(Change::Edit { name: name.to_owned(), old_len, new_len, old })
+        Ok(Change::Edit {
+            name: name.to_owned(),
+            old_len,
+            new_len,
+            old,
+        })
     }
 
     /// Keeps what differs in `range`, at most [`PIECE`] bytes.
@@ -288,26 +358,49 @@ impl Keeper<'_> {
         }
         let mut from = 0;
         while from < len {
-            let same = |at: &usize| before[*at..len.min(at + SECTOR)] == after[*at..len.min(at + SECTOR)];
-            let Some(start) = (from..len).step_by(SECTOR).find(|at| !same(at)) else { break };
+            let same =
+                |at: &usize| before[*at..len.min(at + SECTOR)] == after[*at..len.min(at + SECTOR)];
+            let Some(start) = (from..len).step_by(SECTOR).find(|at| !same(at)) else {
+                break;
+            };
             let end = (start..len).step_by(SECTOR).find(same).unwrap_or(len);
             let kept = self.keep(&before[start..end.min(there.max(start))])?;
             let place = range.start + start as u64..range.start + end as u64;
-            old.push(Old { range: place, kept, new: Some(crc32fast::hash(&after[start..end])), epoch });
+            old.push(Old {
+                range: place,
+                kept,
+                new: Some(crc32fast::hash(&after[start..end])),
+                epoch,
+            });
             from = end;
         }
         Ok(())
     }
 
     /// Keeps what is cut off.
-    fn cut(&mut self, below: &dyn BlockDevice, range: Range<u64>, old: &mut Vec<Old>) -> Result<()> {
+    fn cut(
+        &mut self,
+        below: &dyn BlockDevice,
+        range: Range<u64>,
+        old: &mut Vec<Old>,
+    ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
             let extent = below.extent_at(at..range.end)?;
-            let end = at + if extent.kind == ExtentKind::Data { extent.len.min(PIECE) } else { extent.len };
+            let end = at
+                + if extent.kind == ExtentKind::Data {
+                    extent.len.min(PIECE)
+                } else {
+                    extent.len
+                };
             if extent.kind == ExtentKind::Data {
                 let kept = self.keep(&below.read_vec(at, (end - at) as usize)?)?;
-                old.extend(kept.map(|kept| Old { range: at..end, kept: Some(kept), new: None, epoch: 0 }));
+                old.extend(kept.map(|kept| Old {
+                    range: at..end,
+                    kept: Some(kept),
+                    new: None,
+                    epoch: 0,
+                }));
             }
             at = end;
         }
@@ -328,7 +421,14 @@ impl Keeper<'_> {
 }
 
 /// Makes the changes. Names first, then contents in the order in which they were flushed.
-fn apply(target: &Target, vault: &Vault, folder: &str, staged: &Staged, planned: &Planned, log: &Log) -> Result<()> {
+fn apply(
+    target: &Target,
+    vault: &Vault,
+    folder: &str,
+    staged: &Staged,
+    planned: &Planned,
+    log: &Log,
+) -> Result<()> {
     let image = &*target.store;
     let mut has_names = false;
     for change in &log.changes {
@@ -342,8 +442,14 @@ fn apply(target: &Target, vault: &Vault, folder: &str, staged: &Staged, planned:
             Change::Replace(name, _) => {
                 let content = &planned.contents[name];
                 let missing = || Error::not_found(LAYER, name);
-                let new = staged.device(content.clone(), Access::ReadOnly)?.ok_or_else(missing)?;
-                image.put(name, &new.read_vec(0, content.len() as usize)?, Put::Replace)?;
+                let new = staged
+                    .device(content.clone(), Access::ReadOnly)?
+                    .ok_or_else(missing)?;
+                image.put(
+                    name,
+                    &new.read_vec(0, content.len() as usize)?,
+                    Put::Replace,
+                )?;
             }
             Change::Edit { .. } => continue,
         }
@@ -354,7 +460,9 @@ fn apply(target: &Target, vault: &Vault, folder: &str, staged: &Staged, planned:
         vault.sync()?;
     }
     let edits = log.changes.iter().filter_map(|change| match change {
-        Change::Edit { name, new_len, old, .. } => Some((name, *new_len, old)),
+        Change::Edit {
+            name, new_len, old, ..
+        } => Some((name, *new_len, old)),
         _ => None,
     });
     let mut writes: BTreeMap<u64, BTreeMap<&str, Vec<&Old>>> = BTreeMap::new();
@@ -368,16 +476,24 @@ fn apply(target: &Target, vault: &Vault, folder: &str, staged: &Staged, planned:
         }
         lens.push((name, new_len));
         for one in old.iter().filter(|old| old.new.is_some()) {
-            writes.entry(one.epoch).or_default().entry(name).or_default().push(one);
+            writes
+                .entry(one.epoch)
+                .or_default()
+                .entry(name)
+                .or_default()
+                .push(one);
         }
     }
     for files in writes.values() {
         for (name, ranges) in files {
             let missing = || Error::not_found(LAYER, *name);
             let file = image.open(name, Open::Write)?.ok_or_else(missing)?;
-            let new = staged.device(planned.contents[*name].clone(), Access::ReadOnly)?.ok_or_else(missing)?;
+            let new = staged
+                .device(planned.contents[*name].clone(), Access::ReadOnly)?
+                .ok_or_else(missing)?;
             for one in ranges {
-                let bytes = new.read_vec(one.range.start, (one.range.end - one.range.start) as usize)?;
+                let bytes =
+                    new.read_vec(one.range.start, (one.range.end - one.range.start) as usize)?;
                 file.write_at(one.range.start, &bytes)?;
             }
             file.flush()?;
@@ -397,7 +513,11 @@ fn apply(target: &Target, vault: &Vault, folder: &str, staged: &Staged, planned:
 /// Writes down how the image is now, so that an undo sees whether it changed since.
 fn seal(target: &Target, vault: &Vault, folder: &str) -> Result<()> {
     let name = format!("{folder}{SEALED}");
-    vault.store().put(&name, with_sum(state_of(target, vault)?).as_bytes(), Put::Replace)?;
+    vault.store().put(
+        &name,
+        with_sum(state_of(target, vault)?).as_bytes(),
+        Put::Replace,
+    )?;
     vault.protect(&name)?;
     vault.store().sync()?;
     vault.sync()
@@ -414,7 +534,11 @@ fn state_of(target: &Target, vault: &Vault) -> Result<String> {
             return Ok(());
         }
         if let Some(meta) = entry.meta()? {
-            lines.push((escaped(entry.name), meta.len, vault.stamp(&*target.store, entry.name)?));
+            lines.push((
+                escaped(entry.name),
+                meta.len,
+                vault.stamp(&*target.store, entry.name)?,
+            ));
         }
         Ok(())
     })?;
@@ -445,11 +569,16 @@ pub(super) fn undo(target: &Target) -> Result<Undone> {
         mark_undoing(vault, &folder)?;
         let one = revert(target, vault, &folder, &log)?;
         clear(vault, &folder)?;
-        done = Undone { repairs: done.repairs + 1, files: done.files + one.files, bytes: done.bytes + one.bytes };
+        done = Undone {
+            repairs: done.repairs + 1,
+            files: done.files + one.files,
+            bytes: done.bytes + one.bytes,
+        };
     }
     vault.remove()?;
     if done.repairs == 0 {
-        let message = "there is no undo data of this image: it was not repaired, or the repair was committed";
+        let message =
+            "there is no undo data of this image: it was not repaired, or the repair was committed";
         return Err(Error::new(Kind::NotFound, LAYER, message));
     }
     Ok(done)
@@ -464,7 +593,9 @@ fn clear(vault: &Vault, folder: &str) -> Result<()> {
 }
 
 fn mark_undoing(vault: &Vault, folder: &str) -> Result<()> {
-    vault.store().put(&format!("{folder}{UNDOING}"), b"", Put::Replace)?;
+    vault
+        .store()
+        .put(&format!("{folder}{UNDOING}"), b"", Put::Replace)?;
     vault.store().sync()
 }
 
@@ -485,7 +616,11 @@ pub(super) fn commit(target: &Target) -> Result<Undone> {
     }
     vault.remove()?;
     if done.repairs == 0 {
-        return Err(Error::new(Kind::NotFound, LAYER, "there is no undo data of this image"));
+        return Err(Error::new(
+            Kind::NotFound,
+            LAYER,
+            "there is no undo data of this image",
+        ));
     }
     Ok(done)
 }
@@ -493,7 +628,8 @@ pub(super) fn commit(target: &Target) -> Result<Undone> {
 /// Returns whether the image is as the repair left it. A repair that was interrupted left no sums.
 fn check_unchanged(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<()> {
     let changed = |what: String| {
-        let message = format!("changed since it was repaired, and undoing would mix old and new: {what}");
+        let message =
+            format!("changed since it was repaired, and undoing would mix old and new: {what}");
         Err(Error::new(Kind::Conflict, LAYER, message))
     };
     let name = format!("{folder}{SEALED}");
@@ -502,19 +638,29 @@ fn check_unchanged(target: &Target, vault: &Vault, folder: &str, log: &Log) -> R
     }
     let text = read_text(vault.store(), &name)?;
     let now = state_of(target, vault)?;
-    let (then, now): (BTreeSet<&str>, BTreeSet<&str>) = (text.lines().collect(), now.lines().collect());
+    let (then, now): (BTreeSet<&str>, BTreeSet<&str>) =
+        (text.lines().collect(), now.lines().collect());
     if let Some(line) = then.symmetric_difference(&now).next() {
         return changed(unescaped(line.splitn(4, ' ').last().unwrap_or_default()));
     }
     for change in &log.changes {
-        let Change::Edit { name, new_len, old, .. } = change else { continue };
-        let Some(file) = target.store.open(name, Open::Read)? else { return changed(name.clone()) };
+        let Change::Edit {
+            name, new_len, old, ..
+        } = change
+        else {
+            continue;
+        };
+        let Some(file) = target.store.open(name, Open::Read)? else {
+            return changed(name.clone());
+        };
         if file.info().len != *new_len {
             return changed(name.clone());
         }
         for Old { range, new, .. } in old {
             let Some(sum) = new else { continue };
-            if crc32fast::hash(&file.read_vec(range.start, (range.end - range.start) as usize)?) != *sum {
+            if crc32fast::hash(&file.read_vec(range.start, (range.end - range.start) as usize)?)
+                != *sum
+            {
                 return changed(format!("{name} at byte {}", range.start));
             }
         }
@@ -529,8 +675,13 @@ fn revert(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<Und
     let data = vault.store().open(&format!("{folder}{DATA}"), Open::Read)?;
     for change in log.changes.iter().rev() {
         match change {
-            Change::Edit { name, old_len, old, .. } => {
-                let is_new = log.changes.iter().any(|change| matches!(change, Change::Create(new) if new == name));
+            Change::Edit {
+                name, old_len, old, ..
+            } => {
+                let is_new = log
+                    .changes
+                    .iter()
+                    .any(|change| matches!(change, Change::Create(new) if new == name));
                 let was = log.changes.iter().find_map(|change| match change {
                     Change::Rename(from, to) if to == name => Some(from.as_str()),
                     _ => None,
@@ -538,9 +689,14 @@ fn revert(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<Und
                 // The names may not have changed yet.
                 let file = match image.open(name, Open::Write)? {
                     Some(file) => Some(file),
-                    None => was.map(|was| image.open(was, Open::Write)).transpose()?.flatten(),
+                    None => was
+                        .map(|was| image.open(was, Open::Write))
+                        .transpose()?
+                        .flatten(),
                 };
-                let Some(file) = file.filter(|_| !is_new) else { continue };
+                let Some(file) = file.filter(|_| !is_new) else {
+                    continue;
+                };
                 done.bytes += restore(&*file, *old_len, old, data.as_deref())?;
                 done.files += 1;
             }
@@ -571,7 +727,12 @@ fn revert(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<Und
 }
 
 /// Gives a file its old bytes and length, durably.
-fn restore(file: &dyn BlockDevice, old_len: u64, old: &[Old], data: Option<&dyn BlockDevice>) -> Result<u64> {
+fn restore(
+    file: &dyn BlockDevice,
+    old_len: u64,
+    old: &[Old],
+    data: Option<&dyn BlockDevice>,
+) -> Result<u64> {
     if file.info().len < old_len {
         file.set_len(old_len, Leave::Zeros)?;
     }
@@ -601,13 +762,20 @@ fn restore(file: &dyn BlockDevice, old_len: u64, old: &[Old], data: Option<&dyn 
 fn read_text(store: &dyn Store, name: &str) -> Result<String> {
     let corrupt = |what: &'static str| Error::new(Kind::Corrupt, LAYER, what).named(name);
     let text = String::from_utf8(read_all(store, name)?).map_err(|_| corrupt("expected text"))?;
-    let (body, sum) = text.trim_end().rsplit_once('\n').ok_or_else(|| corrupt("expected a sum at its end"))?;
+    let (body, sum) = text
+        .trim_end()
+        .rsplit_once('\n')
+        .ok_or_else(|| corrupt("expected a sum at its end"))?;
     let body = format!("{body}\n");
     if sum != format!("end {:08x}", crc32fast::hash(body.as_bytes())) {
         return Err(corrupt("its checksum does not match"));
     }
     if body.lines().next() != Some(HEAD) {
-        return Err(Error::unsupported(LAYER, "is undo data of a kind that this version does not know").named(name));
+        return Err(Error::unsupported(
+            LAYER,
+            "is undo data of a kind that this version does not know",
+        )
+        .named(name));
     }
     Ok(body)
 }
@@ -620,11 +788,17 @@ fn with_sum(mut text: String) -> String {
 
 /// A name on one line.
 fn escaped(name: &str) -> String {
-    name.replace('%', "%25").replace('\n', "%0a").replace('\r', "%0d").replace(' ', "%20")
+    name.replace('%', "%25")
+        .replace('\n', "%0a")
+        .replace('\r', "%0d")
+        .replace(' ', "%20")
 }
 
 fn unescaped(name: &str) -> String {
-    name.replace("%20", " ").replace("%0d", "\r").replace("%0a", "\n").replace("%25", "%")
+    name.replace("%20", " ")
+        .replace("%0d", "\r")
+        .replace("%0a", "\n")
+        .replace("%25", "%")
 }
 
 impl Log {
@@ -633,7 +807,9 @@ impl Log {
         for change in &self.changes {
             let _ = match change {
                 Change::Take(name) => writeln!(text, "take {}", escaped(name)),
-                Change::Rename(from, to) => writeln!(text, "rename {} {}", escaped(from), escaped(to)),
+                Change::Rename(from, to) => {
+                    writeln!(text, "rename {} {}", escaped(from), escaped(to))
+                }
                 Change::Create(name) => writeln!(text, "create {}", escaped(name)),
                 Change::Replace(name, bytes) => {
                     let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
@@ -642,13 +818,30 @@ impl Log {
                     });
                     writeln!(text, "replace {} {hex}", escaped(name))
                 }
-                Change::Edit { name, old_len, new_len, .. } => writeln!(text, "edit {} {old_len} {new_len}", escaped(name)),
+                Change::Edit {
+                    name,
+                    old_len,
+                    new_len,
+                    ..
+                } => writeln!(text, "edit {} {old_len} {new_len}", escaped(name)),
             };
-            let Change::Edit { old, .. } = change else { continue };
-            for Old { range, kept, new, epoch } in old {
+            let Change::Edit { old, .. } = change else {
+                continue;
+            };
+            for Old {
+                range,
+                kept,
+                new,
+                epoch,
+            } in old
+            {
                 let kept = kept.map_or("zeros".to_owned(), |at| at.to_string());
                 let new = new.map_or("cut".to_owned(), |sum| format!("{sum:08x}"));
-                let _ = writeln!(text, "bytes {} {} {kept} {new} {epoch}", range.start, range.end);
+                let _ = writeln!(
+                    text,
+                    "bytes {} {} {kept} {new} {epoch}",
+                    range.start, range.end
+                );
             }
         }
         with_sum(text)
@@ -664,7 +857,9 @@ impl Log {
         let mut log = Self::default();
         for line in text.lines().skip(1) {
             let words: Vec<&str> = line.split(' ').collect();
-            log.add(&words).ok_or_else(|| Error::new(Kind::Corrupt, LAYER, format!("unknown line {line:?}")).named(&name))?;
+            log.add(&words).ok_or_else(|| {
+                Error::new(Kind::Corrupt, LAYER, format!("unknown line {line:?}")).named(&name)
+            })?;
         }
         Ok(Some(log))
     }
@@ -677,17 +872,37 @@ impl Log {
             ["replace", name, hex] => Change::Replace(unescaped(name), from_hex(hex)?),
             ["edit", name, old_len, new_len] => {
                 let (old_len, new_len) = (old_len.parse().ok()?, new_len.parse().ok()?);
-                Change::Edit { name: unescaped(name), old_len, new_len, old: Vec::new() }
+                Change::Edit {
+                    name: unescaped(name),
+                    old_len,
+                    new_len,
+                    old: Vec::new(),
+                }
             }
             ["bytes", start, end, kept, new, epoch] => {
-                let Some(Change::Edit { old, .. }) = self.changes.last_mut() else { return None };
+                let Some(Change::Edit { old, .. }) = self.changes.last_mut() else {
+                    return None;
+                };
                 let range = start.parse().ok()?..end.parse().ok()?;
                 if range.start > range.end {
                     return None;
                 }
-                let kept = if *kept == "zeros" { None } else { Some(kept.parse().ok()?) };
-                let new = if *new == "cut" { None } else { Some(u32::from_str_radix(new, 16).ok()?) };
-                old.push(Old { range, kept, new, epoch: epoch.parse().ok()? });
+                let kept = if *kept == "zeros" {
+                    None
+                } else {
+                    Some(kept.parse().ok()?)
+                };
+                let new = if *new == "cut" {
+                    None
+                } else {
+                    Some(u32::from_str_radix(new, 16).ok()?)
+                };
+                old.push(Old {
+                    range,
+                    kept,
+                    new,
+                    epoch: epoch.parse().ok()?,
+                });
                 return Some(());
             }
             _ => return None,
@@ -699,7 +914,15 @@ impl Log {
 
 fn from_hex(hex: &str) -> Option<Vec<u8>> {
     let digits = hex.as_bytes().chunks(2);
-    digits.map(|two| u8::from_str_radix(std::str::from_utf8(two).ok().filter(|two| two.len() == 2)?, 16).ok()).collect()
+    digits
+        .map(|two| {
+            u8::from_str_radix(
+                std::str::from_utf8(two).ok().filter(|two| two.len() == 2)?,
+                16,
+            )
+            .ok()
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -709,8 +932,18 @@ mod tests {
     #[test]
     fn a_log_is_read_as_it_was_written() {
         let old = vec![
-            Old { range: 5..700, kept: Some(12), new: Some(7), epoch: 3 },
-            Old { range: 700..900, kept: None, new: None, epoch: 0 },
+            Old {
+                range: 5..700,
+                kept: Some(12),
+                new: Some(7),
+                epoch: 3,
+            },
+            Old {
+                range: 700..900,
+                kept: None,
+                new: None,
+                epoch: 0,
+            },
         ];
         let log = Log {
             changes: vec![
@@ -718,15 +951,28 @@ mod tests {
                 Change::Rename("bands/A".into(), "bands/a".into()),
                 Change::Create("bands/1".into()),
                 Change::Replace("Info.plist".into(), vec![0, 255, 16]),
-                Change::Edit { name: "bands/0".into(), old_len: 900, new_len: 700, old },
+                Change::Edit {
+                    name: "bands/0".into(),
+                    old_len: 900,
+                    new_len: 700,
+                    old,
+                },
             ],
         };
         let text = log.to_text();
         let mut read = Log::default();
-        for line in text.lines().skip(1).filter(|line| !line.starts_with("end ")) {
+        for line in text
+            .lines()
+            .skip(1)
+            .filter(|line| !line.starts_with("end "))
+        {
             read.add(&line.split(' ').collect::<Vec<_>>()).unwrap();
         }
         assert_eq!(read.changes, log.changes);
-        assert!(Log::default().add(&["bytes", "1", "2", "zeros", "cut", "0"]).is_none());
+        assert!(
+            Log::default()
+                .add(&["bytes", "1", "2", "zeros", "cut", "0"])
+                .is_none()
+        );
     }
 }

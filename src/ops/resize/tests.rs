@@ -7,7 +7,9 @@ use crate::device::{BlockDeviceExt, Leave};
 use crate::fs::hfsplus::build::{Options, Plan as NewVolume};
 use crate::fs::hfsplus::{HfsPlusMut, WriteOptions, check};
 use crate::fs::source::Tree;
-use crate::fs::{FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode, Timestamp};
+use crate::fs::{
+    FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode, Timestamp,
+};
 use crate::open::find_volumes;
 use crate::partition::{APPLE_HFS, MBR_HFS, probe, samples};
 use crate::progress::Silent;
@@ -40,10 +42,15 @@ impl Around {
         let len = disk.info().len;
         match self {
             Self::Nothing => 0..len,
-            Self::Gpt => gpt::create_single(disk, 512, APPLE_HFS, gpt::Guids::derived("cut")).unwrap(),
+            Self::Gpt => {
+                gpt::create_single(disk, 512, APPLE_HFS, gpt::Guids::derived("cut")).unwrap()
+            }
             Self::Apm => {
                 let range = 32 << 10..len - 5120;
-                samples::apple_map(disk, &[(range.clone(), "Apple_HFS"), (range.end..len, "Apple_Free")]);
+                samples::apple_map(
+                    disk,
+                    &[(range.clone(), "Apple_HFS"), (range.end..len, "Apple_Free")],
+                );
                 range
             }
             Self::Mbr => {
@@ -63,8 +70,19 @@ fn lived_in(len: u64, around: Around, journaled: bool) -> PowerCut {
     let volume: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk, range).unwrap());
     let created = Timestamp::from_seconds(1_700_000_000);
     let name = "Cut".into();
-    let options = Options { name, case_sensitive: false, journaled, block_size: Some(512), created, latest: None, identifier: 1 };
-    NewVolume::new(Tree::empty(created), options).unwrap().build(&*volume, &Silent).unwrap();
+    let options = Options {
+        name,
+        case_sensitive: false,
+        journaled,
+        block_size: Some(512),
+        created,
+        latest: None,
+        identifier: 1,
+    };
+    NewVolume::new(Tree::empty(created), options)
+        .unwrap()
+        .build(&*volume, &Silent)
+        .unwrap();
     live(&HfsPlusMut::open(volume, WriteOptions::default()).unwrap());
     store.sync().unwrap();
     store
@@ -73,7 +91,13 @@ fn lived_in(len: u64, around: Around, journaled: bool) -> PowerCut {
 /// Files are made, and every second one removed.
 fn live(fs: &dyn FileSystemMut) {
     for number in 0..40_u8 {
-        let id = fs.create(fs.root(), &format!("file {number}"), &NewNode::new(NewKind::File)).unwrap();
+        let id = fs
+            .create(
+                fs.root(),
+                &format!("file {number}"),
+                &NewNode::new(NewKind::File),
+            )
+            .unwrap();
         fs.write_all(id, &contents(number)).unwrap();
     }
     for number in (0..40).step_by(2) {
@@ -87,8 +111,17 @@ fn resize_to(store: &PowerCut, len: u64) -> Result<()> {
     let disk = disk(store);
     let map = probe(&*disk)?;
     let volumes = find_volumes(&disk, map.as_ref())?;
-    let parted = Parted { disk: &disk, map: map.as_ref(), volumes: &volumes };
-    let options = ResizeOptions { size: Size::Bytes(len), parts: Parts::All, volume: None, dry_run: false };
+    let parted = Parted {
+        disk: &disk,
+        map: map.as_ref(),
+        volumes: &volumes,
+    };
+    let options = ResizeOptions {
+        size: Size::Bytes(len),
+        parts: Parts::All,
+        volume: None,
+        dry_run: false,
+    };
     let resized = Plan::new(parted, the_volume(&volumes)?)?.run(&options, &Silent)?;
     assert_eq!((resized.to, disk.info().len), (len, len));
     Ok(())
@@ -102,7 +135,10 @@ fn check_kept(store: &PowerCut) -> Result<()> {
     let fs = the_volume(&volumes)?.open()?;
     for number in (1..40).step_by(2) {
         let file = fs.open(fs.resolve(&format!("/file {number}"))?.id, Fork::Data)?;
-        assert!(file.read_vec(0, file.info().len as usize)? == contents(number), "file {number}");
+        assert!(
+            file.read_vec(0, file.info().len as usize)? == contents(number),
+            "file {number}"
+        );
     }
     Ok(())
 }

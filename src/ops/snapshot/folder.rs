@@ -53,11 +53,22 @@ impl Folder {
                            in a file of their own";
             return Err(Error::unsupported(LAYER, message));
         }
-        let folder = Self { path: path.to_owned(), store };
-        for ours in [folder.path.join(OURS.trim_end_matches('/')), folder.snapshots()] {
+        let folder = Self {
+            path: path.to_owned(),
+            store,
+        };
+        for ours in [
+            folder.path.join(OURS.trim_end_matches('/')),
+            folder.snapshots(),
+        ] {
             // A link would lead out of the bundle.
             if fs::symlink_metadata(&ours).is_ok_and(|meta| !meta.is_dir()) {
-                return Err(Error::new(Kind::Invalid, LAYER, "is no folder, and the snapshots are kept in it").in_file(ours));
+                return Err(Error::new(
+                    Kind::Invalid,
+                    LAYER,
+                    "is no folder, and the snapshots are kept in it",
+                )
+                .in_file(ours));
             }
         }
         Ok(folder)
@@ -76,19 +87,30 @@ impl Folder {
         let mut snapshots = Vec::new();
         for entry in entries {
             let entry = entry.map_err(failed)?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
             if name.starts_with('.') || !entry.file_type().map_err(failed)?.is_dir() {
                 continue;
             }
-            let dated = fs::metadata(entry.path().join(DATED)).or_else(|_| entry.metadata()).map_err(failed)?;
+            let dated = fs::metadata(entry.path().join(DATED))
+                .or_else(|_| entry.metadata())
+                .map_err(failed)?;
             let since = dated.modified().map_err(failed)?.duration_since(UNIX_EPOCH);
-            snapshots.push(Snapshot { name, created: since.map_or(0, |since| since.as_secs()) });
+            snapshots.push(Snapshot {
+                name,
+                created: since.map_or(0, |since| since.as_secs()),
+            });
         }
         Ok(snapshots)
     }
 
     fn find(&self, name: &str) -> Result<()> {
-        if self.list()?.iter().any(|snapshot| snapshot.name == name) { Ok(()) } else { Err(no_snapshot(name)) }
+        if self.list()?.iter().any(|snapshot| snapshot.name == name) {
+            Ok(())
+        } else {
+            Err(no_snapshot(name))
+        }
     }
 
     pub(super) fn create(&self, name: &str, progress: &dyn Progress) -> Result<()> {
@@ -97,13 +119,18 @@ impl Folder {
         if others.iter().any(|other| other.name == name) {
             return Err(taken(name));
         }
-        let previous = others.iter().max_by_key(|other| other.created).map(|other| format!("{SNAPSHOTS}{}/", other.name));
+        let previous = others
+            .iter()
+            .max_by_key(|other| other.created)
+            .map(|other| format!("{SNAPSHOTS}{}/", other.name));
         let unfinished = self.unused_name(UNFINISHED)?;
         let aside = self.snapshots().join(&unfinished);
-        let made = self.fill(&unfinished, previous.as_deref(), progress).and_then(|()| {
-            move_new(&aside, &self.snapshots().join(name), name)?;
-            self.settle()
-        });
+        let made = self
+            .fill(&unfinished, previous.as_deref(), progress)
+            .and_then(|()| {
+                move_new(&aside, &self.snapshots().join(name), name)?;
+                self.settle()
+            });
         if made.is_err() {
             // What is left of it: the failure is what the caller must hear of.
             let _ = fs::remove_dir_all(&aside);
@@ -112,7 +139,12 @@ impl Folder {
     }
 
     /// Copies the bundle to a snapshot that has no name yet.
-    fn fill(&self, unfinished: &str, previous: Option<&str>, progress: &dyn Progress) -> Result<()> {
+    fn fill(
+        &self,
+        unfinished: &str,
+        previous: Option<&str>,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         let to = format!("{SNAPSHOTS}{unfinished}/");
         Files::new(&self.store, "", &to)?.copy(previous, progress)?;
         self.store.sync()
@@ -124,7 +156,9 @@ impl Folder {
         let mode = fs::metadata(&self.path).map_err(failed)?.permissions();
         // From here on nobody else has it open.
         let mut place = Place::claim(&self.path, true, NewMode::default())?;
-        fs::create_dir(place.aside()).and_then(|()| fs::set_permissions(place.aside(), mode)).map_err(failed)?;
+        fs::create_dir(place.aside())
+            .and_then(|()| fs::set_permissions(place.aside(), mode))
+            .map_err(failed)?;
         let store = Local::new(folder_of(&self.path));
         let (old, new) = (folder_name(&self.path)?, folder_name(place.aside())?);
         Files::new(&store, &format!("{old}{SNAPSHOTS}{name}/"), &new)?.copy(None, progress)?;
@@ -136,7 +170,8 @@ impl Folder {
     pub(super) fn delete(&self, name: &str) -> Result<()> {
         self.find(name)?;
         let going = self.snapshots().join(self.unused_name(GOING)?);
-        let removed = fs::rename(self.snapshots().join(name), &going).and_then(|()| fs::remove_dir_all(&going));
+        let removed = fs::rename(self.snapshots().join(name), &going)
+            .and_then(|()| fs::remove_dir_all(&going));
         removed.map_err(|source| Error::io(LAYER, "remove", source).named(name))?;
         self.settle()
     }
@@ -157,8 +192,11 @@ impl Folder {
 
     /// Makes durable which snapshots there are.
     fn settle(&self) -> Result<()> {
-        let synced = File::open(self.snapshots()).and_then(|folder| platform::make_names_durable(&folder));
-        synced.map_err(|source| Error::io(LAYER, "make the name durable", source).in_file(self.snapshots()))
+        let synced =
+            File::open(self.snapshots()).and_then(|folder| platform::make_names_durable(&folder));
+        synced.map_err(|source| {
+            Error::io(LAYER, "make the name durable", source).in_file(self.snapshots())
+        })
     }
 }
 
@@ -177,7 +215,9 @@ fn move_new(from: &Path, to: &Path, name: &str) -> Result<()> {
 /// The name of a folder within the one it is in, as the beginning of names in a store.
 fn folder_name(path: &Path) -> Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| Error::unsupported(LAYER, "has a name that is not UTF-8, or none").in_file(path))?;
+    let name = name.ok_or_else(|| {
+        Error::unsupported(LAYER, "has a name that is not UTF-8, or none").in_file(path)
+    })?;
     Ok(format!("{name}/"))
 }
 
@@ -187,17 +227,29 @@ impl<'a> Files<'a> {
         let mut names = Vec::new();
         store.list(from, &mut |entry| {
             let name = entry.name.strip_prefix(from).unwrap_or(entry.name);
-            let is_left = name.split('/').any(|part| part.starts_with(UNFINISHED) || part.starts_with(GOING));
+            let is_left = name
+                .split('/')
+                .any(|part| part.starts_with(UNFINISHED) || part.starts_with(GOING));
             let is_left_out = name == "lock" || name.starts_with(OURS) || is_left;
             names.extend((!is_left_out).then(|| name.to_owned()));
             Ok(())
         })?;
-        Ok(Self { store, from, to, names })
+        Ok(Self {
+            store,
+            from,
+            to,
+            names,
+        })
     }
 
     /// Copies them, or has them in common with what is below `previous`, of the same name and contents, which nobody changes.
     fn copy(&self, previous: Option<&str>, progress: &dyn Progress) -> Result<()> {
-        let len = |name: &String| Ok(self.store.stat(&format!("{}{name}", self.from))?.map_or(0, |meta| meta.len));
+        let len = |name: &String| {
+            Ok(self
+                .store
+                .stat(&format!("{}{name}", self.from))?
+                .map_or(0, |meta| meta.len))
+        };
         let lens = self.names.iter().map(len).collect::<Result<Vec<u64>>>()?;
         progress.stage("copy", lens.iter().sum());
         // A store makes folders with their first file only, and macOS wants to find this one.
@@ -207,7 +259,9 @@ impl<'a> Files<'a> {
         for (name, len) in self.names.iter().zip(lens) {
             progress.check()?;
             let (from, to) = (format!("{}{name}", self.from), format!("{}{name}", self.to));
-            let kept = previous.filter(|_| name.contains('/')).map(|previous| format!("{previous}{name}"));
+            let kept = previous
+                .filter(|_| name.contains('/'))
+                .map(|previous| format!("{previous}{name}"));
             if !self.share(&from, kept.as_deref(), &to, progress)? {
                 self.store.copy(&from, &to)?;
             }
@@ -220,7 +274,13 @@ impl<'a> Files<'a> {
     }
 
     /// Makes `to` what `from` is without storing it again, if that can be. `kept` is changed by nobody.
-    fn share(&self, from: &str, kept: Option<&str>, to: &str, progress: &dyn Progress) -> Result<bool> {
+    fn share(
+        &self,
+        from: &str,
+        kept: Option<&str>,
+        to: &str,
+        progress: &dyn Progress,
+    ) -> Result<bool> {
         if self.store.clone_of(from, to)? {
             return Ok(true);
         }
@@ -244,12 +304,17 @@ impl<'a> Files<'a> {
     fn date(&self, name: &str) -> Result<()> {
         let file = File::options().write(true).open(self.store.host_path(name));
         let dated = file.and_then(|file| file.set_modified(SystemTime::now()));
-        dated.map_err(|source| Error::io(LAYER, "set the date", source).in_file(self.store.host_path(name)))
+        dated.map_err(|source| {
+            Error::io(LAYER, "set the date", source).in_file(self.store.host_path(name))
+        })
     }
 
     /// Returns whether two files hold the same bytes.
     fn are_same(&self, one: &str, other: &str, progress: &dyn Progress) -> Result<bool> {
-        let (Some(one), Some(other)) = (self.store.open(one, Open::Read)?, self.store.open(other, Open::Read)?) else {
+        let (Some(one), Some(other)) = (
+            self.store.open(one, Open::Read)?,
+            self.store.open(other, Open::Read)?,
+        ) else {
             return Ok(false);
         };
         let len = one.info().len;

@@ -79,10 +79,16 @@ pub fn delete(image: &Path, name: &str, reach: Reach) -> Result<()> {
 
 /// Names are those of a file that is not hidden.
 fn check(name: &str) -> Result<()> {
-    if check_name(name).is_ok() && !name.contains('/') && !name.starts_with('.') && name.len() <= LONGEST_NAME {
+    if check_name(name).is_ok()
+        && !name.contains('/')
+        && !name.starts_with('.')
+        && name.len() <= LONGEST_NAME
+    {
         return Ok(());
     }
-    let message = format!("expected a name of a snapshot without / in it or . in front, of at most {LONGEST_NAME} bytes");
+    let message = format!(
+        "expected a name of a snapshot without / in it or . in front, of at most {LONGEST_NAME} bytes"
+    );
     Err(Error::new(Kind::Invalid, LAYER, message).named(name))
 }
 

@@ -24,8 +24,16 @@ struct Scratch {
 
 impl Scratch {
     fn new() -> Self {
-        let scratch = Self { folder: tempfile::tempdir().unwrap(), bytes: Random::new(1).bytes(300_000) };
-        let options = CreateOptions { format: Format::Udsb, len: LEN, band_size: Some(MIB), ..CreateOptions::default() };
+        let scratch = Self {
+            folder: tempfile::tempdir().unwrap(),
+            bytes: Random::new(1).bytes(300_000),
+        };
+        let options = CreateOptions {
+            format: Format::Udsb,
+            len: LEN,
+            band_size: Some(MIB),
+            ..CreateOptions::default()
+        };
         let image = open::create(&scratch.path(), &options).unwrap();
         image.disk().write_at(0, &scratch.bytes).unwrap();
         image.disk().write_at(2 * MIB, &scratch.bytes).unwrap();
@@ -50,11 +58,18 @@ impl Scratch {
     }
 
     fn names(&self) -> Vec<String> {
-        list(&self.path(), Reach::default()).unwrap().into_iter().map(|snapshot| snapshot.name).collect()
+        list(&self.path(), Reach::default())
+            .unwrap()
+            .into_iter()
+            .map(|snapshot| snapshot.name)
+            .collect()
     }
 
     fn change(&self, change: impl FnOnce(&dyn BlockDevice)) {
-        let options = OpenOptions { access: Access::ReadWrite, ..raw() };
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            ..raw()
+        };
         let image = open::open(&self.path(), &options).unwrap();
         change(&**image.disk());
         image.disk().flush().unwrap();
@@ -62,19 +77,34 @@ impl Scratch {
 }
 
 fn raw() -> OpenOptions<'static> {
-    OpenOptions { image_format: Some(Format::Udsb), ..OpenOptions::default() }
+    OpenOptions {
+        image_format: Some(Format::Udsb),
+        ..OpenOptions::default()
+    }
 }
 
 fn read(path: &Path, offset: u64, len: usize) -> Vec<u8> {
-    open::open(path, &raw()).unwrap().disk().read_vec(offset, len).unwrap()
+    open::open(path, &raw())
+        .unwrap()
+        .disk()
+        .read_vec(offset, len)
+        .unwrap()
 }
 
 #[test]
 fn a_bundle_goes_back_to_what_it_was() {
     let scratch = Scratch::new();
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    fs::set_permissions(scratch.path().join("bands/0"), fs::Permissions::from_mode(0o600)).unwrap();
-    fs::write(scratch.path().join("com.apple.TimeMachine.MachineID.plist"), "of macOS").unwrap();
+    fs::set_permissions(
+        scratch.path().join("bands/0"),
+        fs::Permissions::from_mode(0o600),
+    )
+    .unwrap();
+    fs::write(
+        scratch.path().join("com.apple.TimeMachine.MachineID.plist"),
+        "of macOS",
+    )
+    .unwrap();
     scratch.create("first").unwrap();
     scratch.change(|disk| {
         disk.write_at(0, &[7; 512]).unwrap();
@@ -82,17 +112,29 @@ fn a_bundle_goes_back_to_what_it_was() {
         disk.discard(2 * MIB..3 * MIB, Leave::Zeros).unwrap();
     });
     // Each is a bundle that opens by itself.
-    assert_eq!(read(&scratch.snapshot("first"), 0, scratch.bytes.len()), scratch.bytes);
+    assert_eq!(
+        read(&scratch.snapshot("first"), 0, scratch.bytes.len()),
+        scratch.bytes
+    );
     scratch.create("second").unwrap();
     assert_eq!(scratch.create("second").unwrap_err().kind(), Kind::Conflict);
     scratch.restore("first").unwrap();
     for at in [0, 2 * MIB] {
-        assert_eq!(read(&scratch.path(), at, scratch.bytes.len()), scratch.bytes);
+        assert_eq!(
+            read(&scratch.path(), at, scratch.bytes.len()),
+            scratch.bytes
+        );
     }
     assert_eq!(read(&scratch.path(), 5 * MIB, 512), [0; 512]);
-    assert_eq!(fs::read(scratch.path().join("com.apple.TimeMachine.MachineID.plist")).unwrap(), b"of macOS");
+    assert_eq!(
+        fs::read(scratch.path().join("com.apple.TimeMachine.MachineID.plist")).unwrap(),
+        b"of macOS"
+    );
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(scratch.path()), mode(scratch.path().join("bands/0"))), (0o700, 0o600));
+    assert_eq!(
+        (mode(scratch.path()), mode(scratch.path().join("bands/0"))),
+        (0o700, 0o600)
+    );
     let mut names = scratch.names();
     names.sort();
     assert_eq!(names, ["first", "second"]);
@@ -100,8 +142,18 @@ fn a_bundle_goes_back_to_what_it_was() {
     assert_eq!(read(&scratch.path(), 5 * MIB, 512), [8; 512]);
     assert_eq!(read(&scratch.path(), 2 * MIB, 512), [0; 512]);
     delete(&scratch.path(), "first", Reach::default()).unwrap();
-    assert_eq!((scratch.names(), scratch.restore("first").unwrap_err().kind()), (vec!["second".to_owned()], Kind::NotFound));
-    assert_eq!(fs::read_dir(scratch.folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(
+        (
+            scratch.names(),
+            scratch.restore("first").unwrap_err().kind()
+        ),
+        (vec!["second".to_owned()], Kind::NotFound)
+    );
+    assert_eq!(
+        fs::read_dir(scratch.folder.path()).unwrap().count(),
+        1,
+        "nothing is left beside it"
+    );
 }
 
 #[test]
@@ -114,15 +166,38 @@ fn a_snapshot_is_read_by_its_name() {
     assert_eq!(read(&named, 0, 512), scratch.bytes[..512]);
     assert_eq!(read(&scratch.path(), 0, 512), [7; 512]);
     let address = Address::parse_on_host(&format!("{bundle}@a@12:30:Docs@then:/x")).unwrap();
-    assert_eq!((&*address.image, address.snapshot.as_deref()), (named.to_str().unwrap(), Some("then")));
-    let image = open::open(&named, &OpenOptions { image_format: None, ..raw() }).unwrap();
-    assert_eq!(image.warnings(), <[String; 0]>::default(), "its name is no bundle's, and need not be");
+    assert_eq!(
+        (&*address.image, address.snapshot.as_deref()),
+        (named.to_str().unwrap(), Some("then"))
+    );
+    let image = open::open(
+        &named,
+        &OpenOptions {
+            image_format: None,
+            ..raw()
+        },
+    )
+    .unwrap();
+    assert_eq!(
+        image.warnings(),
+        <[String; 0]>::default(),
+        "its name is no bundle's, and need not be"
+    );
     drop(image);
-    let changing = OpenOptions { access: Access::ReadWrite, ..raw() };
-    assert_eq!(open::open(&named, &changing).unwrap_err().kind(), Kind::ReadOnly);
+    let changing = OpenOptions {
+        access: Access::ReadWrite,
+        ..raw()
+    };
+    assert_eq!(
+        open::open(&named, &changing).unwrap_err().kind(),
+        Kind::ReadOnly
+    );
     for missing in ["other", ".", "..", ""] {
         let error = open::open(Path::new(&format!("{bundle}@{missing}")), &raw()).unwrap_err();
-        assert!(error.kind() == Kind::NotFound && error.to_string().contains("has no snapshot"), "{missing}: {error}");
+        assert!(
+            error.kind() == Kind::NotFound && error.to_string().contains("has no snapshot"),
+            "{missing}: {error}"
+        );
     }
     // What has just this name goes before.
     fs::rename(scratch.path(), &named).unwrap();
@@ -142,15 +217,35 @@ fn files_are_shared_among_snapshots_and_never_with_the_bundle() {
         assert_eq!(own.nlink(), 1, "what is changed in place has one name");
     }
     let of = |name: &str, band: &str| inode(scratch.snapshot(name).join(band));
-    assert_ne!(of("first", "bands/2"), of("second", "bands/2"), "it was changed");
+    assert_ne!(
+        of("first", "bands/2"),
+        of("second", "bands/2"),
+        "it was changed"
+    );
     let linked = of("first", "bands/0") == of("second", "bands/0");
-    let reflinks = crate::store::Local::new(scratch.path()).clone_of("bands/0", "clone").unwrap();
-    assert!(linked != reflinks, "either the host shares storage, or snapshots share files");
+    let reflinks = crate::store::Local::new(scratch.path())
+        .clone_of("bands/0", "clone")
+        .unwrap();
+    assert!(
+        linked != reflinks,
+        "either the host shares storage, or snapshots share files"
+    );
     scratch.restore("first").unwrap();
-    assert_eq!(fs::metadata(scratch.path().join("bands/0")).unwrap().nlink(), 1);
+    assert_eq!(
+        fs::metadata(scratch.path().join("bands/0"))
+            .unwrap()
+            .nlink(),
+        1
+    );
     scratch.change(|disk| disk.write_at(0, &[1; 512]).unwrap());
-    assert_eq!(read(&scratch.snapshot("first"), 0, 512), scratch.bytes[..512]);
-    assert_eq!(read(&scratch.snapshot("second"), 0, 512), scratch.bytes[..512]);
+    assert_eq!(
+        read(&scratch.snapshot("first"), 0, 512),
+        scratch.bytes[..512]
+    );
+    assert_eq!(
+        read(&scratch.snapshot("second"), 0, 512),
+        scratch.bytes[..512]
+    );
     assert_eq!(read(&scratch.snapshot("second"), 2 * MIB, 512), [9; 512]);
 }
 
@@ -176,11 +271,22 @@ fn what_is_stopped_or_refused_changes_nothing() {
         assert_eq!(stopped.kind(), Kind::Cancelled);
         let stopped = restore(&scratch.path(), "kept", Reach::default(), &stop()).unwrap_err();
         assert_eq!(stopped.kind(), Kind::Cancelled);
-        assert_eq!((scratch.names(), read(&scratch.path(), 0, 512)), (vec!["kept".to_owned()], vec![3; 512]));
-        assert_eq!(fs::read_dir(scratch.path().join(".bandsaw/snapshots")).unwrap().count(), 1);
+        assert_eq!(
+            (scratch.names(), read(&scratch.path(), 0, 512)),
+            (vec!["kept".to_owned()], vec![3; 512])
+        );
+        assert_eq!(
+            fs::read_dir(scratch.path().join(".bandsaw/snapshots"))
+                .unwrap()
+                .count(),
+            1
+        );
         assert_eq!(fs::read_dir(scratch.folder.path()).unwrap().count(), 1);
     }
-    let options = OpenOptions { access: Access::ReadWrite, ..raw() };
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..raw()
+    };
     let used = open::open(&scratch.path(), &options).unwrap();
     assert_eq!(scratch.create("new").unwrap_err().kind(), Kind::Conflict);
     assert_eq!(scratch.restore("kept").unwrap_err().kind(), Kind::Conflict);
@@ -190,10 +296,25 @@ fn what_is_stopped_or_refused_changes_nothing() {
     assert_eq!(scratch.restore("kept").unwrap_err().kind(), Kind::Conflict);
     drop(read_by_others);
     for name in ["", ".", "..", ".hidden", "a/b", "nul\0", &"x".repeat(256)] {
-        assert_eq!(scratch.create(name).unwrap_err().kind(), Kind::Invalid, "{name:?}");
-        assert_eq!(delete(&scratch.path(), name, Reach::default()).unwrap_err().kind(), Kind::Invalid, "{name:?}");
+        assert_eq!(
+            scratch.create(name).unwrap_err().kind(),
+            Kind::Invalid,
+            "{name:?}"
+        );
+        assert_eq!(
+            delete(&scratch.path(), name, Reach::default())
+                .unwrap_err()
+                .kind(),
+            Kind::Invalid,
+            "{name:?}"
+        );
     }
     let file = scratch.folder.path().join("disk.img");
     fs::write(&file, [0; 4096]).unwrap();
-    assert_eq!(create(&file, "new", Reach::default(), &Silent).unwrap_err().kind(), Kind::Unsupported);
+    assert_eq!(
+        create(&file, "new", Reach::default(), &Silent)
+            .unwrap_err()
+            .kind(),
+        Kind::Unsupported
+    );
 }

@@ -42,7 +42,11 @@ impl FreeSpace {
     }
 
     fn with(image: &Image, map: OpenMap) -> Self {
-        let mut volumes: Vec<_> = image.volumes().iter().map(|volume| FreeVolume::of(volume, image.partitions(), map)).collect();
+        let mut volumes: Vec<_> = image
+            .volumes()
+            .iter()
+            .map(|volume| FreeVolume::of(volume, image.partitions(), map))
+            .collect();
         volumes.sort_by_key(|found| found.volume.range.start);
         Self { volumes }
     }
@@ -54,33 +58,65 @@ impl FreeSpace {
 
     /// Returns whether the disk has no volume whose map is known.
     pub fn is_unknown(&self) -> bool {
-        self.volumes.iter().all(|found| found.map.as_ref().is_err_and(|error| error.kind() == Kind::Unsupported))
+        self.volumes.iter().all(|found| {
+            found
+                .map
+                .as_ref()
+                .is_err_and(|error| error.kind() == Kind::Unsupported)
+        })
     }
 }
 
 impl FreeVolume {
     fn of(volume: &Volume, map: Option<&Map>, open: OpenMap) -> Self {
-        let map = check_alone(volume, map).and_then(|()| open(volume)).and_then(|found| {
-            found.ok_or_else(|| Error::unsupported(LAYER, format!("which blocks of {} are free is not read yet", volume.format)))
-        });
-        Self { volume: volume.clone(), map: map.map_err(|error| error.in_file(volume.place())) }
+        let map = check_alone(volume, map)
+            .and_then(|()| open(volume))
+            .and_then(|found| {
+                found.ok_or_else(|| {
+                    Error::unsupported(
+                        LAYER,
+                        format!("which blocks of {} are free is not read yet", volume.format),
+                    )
+                })
+            });
+        Self {
+            volume: volume.clone(),
+            map: map.map_err(|error| error.in_file(volume.place())),
+        }
     }
 
     /// Its free runs, in bytes of the disk; none if the map is not to be trusted.
     pub fn runs(&self) -> impl Iterator<Item = Result<Range<u64>>> + '_ {
         let Range { start, end } = self.volume.range.clone();
-        let runs = self.map.as_ref().ok().map(|map| map.free_runs(0..end - start));
-        runs.into_iter().flatten().map(move |run| run.map(|run| start + run.start..start + run.end))
+        let runs = self
+            .map
+            .as_ref()
+            .ok()
+            .map(|map| map.free_runs(0..end - start));
+        runs.into_iter()
+            .flatten()
+            .map(move |run| run.map(|run| start + run.start..start + run.end))
     }
 }
 
 /// Refuses a volume that shares bytes with another partition: what is free in one may be a file of the other.
 fn check_alone(volume: &Volume, map: Option<&Map>) -> Result<()> {
     let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
-    let others = partitions.iter().filter(|other| volume.partition.is_some_and(|number| number != other.number));
-    match others.into_iter().find(|other| other.range.start < volume.range.end && volume.range.start < other.range.end) {
+    let others = partitions.iter().filter(|other| {
+        volume
+            .partition
+            .is_some_and(|number| number != other.number)
+    });
+    match others
+        .into_iter()
+        .find(|other| other.range.start < volume.range.end && volume.range.start < other.range.end)
+    {
         None => Ok(()),
-        Some(other) => Err(Error::new(Kind::Corrupt, LAYER, format!("overlaps partition {}", other.number))),
+        Some(other) => Err(Error::new(
+            Kind::Corrupt,
+            LAYER,
+            format!("overlaps partition {}", other.number),
+        )),
     }
 }
 
@@ -103,17 +139,34 @@ mod tests {
             block_size: None,
             source: Source::Empty,
         };
-        let options =
-            CreateOptions { format: Format::Udrw, len: Some(8 << 20), volume: Some(volume), ..CreateOptions::default() };
-        let image = create(&folder.path().join("a.dmg"), options, &Silent).unwrap().image;
+        let options = CreateOptions {
+            format: Format::Udrw,
+            len: Some(8 << 20),
+            volume: Some(volume),
+            ..CreateOptions::default()
+        };
+        let image = create(&folder.path().join("a.dmg"), options, &Silent)
+            .unwrap()
+            .image;
         let volume = &image.volumes()[0];
         let mut map = partition::probe(&**image.disk()).unwrap().unwrap();
-        assert!(FreeVolume::of(volume, Some(&map), Volume::trusted_free_map).map.is_ok());
+        assert!(
+            FreeVolume::of(volume, Some(&map), Volume::trusted_free_map)
+                .map
+                .is_ok()
+        );
         let mut other = map.partitions[0].clone();
         (other.number, other.range) = (7, volume.range.end - 512..volume.range.end + 512);
         map.partitions.push(other);
         let found = FreeVolume::of(volume, Some(&map), Volume::trusted_free_map);
-        assert!(found.map.as_ref().unwrap_err().to_string().contains("overlaps partition 7"));
+        assert!(
+            found
+                .map
+                .as_ref()
+                .unwrap_err()
+                .to_string()
+                .contains("overlaps partition 7")
+        );
         assert_eq!(found.runs().count(), 0);
     }
 }

@@ -60,17 +60,44 @@ impl SpaceMap {
         if image.bundle().is_some_and(Bundle::is_between) {
             return Ok(None);
         }
-        let Some(storage) = Storage::of(image, progress)? else { return Ok(None) };
+        let Some(storage) = Storage::of(image, progress)? else {
+            return Ok(None);
+        };
         Self::measure(image, &storage, free, progress).map(Some)
     }
 
-    pub(crate) fn measure(image: &Image, storage: &Storage<'_>, free: &FreeSpace, progress: &dyn Progress) -> Result<Self> {
+    pub(crate) fn measure(
+        image: &Image,
+        storage: &Storage<'_>,
+        free: &FreeSpace,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
         let disk = image.disk().info().len;
         let (kind, size) = storage.units(disk);
         let units = storage.allocated_by_unit(size, disk)?;
-        let units = units.into_iter().map(|(index, allocated)| Unit { index, allocated, free: 0, returns: 0 }).collect();
-        let stray = if let Storage::Bundle(_, stored) = storage { stored.stray.clone() } else { Vec::new() };
-        let mut map = Self { kind, size, disk, units, stray, unused: unused(image), parts: can_punch(image, false) };
+        let units = units
+            .into_iter()
+            .map(|(index, allocated)| Unit {
+                index,
+                allocated,
+                free: 0,
+                returns: 0,
+            })
+            .collect();
+        let stray = if let Storage::Bundle(_, stored) = storage {
+            stored.stray.clone()
+        } else {
+            Vec::new()
+        };
+        let mut map = Self {
+            kind,
+            size,
+            disk,
+            units,
+            stray,
+            unused: unused(image),
+            parts: can_punch(image, false),
+        };
         progress.stage("measure", disk);
         let mut seen = 0;
         for run in free.runs() {
@@ -84,7 +111,9 @@ impl SpaceMap {
     }
 
     fn add_free(&mut self, storage: &Storage<'_>, start: u64, end: u64) -> Result<()> {
-        let first = self.units.partition_point(|unit| unit.index < start / self.size);
+        let first = self
+            .units
+            .partition_point(|unit| unit.index < start / self.size);
         for at in first..self.units.len() {
             let unit = self.units[at];
             let (from, to) = (unit.index * self.size, self.end_of(unit.index));
@@ -93,7 +122,11 @@ impl SpaceMap {
             }
             let (part_start, part_end) = (start.max(from), end.min(to));
             let is_whole = part_start == from && part_end == to;
-            let returns = if is_whole { unit.allocated } else { storage.allocated_in(&(part_start..part_end))? };
+            let returns = if is_whole {
+                unit.allocated
+            } else {
+                storage.allocated_in(&(part_start..part_end))?
+            };
             let unit = &mut self.units[at];
             unit.free += part_end - part_start;
             unit.returns = (unit.returns + returns).min(unit.allocated);
@@ -112,7 +145,9 @@ impl SpaceMap {
 
     /// How full a unit is, by what is known of it.
     pub fn fill(&self, unit: &Unit) -> Fill {
-        let bytes = self.end_of(unit.index).saturating_sub(unit.index * self.size);
+        let bytes = self
+            .end_of(unit.index)
+            .saturating_sub(unit.index * self.size);
         match unit.free {
             0 => Fill::Full,
             free if free >= bytes => Fill::Free,
@@ -124,7 +159,11 @@ impl SpaceMap {
     pub fn count_of(&self, fill: Fill) -> u64 {
         match fill {
             Fill::Absent => self.count() - self.units.len() as u64,
-            fill => self.units.iter().filter(|unit| self.fill(unit) == fill).count() as u64,
+            fill => self
+                .units
+                .iter()
+                .filter(|unit| self.fill(unit) == fill)
+                .count() as u64,
         }
     }
 
@@ -140,7 +179,10 @@ impl SpaceMap {
 
     /// Bytes of storage that no volume uses: units all of which is free, and parts of others.
     pub fn free_storage(&self) -> (u64, u64) {
-        let (whole, parts): (Vec<&Unit>, Vec<&Unit>) = self.units.iter().partition(|unit| self.fill(unit) == Fill::Free);
+        let (whole, parts): (Vec<&Unit>, Vec<&Unit>) = self
+            .units
+            .iter()
+            .partition(|unit| self.fill(unit) == Fill::Free);
         let sum = |units: Vec<&Unit>| units.iter().map(|unit| unit.returns).sum();
         (sum(whole), sum(parts))
     }
@@ -157,7 +199,11 @@ fn unused(image: &Image) -> u64 {
         let usage = image.usage();
         return usage.unused * usage.band_size;
     }
-    let top = image.overlays().last().map(|top| &*top.image).or_else(|| image.asif());
+    let top = image
+        .overlays()
+        .last()
+        .map(|top| &*top.image)
+        .or_else(|| image.asif());
     top.map_or(0, |image| image.usage().unused * image.usage().chunk_size)
 }
 
@@ -167,9 +213,22 @@ mod tests {
 
     #[test]
     fn what_returns_depends_on_the_host() {
-        let unit = |index, free, returns| Unit { index, allocated: 8, free, returns };
+        let unit = |index, free, returns| Unit {
+            index,
+            allocated: 8,
+            free,
+            returns,
+        };
         let units = vec![unit(0, 8, 8), unit(1, 3, 2), unit(2, 0, 0)];
-        let map = |kind, parts| SpaceMap { kind, size: 8, disk: 24, units: units.clone(), stray: Vec::new(), unused: 0, parts };
+        let map = |kind, parts| SpaceMap {
+            kind,
+            size: 8,
+            disk: 24,
+            units: units.clone(),
+            stray: Vec::new(),
+            unused: 0,
+            parts,
+        };
         assert_eq!(map(UnitKind::Band, true).returns(), (8, 2));
         assert_eq!(map(UnitKind::Piece, true).returns(), (8, 2));
         assert_eq!(map(UnitKind::Chunk, false).returns(), (8, 0));

@@ -46,7 +46,11 @@ pub(crate) enum Storage<'a> {
     /// Files of bands.
     Bundle(&'a Bundle, Stored),
     /// One file; the disk's bytes, or the container's, begin at `offset` in it.
-    File { file: LocalFile, offset: u64, layout: Layout<'a> },
+    File {
+        file: LocalFile,
+        offset: u64,
+        layout: Layout<'a>,
+    },
 }
 
 /// Where a container puts bytes of the disk in its file.
@@ -71,24 +75,49 @@ impl<'a> Storage<'a> {
                     Layer::Asif(image) => Some(Layout::Asif(image)),
                     _ => None,
                 });
-                let Some(layout) = layout else { return Ok(None) };
-                (image.path(), layout, image.encryption().map_or(0, |encryption| encryption.data_offset))
+                let Some(layout) = layout else {
+                    return Ok(None);
+                };
+                (
+                    image.path(),
+                    layout,
+                    image
+                        .encryption()
+                        .map_or(0, |encryption| encryption.data_offset),
+                )
             }
         };
         // A second look at a file that is open, and locked, already.
-        let file = LocalFile::open(path, Open::Read)?.ok_or_else(|| Error::not_found(LAYER, path.display().to_string()))?;
-        Ok(Some(Self::File { file, offset, layout }))
+        let file = LocalFile::open(path, Open::Read)?
+            .ok_or_else(|| Error::not_found(LAYER, path.display().to_string()))?;
+        Ok(Some(Self::File {
+            file,
+            offset,
+            layout,
+        }))
     }
 
     /// What the disk is stored in pieces of, and how large they are on a disk of `len` bytes.
     pub(crate) fn units(&self, len: u64) -> (UnitKind, u64) {
         match self {
             Self::Bundle(bundle, _) => (UnitKind::Band, bundle.band_size()),
-            Self::File { layout: Layout::SparseImage(image), .. } => (UnitKind::Band, image.band_size()),
-            Self::File { layout: Layout::Asif(image), .. } => (UnitKind::Chunk, image.usage().chunk_size),
-            Self::File { layout: Layout::Raw, .. } => {
-                (UnitKind::Piece, len.div_ceil(MOST_PIECES).next_power_of_two().max(LEAST_PIECE))
-            }
+            Self::File {
+                layout: Layout::SparseImage(image),
+                ..
+            } => (UnitKind::Band, image.band_size()),
+            Self::File {
+                layout: Layout::Asif(image),
+                ..
+            } => (UnitKind::Chunk, image.usage().chunk_size),
+            Self::File {
+                layout: Layout::Raw,
+                ..
+            } => (
+                UnitKind::Piece,
+                len.div_ceil(MOST_PIECES)
+                    .next_power_of_two()
+                    .max(LEAST_PIECE),
+            ),
         }
     }
 
@@ -119,21 +148,43 @@ impl<'a> Storage<'a> {
 
     /// Calls `each` for the runs of `range` that the file has a place for: where on the disk they begin, and where in the file
     /// they are. With `ends`, what ends with the file ends with a block of the host.
-    fn each_stored(&self, range: &Range<u64>, ends: bool, each: &mut dyn FnMut(u64, Range<u64>) -> Result<()>) -> Result<()> {
-        let Self::File { file, offset, layout } = self else { return Ok(()) };
+    fn each_stored(
+        &self,
+        range: &Range<u64>,
+        ends: bool,
+        each: &mut dyn FnMut(u64, Range<u64>) -> Result<()>,
+    ) -> Result<()> {
+        let Self::File {
+            file,
+            offset,
+            layout,
+        } = self
+        else {
+            return Ok(());
+        };
         let (len, grain) = (file.info().len, file.info().discard.max(1));
         let mut at = range.start;
         while at < range.end {
             let rest = at..range.end;
-            let Placed { at: place, len: run } = match layout {
-                Layout::Raw => Placed { at: Some(at), len: rest.end - rest.start },
+            let Placed {
+                at: place,
+                len: run,
+            } = match layout {
+                Layout::Raw => Placed {
+                    at: Some(at),
+                    len: rest.end - rest.start,
+                },
                 Layout::SparseImage(image) => image.place_at(rest)?,
                 Layout::Asif(image) => image.place_at(rest)?,
             };
             if let Some(place) = place {
                 let start = place.saturating_add(*offset).min(len);
                 let end = start.saturating_add(run).min(len);
-                let end = if ends && end == len { end.next_multiple_of(grain) } else { end };
+                let end = if ends && end == len {
+                    end.next_multiple_of(grain)
+                } else {
+                    end
+                };
                 each(at, start..end)?;
             }
             at = at.saturating_add(run.max(1));
@@ -144,8 +195,14 @@ impl<'a> Storage<'a> {
     /// Bytes of storage behind each unit of `size` bytes of a disk of `len` bytes, for those that have any, in order.
     pub(crate) fn allocated_by_unit(&self, size: u64, len: u64) -> Result<Vec<(u64, u64)>> {
         let Self::File { file, .. } = self else {
-            let Self::Bundle(_, stored) = self else { return Ok(Vec::new()) };
-            return Ok(stored.bands.iter().map(|band| (band.index, band.allocated)).collect());
+            let Self::Bundle(_, stored) = self else {
+                return Ok(Vec::new());
+            };
+            return Ok(stored
+                .bands
+                .iter()
+                .map(|band| (band.index, band.allocated))
+                .collect());
         };
         let mut units: Vec<(u64, u64)> = Vec::new();
         let mut add = |start: u64, bytes: u64| match units.last_mut() {
@@ -158,7 +215,10 @@ impl<'a> Storage<'a> {
                 if kind != ExtentKind::Data {
                     continue;
                 }
-                let (mut at, end) = (disk + (range.start - place.start), disk + (range.end - place.start));
+                let (mut at, end) = (
+                    disk + (range.start - place.start),
+                    disk + (range.end - place.start),
+                );
                 while at < end {
                     let next = ((at / size + 1) * size).min(end);
                     add(at, next - at);
@@ -172,11 +232,19 @@ impl<'a> Storage<'a> {
 
     /// Gives back the storage behind `range` of `disk`, of which this is the storage; parts of bands, chunks and files only
     /// if `parts` says so. Durable by the next flush.
-    pub(crate) fn give_back(&self, disk: &dyn BlockDevice, range: &Range<u64>, parts: bool) -> Result<()> {
+    pub(crate) fn give_back(
+        &self,
+        disk: &dyn BlockDevice,
+        range: &Range<u64>,
+        parts: bool,
+    ) -> Result<()> {
         match self {
             Self::Bundle(bundle, stored) => bundle.give_back(stored, range, parts),
             // Of what the host cannot punch the container keeps whole bands, or chunks, apart itself.
-            Self::File { layout: Layout::Raw, .. } if !parts => Ok(()),
+            Self::File {
+                layout: Layout::Raw,
+                ..
+            } if !parts => Ok(()),
             Self::File { .. } => disk.discard(range.clone(), Leave::Any),
         }
     }
@@ -185,12 +253,24 @@ impl<'a> Storage<'a> {
 /// Returns whether the host frees parts of files where the image, or the topmost layer over it, is. With `trying` a file is made
 /// there for a moment, if it takes that to know; without it, the kind of the file system may have to do.
 pub(crate) fn can_punch(image: &Image, trying: bool) -> bool {
-    let path = image.overlays().last().map_or(image.path(), |top| &top.path);
+    let path = image
+        .overlays()
+        .last()
+        .map_or(image.path(), |top| &top.path);
     if remote::url(path).is_some() {
         return true; // nothing is punched there: objects are written anew
     }
-    let folder = if path.is_dir() { Some(path) } else { path.parent() };
-    platform::can_punch_in(folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")), trying)
+    let folder = if path.is_dir() {
+        Some(path)
+    } else {
+        path.parent()
+    };
+    platform::can_punch_in(
+        folder
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new(".")),
+        trying,
+    )
 }
 
 /// Bytes of `range` of a file that have storage. What lies past its end has none.
@@ -200,7 +280,11 @@ fn data_in(file: &LocalFile, range: Range<u64>) -> Result<u64> {
     if range.start < range.end {
         for extent in file.extents(range) {
             let (range, kind) = extent?;
-            bytes += if kind == ExtentKind::Data { range.end - range.start } else { 0 };
+            bytes += if kind == ExtentKind::Data {
+                range.end - range.start
+            } else {
+                0
+            };
         }
     }
     Ok(bytes)

@@ -23,11 +23,20 @@ fn file(store: &dyn Store, name: &str, how: Open) -> Arc<dyn BlockDevice> {
 
 /// A base and a layer of another length over it, in a store.
 fn make(store: &dyn Store, len: u64) {
-    let options = CreateOptions { len: 2 * MIB, block: 512, kind: LayerKind::Disk };
+    let options = CreateOptions {
+        len: 2 * MIB,
+        block: 512,
+        kind: LayerKind::Disk,
+    };
     let base = Asif::create(file(store, "base", Open::CreateNew), &options).unwrap();
-    base.write_at(0, &Random::new(1).bytes(MIB as usize + 5000)).unwrap();
+    base.write_at(0, &Random::new(1).bytes(MIB as usize + 5000))
+        .unwrap();
     base.flush().unwrap();
-    let options = CreateOptions { len, block: 512, kind: LayerKind::Overlay(base.uuid()) };
+    let options = CreateOptions {
+        len,
+        block: 512,
+        kind: LayerKind::Overlay(base.uuid()),
+    };
     let layer = Asif::create(file(store, "layer", Open::CreateNew), &options).unwrap();
     layer.write_at(4096, &Random::new(2).bytes(8192)).unwrap();
     layer.discard(20_480..40_960, Leave::Zeros).unwrap();
@@ -39,21 +48,61 @@ fn make(store: &dyn Store, len: u64) {
 fn images(store: &dyn Store) -> (Arc<Asif>, LayerFile) {
     let base = Arc::new(Asif::open(file(store, "base", Open::Write)).unwrap());
     let image = Arc::new(Asif::open(file(store, "layer", Open::Write)).unwrap());
-    (base, LayerFile { path: "layer".into(), role: Role::Overlay, image })
+    (
+        base,
+        LayerFile {
+            path: "layer".into(),
+            role: Role::Overlay,
+            image,
+        },
+    )
 }
 
 fn job<'a>(base: &Arc<Asif>, layer: &LayerFile, progress: &'a dyn Progress) -> Job<'a> {
-    let identity = Identity { uuid: base.uuid(), ..Identity::default() };
-    let links = vec![Link { name: "base".to_owned(), identity }];
-    let below = Below { disk: base.clone(), links, top: Some(base.clone()), note: None, mode: NewMode::default() };
-    Job { below, layer: layer.clone(), progress, parent: Uuid::nil(), committed: Committed::default() }
+    let identity = Identity {
+        uuid: base.uuid(),
+        ..Identity::default()
+    };
+    let links = vec![Link {
+        name: "base".to_owned(),
+        identity,
+    }];
+    let below = Below {
+        disk: base.clone(),
+        links,
+        top: Some(base.clone()),
+        note: None,
+        mode: NewMode::default(),
+    };
+    Job {
+        below,
+        layer: layer.clone(),
+        progress,
+        parent: Uuid::nil(),
+        committed: Committed::default(),
+    }
 }
 
 /// What the two show together, after the check that they fit.
 fn shown(base: &Arc<Asif>, layer: &LayerFile) -> Vec<u8> {
-    let identity = Identity { uuid: base.uuid(), ..Identity::default() };
-    check_chain(&[Link { name: "base".to_owned(), identity }, layer.link()]).unwrap();
-    let stack = Stack::new(base.clone(), vec![(Role::Overlay, layer.image.clone())], Access::ReadOnly).unwrap();
+    let identity = Identity {
+        uuid: base.uuid(),
+        ..Identity::default()
+    };
+    check_chain(&[
+        Link {
+            name: "base".to_owned(),
+            identity,
+        },
+        layer.link(),
+    ])
+    .unwrap();
+    let stack = Stack::new(
+        base.clone(),
+        vec![(Role::Overlay, layer.image.clone())],
+        Access::ReadOnly,
+    )
+    .unwrap();
     stack.read_vec(0, stack.info().len as usize).unwrap()
 }
 
@@ -70,9 +119,17 @@ fn power_cuts_are_survived() {
         let mut crashes = 0;
         for crash in cut.crashes_from(begin, seed, 1) {
             let (base, layer) = images(&crash.store);
-            assert!(shown(&base, &layer) == expected, "after event {} ({:?})", crash.position, crash.keep);
+            assert!(
+                shown(&base, &layer) == expected,
+                "after event {} ({:?})",
+                crash.position,
+                crash.keep
+            );
             job(&base, &layer, &Silent).run().unwrap();
-            assert!(base.read_vec(0, base.info().len as usize).unwrap() == expected, "begun again");
+            assert!(
+                base.read_vec(0, base.info().len as usize).unwrap() == expected,
+                "begun again"
+            );
             crashes += 1;
         }
         assert!(crashes > 50, "only {crashes} crashes");
@@ -86,7 +143,11 @@ impl Progress for Stopping {
     fn stage(&self, _name: &str, _total: u64) {}
 
     fn advance(&self, _n: u64) {
-        let _left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let _left = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            });
     }
 
     fn cancelled(&self) -> bool {
@@ -97,23 +158,43 @@ impl Progress for Stopping {
 /// A base of noise with a layer of other noise in memory.
 fn large() -> (Memory, Memory) {
     let (base_file, layer_file) = (Arc::new(Memory::zeros(0)), Arc::new(Memory::zeros(0)));
-    let options = CreateOptions { len: 12 * MIB, block: 512, kind: LayerKind::Disk };
+    let options = CreateOptions {
+        len: 12 * MIB,
+        block: 512,
+        kind: LayerKind::Disk,
+    };
     let base = Asif::create(base_file.clone(), &options).unwrap();
-    let options = CreateOptions { kind: LayerKind::Overlay(base.uuid()), ..options };
+    let options = CreateOptions {
+        kind: LayerKind::Overlay(base.uuid()),
+        ..options
+    };
     let layer = Asif::create(layer_file.clone(), &options).unwrap();
-    layer.write_at(0, &Random::new(3).bytes(12 * MIB as usize)).unwrap();
+    layer
+        .write_at(0, &Random::new(3).bytes(12 * MIB as usize))
+        .unwrap();
     layer.flush().unwrap();
     drop((base, layer));
-    (Memory::from(base_file.to_vec()), Memory::from(layer_file.to_vec()))
+    (
+        Memory::from(base_file.to_vec()),
+        Memory::from(layer_file.to_vec()),
+    )
 }
 
 #[test]
 fn a_stopped_commit_goes_on_where_it_was() {
     let (base_file, layer_file) = large();
-    let (base_file, layer_file): (Arc<dyn BlockDevice>, Arc<dyn BlockDevice>) = (Arc::new(base_file), Arc::new(layer_file));
+    let (base_file, layer_file): (Arc<dyn BlockDevice>, Arc<dyn BlockDevice>) =
+        (Arc::new(base_file), Arc::new(layer_file));
     let open = || {
         let image = Arc::new(Asif::open(layer_file.clone()).unwrap());
-        (Arc::new(Asif::open(base_file.clone()).unwrap()), LayerFile { path: "layer".into(), role: Role::Overlay, image })
+        (
+            Arc::new(Asif::open(base_file.clone()).unwrap()),
+            LayerFile {
+                path: "layer".into(),
+                role: Role::Overlay,
+                image,
+            },
+        )
     };
     let (base, layer) = open();
     let expected = shown(&base, &layer);
@@ -125,12 +206,17 @@ fn a_stopped_commit_goes_on_where_it_was() {
     assert!(shown(&base, &layer) == expected);
     let mut again = job(&base, &layer, &Silent);
     again.run().unwrap();
-    assert_eq!((again.committed.resumed_at, again.committed.written), (5 * MIB, 7 * MIB));
+    assert_eq!(
+        (again.committed.resumed_at, again.committed.written),
+        (5 * MIB, 7 * MIB)
+    );
     assert!(base.read_vec(0, expected.len()).unwrap() == expected);
 
     // A layer that was written to since is put in as a whole.
     let (base, layer) = open();
-    job(&base, &layer, &Stopping(AtomicU64::new(6))).run().unwrap_err();
+    job(&base, &layer, &Stopping(AtomicU64::new(6)))
+        .run()
+        .unwrap_err();
     let (base, layer) = open();
     layer.image.write_at(0, &[9; 512]).unwrap();
     layer.image.flush().unwrap();
@@ -147,14 +233,28 @@ fn a_stopped_commit_into_a_raw_image_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let [base, layer] = ["base.img", "layer.asif"].map(|name| folder.path().join(name));
     std::fs::write(&base, Random::new(1).bytes(MIB as usize)).unwrap();
-    let options = OpenOptions { image_format: Some(Format::Udrw), ..OpenOptions::default() };
-    let wanted = LayerOptions { role: Role::Overlay, len: Some(3 * MIB), block: None, overwrite: false };
+    let options = OpenOptions {
+        image_format: Some(Format::Udrw),
+        ..OpenOptions::default()
+    };
+    let wanted = LayerOptions {
+        role: Role::Overlay,
+        len: Some(3 * MIB),
+        block: None,
+        overwrite: false,
+    };
     stack::create_layer(&layer, &base, &options, &wanted).unwrap();
     std::fs::set_permissions(&layer, std::fs::Permissions::from_mode(0o600)).unwrap();
     let layers = [layer.clone()];
-    let writable = OpenOptions { access: Access::ReadWrite, shadows: &layers, ..options };
+    let writable = OpenOptions {
+        access: Access::ReadWrite,
+        shadows: &layers,
+        ..options
+    };
     let disk = crate::open::open(&base, &writable).unwrap();
-    disk.disk().write_at(100, &vec![7; 2 * MIB as usize]).unwrap();
+    disk.disk()
+        .write_at(100, &vec![7; 2 * MIB as usize])
+        .unwrap();
     disk.disk().flush().unwrap();
     drop(disk);
     let read = |options: &OpenOptions<'_>| {
@@ -162,10 +262,22 @@ fn a_stopped_commit_into_a_raw_image_goes_on() {
         assert_eq!(image.warnings(), [""; 0]);
         image.disk().read_vec(0, 3 * MIB as usize).unwrap()
     };
-    let both = OpenOptions { shadows: &layers, ..options };
+    let both = OpenOptions {
+        shadows: &layers,
+        ..options
+    };
     let expected = read(&both);
-    assert_eq!(commit(&base, &layers, &options, &Stopping(AtomicU64::new(2))).unwrap_err().kind(), Kind::Cancelled);
-    assert_eq!(base.metadata().unwrap().len(), 3 * MIB, "it was stopped too early to tell");
+    assert_eq!(
+        commit(&base, &layers, &options, &Stopping(AtomicU64::new(2)))
+            .unwrap_err()
+            .kind(),
+        Kind::Cancelled
+    );
+    assert_eq!(
+        base.metadata().unwrap().len(),
+        3 * MIB,
+        "it was stopped too early to tell"
+    );
     assert!(read(&both) == expected);
     let link = folder.path().join("link");
     std::os::unix::fs::symlink("layer.asif", &link).unwrap();
@@ -173,5 +285,8 @@ fn a_stopped_commit_into_a_raw_image_goes_on() {
     assert!(read(&options) == expected && read(&both) == expected);
     let empty = stack::open_layer(&layer, Access::ReadOnly).unwrap().image;
     assert_eq!(empty.extent_at(0..3 * MIB).unwrap().kind, ExtentKind::Hole);
-    assert_eq!(layer.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        layer.metadata().unwrap().permissions().mode() & 0o777,
+        0o600
+    );
 }

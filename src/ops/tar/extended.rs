@@ -53,9 +53,19 @@ pub(super) struct PaxSparse {
 impl Extended {
     /// Takes one pax record, whose value is at `place` of the archive.
     pub(super) fn set(&mut self, key: &[u8], value: &[u8], place: u64) -> Result<()> {
-        let Ok(key) = std::str::from_utf8(key) else { return Ok(()) };
-        let number = || std::str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
-        let id = || number().and_then(|number| u32::try_from(number).ok()).ok_or("a number is expected here");
+        let Ok(key) = std::str::from_utf8(key) else {
+            return Ok(());
+        };
+        let number = || {
+            std::str::from_utf8(value)
+                .ok()
+                .and_then(|text| text.parse::<u64>().ok())
+        };
+        let id = || {
+            number()
+                .and_then(|number| u32::try_from(number).ok())
+                .ok_or("a number is expected here")
+        };
         let size = || number().ok_or("a number is expected here");
         let date = || parse_date(value).ok_or("a date is expected here");
         match key {
@@ -115,9 +125,13 @@ impl PaxSparse {
             "GNU.sparse.size" | "GNU.sparse.realsize" => self.real_len = Some(size()?),
             "GNU.sparse.name" => self.name = Some(value.to_vec()),
             "GNU.sparse.map" => {
-                let numbers = value.split(|byte| *byte == b',').filter(|digits| !digits.is_empty());
+                let numbers = value
+                    .split(|byte| *byte == b',')
+                    .filter(|digits| !digits.is_empty());
                 let numbers = numbers.map(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-                self.map = numbers.collect::<Option<_>>().ok_or("a list of numbers is expected here")?;
+                self.map = numbers
+                    .collect::<Option<_>>()
+                    .ok_or("a list of numbers is expected here")?;
             }
             _ => self.map.push(size()?),
         }
@@ -131,23 +145,38 @@ fn parse_date(value: &[u8]) -> Option<Timestamp> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let seconds: i64 = whole.parse().ok()?;
     let digits = fraction.get(..fraction.len().min(9))?;
-    let nanos: u32 = if digits.is_empty() { 0 } else { format!("{digits:0<9}").parse().ok()? };
+    let nanos: u32 = if digits.is_empty() {
+        0
+    } else {
+        format!("{digits:0<9}").parse().ok()?
+    };
     // Half a second before the epoch is -0.5: whole seconds and nanoseconds forward from there.
     if whole.starts_with('-') && nanos > 0 {
-        return Some(Timestamp { seconds: seconds.checked_sub(1)?, nanos: 1_000_000_000 - nanos });
+        return Some(Timestamp {
+            seconds: seconds.checked_sub(1)?,
+            nanos: 1_000_000_000 - nanos,
+        });
     }
     Some(Timestamp { seconds, nanos })
 }
 
 fn parse_flags(value: &[u8]) -> u32 {
     let names = value.split(|byte| *byte == b',');
-    let known = |name: &[u8]| FLAG_NAMES.iter().find(|(known, _)| known.as_bytes() == name).map_or(0, |(_, flag)| *flag);
+    let known = |name: &[u8]| {
+        FLAG_NAMES
+            .iter()
+            .find(|(known, _)| known.as_bytes() == name)
+            .map_or(0, |(_, flag)| *flag)
+    };
     names.fold(0, |flags, name| flags | known(name))
 }
 
 /// Without the `=` at the end, as libarchive writes it, or with it.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
-    const LENIENT: GeneralPurposeConfig =
-        PAD.with_decode_padding_mode(DecodePaddingMode::Indifferent).with_decode_allow_trailing_bits(true);
-    GeneralPurpose::new(&alphabet::STANDARD, LENIENT).decode(text).ok()
+    const LENIENT: GeneralPurposeConfig = PAD
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&alphabet::STANDARD, LENIENT)
+        .decode(text)
+        .ok()
 }

@@ -97,8 +97,16 @@ impl HeaderRaw {
         let bytes = self.as_bytes();
         let field = 148..156;
         let of = |place: usize, byte: u8| if field.contains(&place) { b' ' } else { byte };
-        let unsigned: i64 = bytes.iter().enumerate().map(|(place, &byte)| i64::from(of(place, byte))).sum();
-        let signed: i64 = bytes.iter().enumerate().map(|(place, &byte)| i64::from(of(place, byte).cast_signed())).sum();
+        let unsigned: i64 = bytes
+            .iter()
+            .enumerate()
+            .map(|(place, &byte)| i64::from(of(place, byte)))
+            .sum();
+        let signed: i64 = bytes
+            .iter()
+            .enumerate()
+            .map(|(place, &byte)| i64::from(of(place, byte).cast_signed()))
+            .sum();
         let stored = super::number::parse(&self.checksum);
         stored == Some(unsigned) || stored == Some(signed)
     }
@@ -107,7 +115,8 @@ impl HeaderRaw {
     pub(super) fn seal(&mut self) {
         self.checksum = [b' '; 8];
         let sum: u32 = self.as_bytes().iter().map(|&byte| u32::from(byte)).sum();
-        self.checksum.copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        self.checksum
+            .copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     }
 }
 

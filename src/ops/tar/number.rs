@@ -7,17 +7,22 @@ pub(super) fn parse(field: &[u8]) -> Option<i64> {
         return parse_binary(first, rest);
     }
     let digits: &[u8] = field.split(|byte| *byte == 0).next()?;
-    digits.trim_ascii().iter().try_fold(0_i64, |number, digit| match digit {
-        b'0'..=b'7' => number.checked_mul(8)?.checked_add(i64::from(digit - b'0')),
-        _ => None,
-    })
+    digits
+        .trim_ascii()
+        .iter()
+        .try_fold(0_i64, |number, digit| match digit {
+            b'0'..=b'7' => number.checked_mul(8)?.checked_add(i64::from(digit - b'0')),
+            _ => None,
+        })
 }
 
 /// Two's complement in big-endian bytes, with the mark in the top bit of the first.
 fn parse_binary(first: u8, rest: &[u8]) -> Option<i64> {
     let negative = first & 0x40 != 0;
     let start = i64::from(first & 0x3F) - if negative { 0x40 } else { 0 };
-    rest.iter().try_fold(start, |number, &byte| number.checked_mul(256)?.checked_add(i64::from(byte)))
+    rest.iter().try_fold(start, |number, &byte| {
+        number.checked_mul(256)?.checked_add(i64::from(byte))
+    })
 }
 
 /// Writes `number` in octal digits with a zero byte behind; `false` if the field is too short for it.
@@ -49,7 +54,11 @@ mod tests {
     fn binary() {
         assert_eq!(parse(b"\x80\0\0\0\0\0\0\x02\0\0\0\0"), Some(0x2_0000_0000));
         assert_eq!(parse(&[0xFF; 12]), Some(-1));
-        assert_eq!(parse(b"\x80\x01\0\0\0\0\0\0\0\0\0\0"), None, "more than 63 bits");
+        assert_eq!(
+            parse(b"\x80\x01\0\0\0\0\0\0\0\0\0\0"),
+            None,
+            "more than 63 bits"
+        );
     }
 
     #[test]

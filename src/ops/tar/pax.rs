@@ -22,14 +22,28 @@ pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Option<Record<'_>>> 
 }
 
 fn parse(bytes: &[u8], start: usize) -> Option<Record<'_>> {
-    let digits = bytes[start..].iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
-    let length: usize = std::str::from_utf8(&bytes[start..start + digits]).ok()?.parse().ok()?;
+    let digits = bytes[start..]
+        .iter()
+        .take(10)
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    let length: usize = std::str::from_utf8(&bytes[start..start + digits])
+        .ok()?
+        .parse()
+        .ok()?;
     let body = bytes.get(start + digits..start.checked_add(length)?)?;
-    let (b' ', body) = body.split_first()? else { return None };
-    let (b'\n', body) = body.split_last()? else { return None };
+    let (b' ', body) = body.split_first()? else {
+        return None;
+    };
+    let (b'\n', body) = body.split_last()? else {
+        return None;
+    };
     let key = body.iter().position(|byte| *byte == b'=')?;
     let from = start + digits + 1;
-    Some(Record { key: &body[..key], value: from + key + 1..from + body.len() })
+    Some(Record {
+        key: &body[..key],
+        value: from + key + 1..from + body.len(),
+    })
 }
 
 /// The length of the record of a key and a value of these lengths: it counts its own digits.
@@ -50,16 +64,35 @@ mod tests {
     fn values_may_hold_anything() {
         let bytes = b"12 path=a=b\n17 key=with\nnewline\n\0\0";
         let wrong_second = records(bytes).collect::<Vec<_>>();
-        assert_eq!(wrong_second[0], Some(Record { key: b"path", value: 8..11 }));
+        assert_eq!(
+            wrong_second[0],
+            Some(Record {
+                key: b"path",
+                value: 8..11
+            })
+        );
         assert_eq!(wrong_second[1], None);
         let bytes = b"20 key=with\nnewline\n";
-        assert_eq!(records(bytes).collect::<Vec<_>>(), [Some(Record { key: b"key", value: 7..19 })]);
+        assert_eq!(
+            records(bytes).collect::<Vec<_>>(),
+            [Some(Record {
+                key: b"key",
+                value: 7..19
+            })]
+        );
         assert_eq!(&bytes[7..19], b"with\nnewline");
     }
 
     #[test]
     fn nonsense_ends_it() {
-        for bytes in [&b"9 path=ab"[..], b"99 path=ab\n", b"x path=ab\n", b"8 pathab\n", b"99999999999999 a=b\n", b"0 a=b\n"] {
+        for bytes in [
+            &b"9 path=ab"[..],
+            b"99 path=ab\n",
+            b"x path=ab\n",
+            b"8 pathab\n",
+            b"99999999999999 a=b\n",
+            b"0 a=b\n",
+        ] {
             assert_eq!(records(bytes).collect::<Vec<_>>(), [None], "{bytes:?}");
         }
     }
@@ -69,7 +102,11 @@ mod tests {
         assert_eq!(record_length(4, 3), "12 path=abc\n".len() as u64);
         for value in [0, 1, 90, 91, 92, 93, 988, 989, 990, 99_990] {
             let length = record_length(4, value);
-            assert_eq!(length, length.to_string().len() as u64 + 1 + 4 + 1 + value + 1, "{value}");
+            assert_eq!(
+                length,
+                length.to_string().len() as u64 + 1 + 4 + 1 + value + 1,
+                "{value}"
+            );
         }
     }
 }

@@ -7,7 +7,9 @@ use std::os::unix::fs::FileExt;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::extended::{Extended, PaxSparse};
-use super::layout::{BLOCK, GNU, GnuTailRaw, HeaderRaw, SparseBlockRaw, SparseRaw, USTAR, text, type_flag};
+use super::layout::{
+    BLOCK, GNU, GnuTailRaw, HeaderRaw, SparseBlockRaw, SparseRaw, USTAR, text, type_flag,
+};
 use super::{LAYER, number, pax};
 use crate::fs::Timestamp;
 use crate::{Error, Kind, Result};
@@ -79,8 +81,16 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// An archive that fills `file`. Refuses what does not begin with a header, and says how to deal with compression.
     pub(crate) fn new(file: &'a File) -> Result<Self> {
-        let len = file.metadata().map_err(|error| Error::io(LAYER, "look at", error))?.len();
-        let reader = Self { file, len, at: 0, global: Extended::default() };
+        let len = file
+            .metadata()
+            .map_err(|error| Error::io(LAYER, "look at", error))?
+            .len();
+        let reader = Self {
+            file,
+            len,
+            at: 0,
+            global: Extended::default(),
+        };
         let mut start = vec![0; len.min(BLOCK) as usize];
         reader.read(0, &mut start)?;
         check_start(&start)?;
@@ -92,7 +102,9 @@ impl<'a> Reader<'a> {
         let mut extended = self.global.clone();
         loop {
             let offset = self.at;
-            let Some(header) = self.header()? else { return Ok(None) };
+            let Some(header) = self.header()? else {
+                return Ok(None);
+            };
             let size = self.field("size", &header.size, offset)?;
             let data = self.at;
             match header.typeflag {
@@ -123,28 +135,56 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         if !header.checksum_fits() {
-            return Err(Error::corrupt(LAYER, offset, "the checksum of the header is wrong"));
+            return Err(Error::corrupt(
+                LAYER,
+                offset,
+                "the checksum of the header is wrong",
+            ));
         }
         self.at += BLOCK;
         Ok(Some(header))
     }
 
-    fn member(&mut self, header: &HeaderRaw, offset: u64, size: u64, extended: Extended) -> Result<Member> {
+    fn member(
+        &mut self,
+        header: &HeaderRaw,
+        offset: u64,
+        size: u64,
+        extended: Extended,
+    ) -> Result<Member> {
         let kind = self.kind(header, offset, &extended)?;
         let is_gnu = header.magic == GNU;
-        let path = extended.sparse.name.clone().or(extended.path.clone()).unwrap_or_else(|| header_path(header));
-        let stored = if kind == MemberKind::File { extended.len.unwrap_or(size) } else { size };
+        let path = extended
+            .sparse
+            .name
+            .clone()
+            .or(extended.path.clone())
+            .unwrap_or_else(|| header_path(header));
+        let stored = if kind == MemberKind::File {
+            extended.len.unwrap_or(size)
+        } else {
+            size
+        };
         let number = |what, field: &[u8]| self.field(what, field, offset);
         let mut member = Member {
             offset,
             path,
-            link: extended.link.clone().unwrap_or_else(|| text(&header.linkname).to_vec()),
+            link: extended
+                .link
+                .clone()
+                .unwrap_or_else(|| text(&header.linkname).to_vec()),
             kind,
             mode: (number("mode", &header.mode)? & 0o7777) as u16,
-            uid: extended.uid.map_or_else(|| self.id("uid", &header.uid, offset), Ok)?,
-            gid: extended.gid.map_or_else(|| self.id("gid", &header.gid, offset), Ok)?,
+            uid: extended
+                .uid
+                .map_or_else(|| self.id("uid", &header.uid, offset), Ok)?,
+            gid: extended
+                .gid
+                .map_or_else(|| self.id("gid", &header.gid, offset), Ok)?,
             flags: extended.flags,
-            modified: extended.modified.map_or_else(|| self.date(&header.mtime, offset), Ok)?,
+            modified: extended
+                .modified
+                .map_or_else(|| self.date(&header.mtime, offset), Ok)?,
             accessed: extended.accessed,
             changed: extended.changed,
             created: extended.created,
@@ -154,7 +194,10 @@ impl<'a> Reader<'a> {
             xattrs: extended.xattrs,
         };
         if matches!(kind, MemberKind::CharDevice | MemberKind::BlockDevice) {
-            member.device = (self.id("device", &header.dev_major, offset)?, self.id("device", &header.dev_minor, offset)?);
+            member.device = (
+                self.id("device", &header.dev_major, offset)?,
+                self.id("device", &header.dev_minor, offset)?,
+            );
         }
         let data = self.at;
         match kind {
@@ -167,7 +210,11 @@ impl<'a> Reader<'a> {
             }
             MemberKind::File => {
                 self.skip(data, stored)?;
-                member.pieces.extend((stored > 0).then_some(Piece { at: 0, offset: data, len: stored }));
+                member.pieces.extend((stored > 0).then_some(Piece {
+                    at: 0,
+                    offset: data,
+                    len: stored,
+                }));
             }
             // Only some programs put contents there, and none needs them.
             MemberKind::HardLink | MemberKind::Folder => self.skip(data, stored)?,
@@ -181,7 +228,11 @@ impl<'a> Reader<'a> {
             type_flag::OLD_FILE | type_flag::FILE => {
                 // Before POSIX, a slash at the end made a folder.
                 let path = extended.path.clone().unwrap_or_else(|| header_path(header));
-                if path.ends_with(b"/") { MemberKind::Folder } else { MemberKind::File }
+                if path.ends_with(b"/") {
+                    MemberKind::Folder
+                } else {
+                    MemberKind::File
+                }
             }
             type_flag::CONTIGUOUS | type_flag::GNU_SPARSE => MemberKind::File,
             type_flag::HARD_LINK => MemberKind::HardLink,
@@ -200,24 +251,35 @@ impl<'a> Reader<'a> {
     /// Goes behind `size` bytes of contents at `data`, which must be there in full.
     fn skip(&mut self, data: u64, size: u64) -> Result<()> {
         let end = data.checked_add(size).filter(|&end| end <= self.len);
-        let end = end.ok_or_else(|| Error::corrupt(LAYER, data, format!("{size} bytes of contents are cut short")))?;
+        let end = end.ok_or_else(|| {
+            Error::corrupt(
+                LAYER,
+                data,
+                format!("{size} bytes of contents are cut short"),
+            )
+        })?;
         // What pads the last block may be missing at the very end.
         self.at = end.next_multiple_of(BLOCK);
         Ok(())
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => Error::corrupt(LAYER, offset, "the archive is cut short"),
-            _ => Error::io(LAYER, "read", error).at(offset),
-        })
+        self.file
+            .read_exact_at(buf, offset)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    Error::corrupt(LAYER, offset, "the archive is cut short")
+                }
+                _ => Error::io(LAYER, "read", error).at(offset),
+            })
     }
 
     /// The contents of an extended header, which is then behind us.
     fn contents(&mut self, size: u64) -> Result<(u64, Vec<u8>)> {
         let data = self.at;
         if size > MOST_PAX {
-            let message = format!("an extended header of {size} bytes; at most {MOST_PAX} are read");
+            let message =
+                format!("an extended header of {size} bytes; at most {MOST_PAX} are read");
             return Err(Error::new(Kind::Limit, LAYER, message).at(data));
         }
         self.skip(data, size)?;
@@ -234,10 +296,13 @@ impl<'a> Reader<'a> {
     fn extend(&mut self, extended: &mut Extended, size: u64) -> Result<()> {
         let (data, bytes) = self.contents(size)?;
         for record in pax::records(&bytes) {
-            let record = record.ok_or_else(|| Error::corrupt(LAYER, data, "a pax record is malformed"))?;
+            let record =
+                record.ok_or_else(|| Error::corrupt(LAYER, data, "a pax record is malformed"))?;
             let place = data + record.value.start as u64;
             let value = &bytes[record.value];
-            extended.set(record.key, value, place).map_err(|message| Error::corrupt(LAYER, place, message))?;
+            extended
+                .set(record.key, value, place)
+                .map_err(|message| Error::corrupt(LAYER, place, message))?;
         }
         Ok(())
     }
@@ -269,19 +334,40 @@ impl<'a> Reader<'a> {
             map.push(self.field("sparse offset", &entry.offset, offset)?);
             map.push(self.field("sparse length", &entry.len, offset)?);
         }
-        if map.len() > 2 * MOST_PIECES { Err(bad_map(offset)) } else { Ok(()) }
+        if map.len() > 2 * MOST_PIECES {
+            Err(bad_map(offset))
+        } else {
+            Ok(())
+        }
     }
 
-    fn pax_sparse(&self, sparse: &PaxSparse, member: &mut Member, data: u64, stored: u64) -> Result<()> {
+    fn pax_sparse(
+        &self,
+        sparse: &PaxSparse,
+        member: &mut Member,
+        data: u64,
+        stored: u64,
+    ) -> Result<()> {
         let offset = member.offset;
         let (mut map, mut data, mut stored) = (sparse.map.clone(), data, stored);
         if sparse.map_in_contents {
             let text = self.map_text(data, stored)?;
-            let numbers = text.split(|byte| *byte == b'\n').filter(|digits| !digits.is_empty());
-            let mut numbers = numbers.map(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
-            let count = numbers.next().flatten().and_then(|count| usize::try_from(count).ok());
-            let count = count.filter(|&count| count <= MOST_PIECES).ok_or_else(|| bad_map(offset))?;
-            map = numbers.take(2 * count).collect::<Option<_>>().ok_or_else(|| bad_map(offset))?;
+            let numbers = text
+                .split(|byte| *byte == b'\n')
+                .filter(|digits| !digits.is_empty());
+            let mut numbers =
+                numbers.map(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
+            let count = numbers
+                .next()
+                .flatten()
+                .and_then(|count| usize::try_from(count).ok());
+            let count = count
+                .filter(|&count| count <= MOST_PIECES)
+                .ok_or_else(|| bad_map(offset))?;
+            map = numbers
+                .take(2 * count)
+                .collect::<Option<_>>()
+                .ok_or_else(|| bad_map(offset))?;
             let taken = text.len() as u64;
             (data, stored) = (data + taken, stored - taken);
         }
@@ -304,29 +390,51 @@ impl<'a> Reader<'a> {
             self.read(data + from as u64, &mut text[from..])?;
             lines += text[from..].iter().filter(|byte| **byte == b'\n').count();
             if from == 0 {
-                let count = text.split(|byte| *byte == b'\n').next().and_then(|digits| std::str::from_utf8(digits).ok());
+                let count = text
+                    .split(|byte| *byte == b'\n')
+                    .next()
+                    .and_then(|digits| std::str::from_utf8(digits).ok());
                 let count: Option<usize> = count.and_then(|digits| digits.parse().ok());
-                expected = Some(1 + 2 * count.filter(|&count| count <= MOST_PIECES).ok_or_else(|| bad_map(data))?);
+                expected = Some(
+                    1 + 2 * count
+                        .filter(|&count| count <= MOST_PIECES)
+                        .ok_or_else(|| bad_map(data))?,
+                );
             }
         }
-        let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let end = text
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |last| last + 1);
         text[end..].fill(b'\n');
         Ok(text)
     }
 
     fn field(&self, what: &str, field: &[u8], offset: u64) -> Result<u64> {
         let number = number::parse(field).and_then(|number| u64::try_from(number).ok());
-        number.ok_or_else(|| Error::corrupt(LAYER, offset, format!("the {what} in the header is no number")))
+        number.ok_or_else(|| {
+            Error::corrupt(
+                LAYER,
+                offset,
+                format!("the {what} in the header is no number"),
+            )
+        })
     }
 
     fn id(&self, what: &str, field: &[u8], offset: u64) -> Result<u32> {
         let number = self.field(what, field, offset)?;
-        u32::try_from(number)
-            .map_err(|_| Error::corrupt(LAYER, offset, format!("the {what} {number} in the header is too large")))
+        u32::try_from(number).map_err(|_| {
+            Error::corrupt(
+                LAYER,
+                offset,
+                format!("the {what} {number} in the header is too large"),
+            )
+        })
     }
 
     fn date(&self, field: &[u8], offset: u64) -> Result<Timestamp> {
-        let seconds = number::parse(field).ok_or_else(|| Error::corrupt(LAYER, offset, "the date in the header is no number"))?;
+        let seconds = number::parse(field)
+            .ok_or_else(|| Error::corrupt(LAYER, offset, "the date in the header is no number"))?;
         Ok(Timestamp::from_seconds(seconds))
     }
 }
@@ -342,11 +450,20 @@ fn lay_out(map: &[u64], data: u64, stored: u64, len: u64) -> Option<Vec<Piece>> 
     let (mut behind, mut taken) = (0, 0_u64);
     for pair in map.chunks(2) {
         let &[at, length] = pair else { return None };
-        let end = at.checked_add(length).filter(|&end| at >= behind && end <= len)?;
+        let end = at
+            .checked_add(length)
+            .filter(|&end| at >= behind && end <= len)?;
         if length > 0 {
-            pieces.push(Piece { at, offset: data + taken, len: length });
+            pieces.push(Piece {
+                at,
+                offset: data + taken,
+                len: length,
+            });
         }
-        taken = taken.checked_add(length).filter(|&taken| taken <= stored)?.next_multiple_of(BLOCK);
+        taken = taken
+            .checked_add(length)
+            .filter(|&taken| taken <= stored)?
+            .next_multiple_of(BLOCK);
         behind = end;
     }
     Some(pieces)
@@ -354,14 +471,27 @@ fn lay_out(map: &[u64], data: u64, stored: u64, len: u64) -> Option<Vec<Piece>> 
 
 fn header_path(header: &HeaderRaw) -> Vec<u8> {
     let name = text(&header.name);
-    let prefix = if header.magic == USTAR { text(&header.prefix) } else { &[] };
-    if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
+    let prefix = if header.magic == USTAR {
+        text(&header.prefix)
+    } else {
+        &[]
+    };
+    if prefix.is_empty() {
+        name.to_vec()
+    } else {
+        [prefix, b"/", name].concat()
+    }
 }
 
 /// Refuses a file that does not begin as an archive does.
 pub(crate) fn check_start(start: &[u8]) -> Result<()> {
-    if let Some((program, _)) = COMPRESSED.iter().find(|(_, magic)| start.starts_with(magic)) {
-        let message = format!("is compressed by {program}; give it unpacked, as by `{program} -dc ARCHIVE | ... --from -`");
+    if let Some((program, _)) = COMPRESSED
+        .iter()
+        .find(|(_, magic)| start.starts_with(magic))
+    {
+        let message = format!(
+            "is compressed by {program}; give it unpacked, as by `{program} -dc ARCHIVE | ... --from -`"
+        );
         return Err(Error::unsupported(LAYER, message));
     }
     let header = HeaderRaw::read_from_bytes(start).ok();

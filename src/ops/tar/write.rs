@@ -57,13 +57,19 @@ enum Value<'a> {
 
 impl<'a> Writer<'a> {
     pub(crate) fn new(out: &'a mut dyn Write) -> Self {
-        Self { out, written: 0, unreadable: None }
+        Self {
+            out,
+            written: 0,
+            unreadable: None,
+        }
     }
 
     /// Begins a member. The contents of a file come with [`append`](Self::append), then [`pad`](Self::pad).
     pub(crate) fn member(&mut self, member: &NewMember<'_>) -> Result<()> {
         let mut records: Vec<(String, Value<'_>)> = Vec::new();
-        let header = header(member, &mut |key, value| records.push((key.to_owned(), Value::Text(value))));
+        let header = header(member, &mut |key, value| {
+            records.push((key.to_owned(), Value::Text(value)))
+        });
         for (name, value) in &member.xattrs {
             // A key ends at the first `=`: GNU tar's way around that.
             let name = name.replace('%', "%25").replace('=', "%3D");
@@ -107,14 +113,23 @@ impl<'a> Writer<'a> {
         let size: u64 = records.iter().map(|(key, value)| length(key, value)).sum();
         let mut header = HeaderRaw::new_zeroed();
         let name = member.path.rsplit('/').next().unwrap_or_default();
-        let name: String = format!("PaxHeaders/{name}").chars().filter(char::is_ascii).take(99).collect();
+        let name: String = format!("PaxHeaders/{name}")
+            .chars()
+            .filter(char::is_ascii)
+            .take(99)
+            .collect();
         put_text(&mut header.name, &name);
         number::put(&mut header.mode, 0o644);
         number::put(&mut header.uid, 0);
         number::put(&mut header.gid, 0);
         number::put(&mut header.mtime, 0);
         if !number::put(&mut header.size, size) {
-            return Err(Error::new(crate::Kind::Limit, LAYER, "extended attributes of more than 8 GiB").named(member.path));
+            return Err(Error::new(
+                crate::Kind::Limit,
+                LAYER,
+                "extended attributes of more than 8 GiB",
+            )
+            .named(member.path));
         }
         header.typeflag = type_flag::PAX;
         self.put(sealed(header).as_bytes())?;
@@ -166,7 +181,11 @@ fn sealed(mut header: HeaderRaw) -> HeaderRaw {
 /// The header of a member; what does not fit is told to `extend` by its pax key.
 fn header(member: &NewMember<'_>, extend: &mut dyn FnMut(&str, String)) -> HeaderRaw {
     let mut header = HeaderRaw::new_zeroed();
-    let slash = if matches!(member.kind, NewKind::Folder) { "/" } else { "" };
+    let slash = if matches!(member.kind, NewKind::Folder) {
+        "/"
+    } else {
+        ""
+    };
     let path = format!("{}{slash}", member.path);
     if !put_text(&mut header.name, &path) || !path.is_ascii() {
         extend("path", path);
@@ -180,7 +199,15 @@ fn header(member: &NewMember<'_>, extend: &mut dyn FnMut(&str, String)) -> Heade
     };
     put(&mut header.uid, "uid", member.uid.into());
     put(&mut header.gid, "gid", member.gid.into());
-    put(&mut header.size, "size", if let NewKind::File(len) = member.kind { len } else { 0 });
+    put(
+        &mut header.size,
+        "size",
+        if let NewKind::File(len) = member.kind {
+            len
+        } else {
+            0
+        },
+    );
     let (flag, link, device) = match member.kind {
         NewKind::File(_) => (type_flag::FILE, "", (0, 0)),
         NewKind::Folder => (type_flag::FOLDER, "", (0, 0)),
@@ -197,14 +224,19 @@ fn header(member: &NewMember<'_>, extend: &mut dyn FnMut(&str, String)) -> Heade
     if !put_text(&mut header.linkname, link) || !link.is_ascii() {
         extend("linkpath", link.to_owned());
     }
-    let whole = u64::try_from(member.modified.seconds).is_ok_and(|seconds| number::put(&mut header.mtime, seconds));
+    let whole = u64::try_from(member.modified.seconds)
+        .is_ok_and(|seconds| number::put(&mut header.mtime, seconds));
     if !whole || member.modified.nanos != 0 {
         extend("mtime", date(member.modified));
     }
     if let Some(created) = member.created {
         extend(CREATION_TIME, date(created));
     }
-    let flags: Vec<&str> = FLAG_NAMES.iter().filter(|(_, flag)| member.flags & flag != 0).map(|(name, _)| *name).collect();
+    let flags: Vec<&str> = FLAG_NAMES
+        .iter()
+        .filter(|(_, flag)| member.flags & flag != 0)
+        .map(|(name, _)| *name)
+        .collect();
     if !flags.is_empty() {
         extend(FILE_FLAGS, flags.join(","));
     }
@@ -212,7 +244,12 @@ fn header(member: &NewMember<'_>, extend: &mut dyn FnMut(&str, String)) -> Heade
 }
 
 fn put_device(field: &mut [u8; 8], number: u32) {
-    field.copy_from_slice(format!("{number:08o}").as_bytes().last_chunk::<8>().unwrap_or(b"00000000"));
+    field.copy_from_slice(
+        format!("{number:08o}")
+            .as_bytes()
+            .last_chunk::<8>()
+            .unwrap_or(b"00000000"),
+    );
 }
 
 /// Puts text in a field; `false` if it is too long, and the field then has its beginning.

@@ -29,15 +29,26 @@ struct Entries {
 }
 
 /// Where partition `number` of a disk of `disk_len` bytes can end.
-pub(in crate::partition) fn last_end(disk: &dyn BlockDevice, number: u32, disk_len: u64) -> Result<u64> {
+pub(in crate::partition) fn last_end(
+    disk: &dyn BlockDevice,
+    number: u32,
+    disk_len: u64,
+) -> Result<u64> {
     let map = Entries::read(disk, number)?;
     let first = map.all[map.own].first.get();
-    let end = map.limit(disk_len).saturating_sub(map.tail()).min(u64::from(first) + u64::from(u32::MAX));
+    let end = map
+        .limit(disk_len)
+        .saturating_sub(map.tail())
+        .min(u64::from(first) + u64::from(u32::MAX));
     Ok(end * u64::from(map.block))
 }
 
 /// Bytes of the shortest disk on which partition `number` ends at `end`.
-pub(in crate::partition) fn disk_len_for(disk: &dyn BlockDevice, number: u32, end: u64) -> Result<u64> {
+pub(in crate::partition) fn disk_len_for(
+    disk: &dyn BlockDevice,
+    number: u32,
+    end: u64,
+) -> Result<u64> {
     let map = Entries::read(disk, number)?;
     let len = end.next_multiple_of(map.block.into()) + map.tail() * u64::from(map.block);
     Ok(len.next_multiple_of(disk.info().block.into()))
@@ -47,30 +58,47 @@ pub(in crate::partition) fn disk_len_for(disk: &dyn BlockDevice, number: u32, en
 ///
 /// Each entry is a sector, and they are written in the order in which they never overlap; a crash in between leaves space
 /// that no entry tells of, and doing it again mends that. [`Kind::Conflict`] if something is in the way.
-pub(in crate::partition) fn change(disk: &dyn BlockDevice, disk_len: u64, number: u32, range: &Range<u64>) -> Result<()> {
+pub(in crate::partition) fn change(
+    disk: &dyn BlockDevice,
+    disk_len: u64,
+    number: u32,
+    range: &Range<u64>,
+) -> Result<()> {
     disk.info().check_writable(LAYER)?;
     let mut map = Entries::read(disk, number)?;
     let block = u64::from(map.block);
     let own = &map.all[map.own];
     let first = u64::from(own.first.get());
-    if range.start != first * block || range.end <= range.start || !range.end.is_multiple_of(block) {
-        let message = format!("partition {number} begins at block {first} and has whole blocks of {block}, not bytes {range:?}");
+    if range.start != first * block || range.end <= range.start || !range.end.is_multiple_of(block)
+    {
+        let message = format!(
+            "partition {number} begins at block {first} and has whole blocks of {block}, not bytes {range:?}"
+        );
         return Err(Error::new(Kind::Invalid, LAYER, message));
     }
     let (end, limit) = (range.end / block, map.limit(disk_len));
     if end + u64::from(map.free.is_some()) > limit {
-        let message = format!("partition {number} would end at block {end}, {limit} are there for it");
+        let message =
+            format!("partition {number} would end at block {end}, {limit} are there for it");
         return Err(Error::new(Kind::Conflict, LAYER, message));
     }
-    let too_long =
-        |_| Error::new(Kind::Limit, LAYER, format!("partition {number} would end at block {end}, past what a map can tell"));
+    let too_long = |_| {
+        Error::new(
+            Kind::Limit,
+            LAYER,
+            format!("partition {number} would end at block {end}, past what a map can tell"),
+        )
+    };
     let blocks = u32::try_from(end - first).map_err(too_long)?;
     let grows = blocks > own.blocks.get();
     set_blocks(&mut map.all[map.own], blocks);
     let mut changed = vec![map.own];
     if let Some(free) = map.free {
         map.all[free].first = u32::try_from(end).map_err(too_long)?.into();
-        set_blocks(&mut map.all[free], u32::try_from(limit - end).unwrap_or(u32::MAX));
+        set_blocks(
+            &mut map.all[free],
+            u32::try_from(limit - end).unwrap_or(u32::MAX),
+        );
         // Nothing lies over anything at any moment.
         changed.insert(if grows { 0 } else { 1 }, free);
     }
@@ -86,7 +114,8 @@ impl Entries {
         let mut maps: Vec<(u32, ApmEntryRaw)> = Vec::new();
         for block in block_sizes(disk)? {
             // Where another map may begin is an entry of the first: only one of the map itself is the head of a second.
-            let is_head = |raw: &ApmEntryRaw| maps.is_empty() || text(&raw.kind) == "Apple_partition_map";
+            let is_head =
+                |raw: &ApmEntryRaw| maps.is_empty() || text(&raw.kind) == "Apple_partition_map";
             if maps.iter().all(|(known, _)| *known != block)
                 && let Some(first) = entry(disk, block, 1)?.filter(is_head)
             {
@@ -96,29 +125,54 @@ impl Entries {
         let (block, first) = match maps.as_slice() {
             [map] => map,
             [] => return Err(Error::new(Kind::Corrupt, LAYER, "there is none any more")),
-            _ => return Err(Error::unsupported(LAYER, "maps in blocks of several sizes, as on CDs, are not changed")),
+            _ => {
+                return Err(Error::unsupported(
+                    LAYER,
+                    "maps in blocks of several sizes, as on CDs, are not changed",
+                ));
+            }
         };
         let mut all = Vec::new();
         for index in 1..=first.entries.get().min(MAX_ENTRIES) {
             let raw = entry(disk, *block, index)?;
-            all.push(
-                raw.ok_or_else(|| Error::new(Kind::Corrupt, LAYER, format!("entry {index} of the map lacks its signature PM")))?,
-            );
+            all.push(raw.ok_or_else(|| {
+                Error::new(
+                    Kind::Corrupt,
+                    LAYER,
+                    format!("entry {index} of the map lacks its signature PM"),
+                )
+            })?);
         }
-        let own = (number as usize).checked_sub(1).filter(|&own| own < all.len());
+        let own = (number as usize)
+            .checked_sub(1)
+            .filter(|&own| own < all.len());
         let own = own.ok_or_else(|| Error::not_found(LAYER, format!("partition {number}")))?;
         let first = all[own].first.get();
         let behind = |raw: &&ApmEntryRaw| raw.first.get() > first;
-        let next = all.iter().filter(behind).filter(|raw| !is_free(raw)).map(|raw| raw.first.get()).min();
+        let next = all
+            .iter()
+            .filter(behind)
+            .filter(|raw| !is_free(raw))
+            .map(|raw| raw.first.get())
+            .min();
         let free: Vec<_> = (0..all.len())
             .filter(|&index| is_free(&all[index]) && behind(&&all[index]))
             .filter(|&index| next.is_none_or(|next| all[index].first.get() < next))
             .collect();
         if free.len() > 1 {
-            let message = format!("{} entries of free space behind partition {number}, which are not changed", free.len());
+            let message = format!(
+                "{} entries of free space behind partition {number}, which are not changed",
+                free.len()
+            );
             return Err(Error::unsupported(LAYER, message));
         }
-        Ok(Self { block: *block, own, free: free.first().copied(), next, all })
+        Ok(Self {
+            block: *block,
+            own,
+            free: free.first().copied(),
+            next,
+            all,
+        })
     }
 
     /// The block at which the partition, and free space behind it, have to end on a disk of `disk_len` bytes.
@@ -129,7 +183,8 @@ impl Entries {
 
     /// Blocks that stay free behind the partition.
     fn tail(&self) -> u64 {
-        self.free.map_or(0, |free| self.all[free].blocks.get().clamp(1, TAIL).into())
+        self.free
+            .map_or(0, |free| self.all[free].blocks.get().clamp(1, TAIL).into())
     }
 }
 
@@ -179,7 +234,10 @@ mod tests {
     fn partitions(disk: &Memory) -> Vec<(String, Range<u64>)> {
         let map = probe(disk).unwrap().unwrap();
         assert!(map.problems.is_empty(), "{:?}", map.problems);
-        map.partitions.into_iter().map(|partition| (partition.kind, partition.range)).collect()
+        map.partitions
+            .into_iter()
+            .map(|partition| (partition.kind, partition.range))
+            .collect()
     }
 
     /// A volume with free space behind it, or without.
@@ -187,7 +245,10 @@ mod tests {
         let disk = Memory::zeros(LEN as usize);
         let hfs = (32 << 10..if free { LEN - 5120 } else { LEN }, "Apple_HFS");
         let free = free.then_some((LEN - 5120..LEN, "Apple_Free"));
-        apple_map(&disk, &[Some(hfs), free].into_iter().flatten().collect::<Vec<_>>());
+        apple_map(
+            &disk,
+            &[Some(hfs), free].into_iter().flatten().collect::<Vec<_>>(),
+        );
         disk
     }
 
@@ -202,7 +263,10 @@ mod tests {
             change(&disk, 2 * LEN, 2, &(32 << 10..2 * LEN - tail)).unwrap();
             let found = partitions(&disk);
             assert_eq!(found[1], ("Apple_HFS".to_owned(), 32 << 10..2 * LEN - tail));
-            assert_eq!(found.get(2).map(|(_, range)| range.clone()), free.then_some(2 * LEN - tail..2 * LEN));
+            assert_eq!(
+                found.get(2).map(|(_, range)| range.clone()),
+                free.then_some(2 * LEN - tail..2 * LEN)
+            );
             let descriptor = read::<DriverDescriptorRaw>(&disk, 0).unwrap();
             assert_eq!(u64::from(descriptor.block_count.get()), 2 * LEN / 512);
 
@@ -212,7 +276,10 @@ mod tests {
             disk.set_len(len, Leave::Zeros).unwrap();
             let found = partitions(&disk);
             assert_eq!(found[1].1, 32 << 10..LEN / 2);
-            assert_eq!(found.get(2).map(|(_, range)| range.clone()), free.then_some(LEN / 2..len));
+            assert_eq!(
+                found.get(2).map(|(_, range)| range.clone()),
+                free.then_some(LEN / 2..len)
+            );
             let before = disk.to_vec();
             change(&disk, len, 2, &(32 << 10..LEN / 2)).unwrap();
             assert!(disk.to_vec() == before, "what is so already is left");
@@ -222,12 +289,23 @@ mod tests {
     #[test]
     fn within_a_disk_free_space_makes_room_for_it() {
         let disk = Memory::zeros(LEN as usize);
-        let parts = [(32 << 10..256 << 10, "Apple_HFS"), (256 << 10..512 << 10, "Apple_Free"), (512 << 10..LEN, "Apple_UFS")];
+        let parts = [
+            (32 << 10..256 << 10, "Apple_HFS"),
+            (256 << 10..512 << 10, "Apple_Free"),
+            (512 << 10..LEN, "Apple_UFS"),
+        ];
         apple_map(&disk, &parts);
         assert_eq!(last_end(&disk, 2, LEN).unwrap(), (512 << 10) - 5120);
         change(&disk, LEN, 2, &(32 << 10..400 << 10)).unwrap();
         let found = partitions(&disk);
-        assert_eq!([&found[1].1, &found[2].1, &found[3].1], [&(32 << 10..400 << 10), &(400 << 10..512 << 10), &(512 << 10..LEN)]);
+        assert_eq!(
+            [&found[1].1, &found[2].1, &found[3].1],
+            [
+                &(32 << 10..400 << 10),
+                &(400 << 10..512 << 10),
+                &(512 << 10..LEN)
+            ]
+        );
         change(&disk, LEN, 2, &(32 << 10..64 << 10)).unwrap();
         assert_eq!(partitions(&disk)[2].1, 64 << 10..512 << 10);
     }
@@ -251,6 +329,9 @@ mod tests {
         assert!(disk.to_vec() == before);
         // A second map in larger blocks, as on a CD: its head is where the fourth entry of the first would be.
         disk.write_at(2048, &before[512..1024]).unwrap();
-        assert_eq!(last_end(&disk, 2, LEN).unwrap_err().kind(), Kind::Unsupported);
+        assert_eq!(
+            last_end(&disk, 2, LEN).unwrap_err().kind(),
+            Kind::Unsupported
+        );
     }
 }

@@ -45,7 +45,8 @@ fn entry(disk: &dyn BlockDevice, block: u32, number: u32) -> Result<Option<ApmEn
     }
     let entry = read::<ApmEntryRaw>(disk, offset)?;
     // Two letters are little to go by: the first entry also has to describe the map or something of Apple's.
-    let fits = entry.signature == APM_SIGNATURE && (number > 1 || entry.kind.starts_with(b"Apple_"));
+    let fits =
+        entry.signature == APM_SIGNATURE && (number > 1 || entry.kind.starts_with(b"Apple_"));
     Ok(fits.then_some(entry))
 }
 
@@ -61,17 +62,36 @@ fn read_map(disk: &dyn BlockDevice, block: u32, first: &ApmEntryRaw) -> Result<M
         let what = format!("{count} entries are more than the {MAX_ENTRIES} that are read");
         return Err(Error::new(Kind::Limit, LAYER, what).at(u64::from(block)));
     }
-    let mut map = Map { scheme: Scheme::Apm, block, disk_guid: None, partitions: Vec::new(), problems: Vec::new() };
+    let mut map = Map {
+        scheme: Scheme::Apm,
+        block,
+        disk_guid: None,
+        partitions: Vec::new(),
+        problems: Vec::new(),
+    };
     for number in 1..=count {
         let offset = u64::from(block) * u64::from(number);
         let Some(raw) = entry(disk, block, number)? else {
-            let what = format!("entry {number} of {count} lacks its signature PM; the map ends before it");
+            let what =
+                format!("entry {number} of {count} lacks its signature PM; the map ends before it");
             map.problems.push(Error::corrupt(LAYER, offset, what));
             break;
         };
-        match block_range(LAYER, number, raw.first.get().into(), raw.blocks.get().into(), block, info.len) {
+        match block_range(
+            LAYER,
+            number,
+            raw.first.get().into(),
+            raw.blocks.get().into(),
+            block,
+            info.len,
+        ) {
             Ok(range) => {
-                let mut partition = Partition::new(number, range, text(&raw.name), TypeId::Name(text(&raw.kind)));
+                let mut partition = Partition::new(
+                    number,
+                    range,
+                    text(&raw.name),
+                    TypeId::Name(text(&raw.kind)),
+                );
                 partition.flags = raw.status.get().into();
                 map.partitions.push(partition);
             }

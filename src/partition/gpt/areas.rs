@@ -14,9 +14,15 @@ pub(in crate::partition) struct CopyRanges {
 }
 
 /// The primary copy and the backup, each if it is sound. `block` is that of the map.
-pub(in crate::partition) fn copies(disk: &dyn BlockDevice, block: u32) -> Result<[Option<CopyRanges>; 2]> {
+pub(in crate::partition) fn copies(
+    disk: &dyn BlockDevice,
+    block: u32,
+) -> Result<[Option<CopyRanges>; 2]> {
     let primary = read_copy(disk, block, PRIMARY)?.ok();
-    let backup_at = primary.as_ref().map_or_else(|| last_block(disk, block), |primary| primary.header.alternate_lba);
+    let backup_at = primary.as_ref().map_or_else(
+        || last_block(disk, block),
+        |primary| primary.header.alternate_lba,
+    );
     let backup = read_backup(disk, block, backup_at)?.ok();
     Ok([primary, backup].map(|copy| {
         let header = copy?.header;
@@ -24,6 +30,9 @@ pub(in crate::partition) fn copies(disk: &dyn BlockDevice, block: u32) -> Result
             let start = first * u64::from(block);
             start..start + len.next_multiple_of(block.into())
         };
-        Some(CopyRanges { header: bytes(header.my_lba, block.into()), table: bytes(header.entries_lba, header.table_bytes()) })
+        Some(CopyRanges {
+            header: bytes(header.my_lba, block.into()),
+            table: bytes(header.entries_lba, header.table_bytes()),
+        })
     }))
 }

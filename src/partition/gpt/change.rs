@@ -60,22 +60,39 @@ pub struct PlannedChange<'a> {
 }
 
 /// Plans what [`change`] does, and refuses what it refuses.
-pub fn plan_change<'a>(disk: &'a dyn BlockDevice, disk_len: u64, changes: &[Change]) -> Result<PlannedChange<'a>> {
+pub fn plan_change<'a>(
+    disk: &'a dyn BlockDevice,
+    disk_len: u64,
+    changes: &[Change],
+) -> Result<PlannedChange<'a>> {
     disk.info().check_writable(LAYER)?;
     let old = primary(disk)?;
-    let mut new = Copy { header: at_length(&old.header, disk_len)?, table: old.table.clone() };
+    let mut new = Copy {
+        header: at_length(&old.header, disk_len)?,
+        table: old.table.clone(),
+    };
     for change in changes {
         edit(&mut new, change)?;
     }
     check(&new)?;
     new.header.entries_crc = crc32fast::hash(&new.table);
-    Ok(PlannedChange { disk, disk_len, old, new })
+    Ok(PlannedChange {
+        disk,
+        disk_len,
+        old,
+        new,
+    })
 }
 
 impl PlannedChange<'_> {
     /// Writes it, in the order that [`change`] tells of.
     pub fn apply(self) -> Result<()> {
-        let Self { disk, disk_len, old, new } = self;
+        let Self {
+            disk,
+            disk_len,
+            old,
+            new,
+        } = self;
         if new.header == old.header && new.table == old.table {
             return Ok(());
         }
@@ -96,9 +113,14 @@ fn primary(disk: &dyn BlockDevice) -> Result<Copy> {
                 let backup = read_backup(disk, block, primary.header.alternate_lba)?;
                 return match backup {
                     Ok(backup) if backup.agrees_with(&primary) => Ok(primary),
-                    Ok(_) => Err(Error::new(Kind::Corrupt, LAYER, "the two copies of the map differ; it must be repaired first")),
+                    Ok(_) => Err(Error::new(
+                        Kind::Corrupt,
+                        LAYER,
+                        "the two copies of the map differ; it must be repaired first",
+                    )),
                     Err(error) => {
-                        let message = "the backup of the map cannot be used; it must be repaired first";
+                        let message =
+                            "the backup of the map cannot be used; it must be repaired first";
                         Err(Error::new(Kind::Corrupt, LAYER, message).caused_by(error))
                     }
                 };
@@ -112,21 +134,46 @@ fn primary(disk: &dyn BlockDevice) -> Result<Copy> {
 /// The header for a disk of another length.
 fn at_length(header: &Header, disk_len: u64) -> Result<Header> {
     let last = (disk_len / u64::from(header.block)).saturating_sub(1);
-    let last_usable = last.checked_sub(header.table_blocks() + 1).filter(|&last| last >= header.first_usable);
-    let last_usable =
-        last_usable.ok_or_else(|| Error::new(Kind::Limit, LAYER, format!("{disk_len} bytes leave no room for partitions")))?;
-    Ok(Header { alternate_lba: last, last_usable, ..header.clone() })
+    let last_usable = last
+        .checked_sub(header.table_blocks() + 1)
+        .filter(|&last| last >= header.first_usable);
+    let last_usable = last_usable.ok_or_else(|| {
+        Error::new(
+            Kind::Limit,
+            LAYER,
+            format!("{disk_len} bytes leave no room for partitions"),
+        )
+    })?;
+    Ok(Header {
+        alternate_lba: last,
+        last_usable,
+        ..header.clone()
+    })
 }
 
 fn edit(copy: &mut Copy, change: &Change) -> Result<()> {
-    let (size, block) = (copy.header.entry_size as usize, u64::from(copy.header.block));
-    let place = (change.number as usize).checked_sub(1).and_then(|index| index.checked_mul(size));
+    let (size, block) = (
+        copy.header.entry_size as usize,
+        u64::from(copy.header.block),
+    );
+    let place = (change.number as usize)
+        .checked_sub(1)
+        .and_then(|index| index.checked_mul(size));
     let bytes = place.and_then(|at| copy.table.get_mut(at..at + size_of::<GptEntryRaw>()));
-    let entry = bytes.and_then(|bytes| GptEntryRaw::mut_from_bytes(bytes).ok()).filter(|entry| entry.type_guid != [0; 16]);
-    let entry = entry.ok_or_else(|| Error::not_found(LAYER, format!("partition {}", change.number)))?;
+    let entry = bytes
+        .and_then(|bytes| GptEntryRaw::mut_from_bytes(bytes).ok())
+        .filter(|entry| entry.type_guid != [0; 16]);
+    let entry =
+        entry.ok_or_else(|| Error::not_found(LAYER, format!("partition {}", change.number)))?;
     if let Some(range) = &change.range {
-        if range.is_empty() || !range.start.is_multiple_of(block) || !range.end.is_multiple_of(block) {
-            let message = format!("partition {} at bytes {range:?} is not in whole blocks of {block}", change.number);
+        if range.is_empty()
+            || !range.start.is_multiple_of(block)
+            || !range.end.is_multiple_of(block)
+        {
+            let message = format!(
+                "partition {} at bytes {range:?} is not in whole blocks of {block}",
+                change.number
+            );
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         (entry.first, entry.last) = ((range.start / block).into(), (range.end / block - 1).into());
@@ -139,15 +186,24 @@ fn edit(copy: &mut Copy, change: &Change) -> Result<()> {
 
 /// Refuses partitions outside of what the header leaves them, or over each other.
 fn check(copy: &Copy) -> Result<()> {
-    let mut ranges: Vec<_> = copy.entries().map(|(number, raw)| (raw.first.get(), raw.last.get(), number)).collect();
+    let mut ranges: Vec<_> = copy
+        .entries()
+        .map(|(number, raw)| (raw.first.get(), raw.last.get(), number))
+        .collect();
     ranges.sort_unstable();
-    let outside = ranges.iter().find(|(first, last, _)| *first < copy.header.first_usable || *last > copy.header.last_usable);
+    let outside = ranges.iter().find(|(first, last, _)| {
+        *first < copy.header.first_usable || *last > copy.header.last_usable
+    });
     if let Some((.., number)) = outside {
         let message = format!("partition {number} would lie past the end of the disk");
         return Err(Error::new(Kind::Conflict, LAYER, message));
     }
     match ranges.windows(2).find(|two| two[1].0 <= two[0].1) {
-        Some(two) => Err(Error::new(Kind::Conflict, LAYER, format!("partitions {} and {} would overlap", two[0].2, two[1].2))),
+        Some(two) => Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            format!("partitions {} and {} would overlap", two[0].2, two[1].2),
+        )),
         None => Ok(()),
     }
 }
@@ -158,7 +214,11 @@ fn put_mbr(disk: &dyn BlockDevice, blocks: u64) -> Result<()> {
     if !mbr.is_protective() || mbr.has_own_partitions() {
         return Ok(());
     }
-    if let Some(entry) = mbr.entries.iter_mut().find(|entry| entry.kind == PROTECTIVE) {
+    if let Some(entry) = mbr
+        .entries
+        .iter_mut()
+        .find(|entry| entry.kind == PROTECTIVE)
+    {
         entry.blocks = protective_mbr(blocks).entries[0].blocks;
     }
     disk.write_at(0, mbr.as_bytes())?;
@@ -195,9 +255,17 @@ mod tests {
         let disk = Memory::zeros(LEN as usize);
         let partition = |range, number: u8| {
             let guid = Uuid::from_bytes([number; 16]);
-            NewPartition { range, type_guid: APPLE_HFS, guid, name: format!("number {number}") }
+            NewPartition {
+                range,
+                type_guid: APPLE_HFS,
+                guid,
+                name: format!("number {number}"),
+            }
         };
-        let partitions = [partition(64 << 10..256 << 10, 1), partition(512 << 10..768 << 10, 2)];
+        let partitions = [
+            partition(64 << 10..256 << 10, 1),
+            partition(512 << 10..768 << 10, 2),
+        ];
         create(&disk, block, Uuid::from_bytes([9; 16]), &partitions).unwrap();
         disk
     }
@@ -209,7 +277,11 @@ mod tests {
     }
 
     fn moved(number: u32, range: Range<u64>) -> Change {
-        Change { number, range: Some(range), type_guid: None }
+        Change {
+            number,
+            range: Some(range),
+            type_guid: None,
+        }
     }
 
     #[test]
@@ -217,13 +289,26 @@ mod tests {
         for block in [512, 4096] {
             let disk = disk(block);
             let before = partitions(&disk);
-            let other = Change { number: 1, range: None, type_guid: Some(APPLE_APFS) };
+            let other = Change {
+                number: 1,
+                range: None,
+                type_guid: Some(APPLE_APFS),
+            };
             change(&disk, LEN, &[other, moved(2, 600 << 10..800 << 10)]).unwrap();
             let after = partitions(&disk);
-            assert_eq!((after[0].kind.as_str(), after[1].kind.as_str()), ("Apple_APFS", "Apple_HFS"));
-            assert_eq!((&after[0].range, &after[1].range), (&before[0].range, &(600 << 10..800 << 10)));
+            assert_eq!(
+                (after[0].kind.as_str(), after[1].kind.as_str()),
+                ("Apple_APFS", "Apple_HFS")
+            );
+            assert_eq!(
+                (&after[0].range, &after[1].range),
+                (&before[0].range, &(600 << 10..800 << 10))
+            );
             for (before, after) in before.iter().zip(&after) {
-                assert_eq!((before.guid, &before.name, before.flags), (after.guid, &after.name, after.flags));
+                assert_eq!(
+                    (before.guid, &before.name, before.flags),
+                    (after.guid, &after.name, after.flags)
+                );
             }
             let bytes = disk.to_vec();
             change(&disk, LEN, &[moved(2, 600 << 10..800 << 10)]).unwrap();
@@ -238,8 +323,13 @@ mod tests {
             disk.set_len(2 * LEN, Leave::Zeros).unwrap();
             change(&disk, 2 * LEN, &[]).unwrap();
             partitions(&disk);
-            let old = disk.read_vec(LEN - u64::from(block), block as usize).unwrap();
-            assert!(old.iter().all(|byte| *byte == 0), "the old backup is no map any more");
+            let old = disk
+                .read_vec(LEN - u64::from(block), block as usize)
+                .unwrap();
+            assert!(
+                old.iter().all(|byte| *byte == 0),
+                "the old backup is no map any more"
+            );
             let end = last_end(&disk, 2 * LEN).unwrap();
             change(&disk, 2 * LEN, &[moved(2, 512 << 10..end)]).unwrap();
             assert_eq!(partitions(&disk)[1].range.end, end);
@@ -273,13 +363,17 @@ mod tests {
             let error = change(&disk, LEN, std::slice::from_ref(&wanted)).unwrap_err();
             assert_eq!(error.kind(), kind, "{wanted:?}: {error}");
         }
-        assert_eq!(change(&disk, 512 * 40, &[]).unwrap_err().kind(), Kind::Limit);
+        assert_eq!(
+            change(&disk, 512 * 40, &[]).unwrap_err().kind(),
+            Kind::Limit
+        );
         assert_eq!(disk.to_vec(), bytes);
         // A map of which one copy is lost, or tells something else, is repaired first.
         for at in [512, LEN - 512] {
             disk.write_at(at, &[0; 16]).unwrap();
             assert_eq!(change(&disk, LEN, &[]).unwrap_err().kind(), Kind::Corrupt);
-            disk.write_at(at, &bytes[at as usize..at as usize + 16]).unwrap();
+            disk.write_at(at, &bytes[at as usize..at as usize + 16])
+                .unwrap();
         }
         change(&disk, LEN, &[]).unwrap();
     }

@@ -35,26 +35,46 @@ impl Geometry {
     /// [`Kind::Invalid`] if there is no room for a partition.
     pub fn of(disk_len: u64, block: u32) -> Result<Self> {
         if !matches!(block, 512 | 4096) {
-            return Err(Error::new(Kind::Invalid, LAYER, format!("blocks of 512 or 4096 bytes are expected, not {block}")));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("blocks of 512 or 4096 bytes are expected, not {block}"),
+            ));
         }
         let smallest = Self::around(ALIGN, block).disk_len();
         if disk_len < smallest {
-            let what = format!("a disk of {disk_len} bytes is too small for a GPT and a partition; it takes {smallest}");
+            let what = format!(
+                "a disk of {disk_len} bytes is too small for a GPT and a partition; it takes {smallest}"
+            );
             return Err(Error::new(Kind::Invalid, LAYER, what));
         }
-        Ok(Self { block, blocks: disk_len / u64::from(block) })
+        Ok(Self {
+            block,
+            blocks: disk_len / u64::from(block),
+        })
     }
 
     /// Of the smallest disk whose partition has room for a volume of `volume_len` bytes, at least one.
     pub fn holding(volume_len: u64, block: u32) -> Result<Self> {
-        let volume_len = volume_len.max(1).checked_next_multiple_of(ALIGN).filter(|&len| len < 1 << 63);
-        let volume_len = volume_len.ok_or_else(|| Error::new(Kind::Limit, LAYER, "the volume is longer than a disk can be"))?;
+        let volume_len = volume_len
+            .max(1)
+            .checked_next_multiple_of(ALIGN)
+            .filter(|&len| len < 1 << 63);
+        let volume_len = volume_len.ok_or_else(|| {
+            Error::new(
+                Kind::Limit,
+                LAYER,
+                "the volume is longer than a disk can be",
+            )
+        })?;
         Self::of(Self::around(volume_len, block).disk_len(), block)
     }
 
     fn around(volume_len: u64, block: u32) -> Self {
         let mut geometry = Self { block, blocks: 0 };
-        geometry.blocks = (geometry.partition_start() + volume_len) / u64::from(block) + geometry.table_blocks() + 1;
+        geometry.blocks = (geometry.partition_start() + volume_len) / u64::from(block)
+            + geometry.table_blocks()
+            + 1;
         geometry
     }
 
@@ -120,20 +140,41 @@ pub struct Guids {
 impl Guids {
     /// New ones, as every disk should have.
     pub fn random() -> Self {
-        Self { disk: Uuid::new_v4(), partition: Uuid::new_v4() }
+        Self {
+            disk: Uuid::new_v4(),
+            partition: Uuid::new_v4(),
+        }
     }
 
     /// Always the same for the same `seed`, for images that must come out the same twice.
     pub fn derived(seed: &str) -> Self {
-        let derive = |what: &str| Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("bandsaw gpt {what}\0{seed}").as_bytes());
-        Self { disk: derive("disk"), partition: derive("partition") }
+        let derive = |what: &str| {
+            Uuid::new_v5(
+                &Uuid::NAMESPACE_OID,
+                format!("bandsaw gpt {what}\0{seed}").as_bytes(),
+            )
+        };
+        Self {
+            disk: derive("disk"),
+            partition: derive("partition"),
+        }
     }
 }
 
 /// Writes a GPT with one partition over the whole of `disk`, as hdiutil's `GPTSPUD` layout; returns the partition's bytes.
-pub fn create_single(disk: &dyn BlockDevice, block: u32, type_guid: Uuid, guids: Guids) -> Result<Range<u64>> {
+pub fn create_single(
+    disk: &dyn BlockDevice,
+    block: u32,
+    type_guid: Uuid,
+    guids: Guids,
+) -> Result<Range<u64>> {
     let range = Geometry::of(disk.info().len, block)?.partition();
-    let partition = NewPartition { range: range.clone(), type_guid, guid: guids.partition, name: NAME.to_owned() };
+    let partition = NewPartition {
+        range: range.clone(),
+        type_guid,
+        guid: guids.partition,
+        name: NAME.to_owned(),
+    };
     create(disk, block, guids.disk, &[partition])?;
     Ok(range)
 }
@@ -142,7 +183,12 @@ pub fn create_single(disk: &dyn BlockDevice, block: u32, type_guid: Uuid, guids:
 /// map's own blocks; the backup is durable before the primary is begun.
 ///
 /// [`Kind::Invalid`] for partitions that overlap, or are not whole blocks within those that the map leaves free.
-pub fn create(disk: &dyn BlockDevice, block: u32, disk_guid: Uuid, partitions: &[NewPartition]) -> Result<()> {
+pub fn create(
+    disk: &dyn BlockDevice,
+    block: u32,
+    disk_guid: Uuid,
+    partitions: &[NewPartition],
+) -> Result<()> {
     disk.info().check_writable(LAYER)?;
     let geometry = Geometry::of(disk.info().len, block)?;
     check(&geometry, partitions)?;
@@ -172,9 +218,15 @@ impl Copy {
     pub(super) fn backup(&self) -> Result<Self> {
         let primary = &self.header;
         let end = self.taken().end;
-        let entries_lba = primary.alternate_lba.checked_sub(primary.table_blocks()).filter(|&at| at >= end);
+        let entries_lba = primary
+            .alternate_lba
+            .checked_sub(primary.table_blocks())
+            .filter(|&at| at >= end);
         let entries_lba = entries_lba.ok_or_else(|| {
-            let what = format!("no room for the backup's table between block {end} and {}", primary.alternate_lba);
+            let what = format!(
+                "no room for the backup's table between block {end} and {}",
+                primary.alternate_lba
+            );
             Error::unsupported(LAYER, what)
         })?;
         Ok(self.moved(primary.alternate_lba, primary.my_lba, entries_lba))
@@ -182,8 +234,16 @@ impl Copy {
 
     /// The same map in another place.
     pub(super) fn moved(&self, my_lba: u64, alternate_lba: u64, entries_lba: u64) -> Self {
-        let header = Header { my_lba, alternate_lba, entries_lba, ..self.header.clone() };
-        Self { header, table: self.table.clone() }
+        let header = Header {
+            my_lba,
+            alternate_lba,
+            entries_lba,
+            ..self.header.clone()
+        };
+        Self {
+            header,
+            table: self.table.clone(),
+        }
     }
 
     /// Writes table and header, durably. The header comes last: until it is there, this copy is not valid.
@@ -215,25 +275,40 @@ pub(super) fn protective_mbr(blocks: u64) -> MbrRaw {
 fn check(geometry: &Geometry, partitions: &[NewPartition]) -> Result<()> {
     let invalid = |what: String| Err(Error::new(Kind::Invalid, LAYER, what));
     if partitions.len() > ENTRY_COUNT as usize {
-        return invalid(format!("{} partitions are more than a GPT's {ENTRY_COUNT}", partitions.len()));
+        return invalid(format!(
+            "{} partitions are more than a GPT's {ENTRY_COUNT}",
+            partitions.len()
+        ));
     }
     let block = u64::from(geometry.block);
     let free = geometry.first_usable() * block..(geometry.last_usable() + 1) * block;
     for (number, NewPartition { range, name, .. }) in (1..).zip(partitions) {
         if range.is_empty() || range.start < free.start || range.end > free.end {
-            return invalid(format!("partition {number} at bytes {range:?} is not within {free:?}"));
+            return invalid(format!(
+                "partition {number} at bytes {range:?} is not within {free:?}"
+            ));
         }
         if range.start % block != 0 || range.end % block != 0 {
-            return invalid(format!("partition {number} at bytes {range:?} is not in whole blocks of {block}"));
+            return invalid(format!(
+                "partition {number} at bytes {range:?} is not in whole blocks of {block}"
+            ));
         }
         if name.encode_utf16().count() > NAME_UNITS {
-            return invalid(format!("the name of partition {number} is longer than {NAME_UNITS} units of UTF-16"));
+            return invalid(format!(
+                "the name of partition {number} is longer than {NAME_UNITS} units of UTF-16"
+            ));
         }
     }
-    let mut ranges: Vec<_> = partitions.iter().map(|partition| &partition.range).collect();
+    let mut ranges: Vec<_> = partitions
+        .iter()
+        .map(|partition| &partition.range)
+        .collect();
     ranges.sort_by_key(|range| range.start);
     match ranges.windows(2).find(|pair| pair[1].start < pair[0].end) {
-        Some(pair) => invalid(format!("partitions at bytes {:?} and {:?} overlap", pair[0], pair[1])),
+        Some(pair) => invalid(format!(
+            "partitions at bytes {:?} and {:?} overlap",
+            pair[0], pair[1]
+        )),
         None => Ok(()),
     }
 }
@@ -248,7 +323,11 @@ fn table(geometry: &Geometry, partitions: &[NewPartition]) -> Vec<u8> {
         entry.guid = partition.guid.to_bytes_le();
         entry.first = (partition.range.start / block).into();
         entry.last = (partition.range.end / block - 1).into();
-        entry.name.iter_mut().zip(partition.name.encode_utf16()).for_each(|(slot, unit)| *slot = unit.into());
+        entry
+            .name
+            .iter_mut()
+            .zip(partition.name.encode_utf16())
+            .for_each(|(slot, unit)| *slot = unit.into());
         table.extend_from_slice(entry.as_bytes());
     }
     table.resize((ENTRY_COUNT * ENTRY_SIZE) as usize, 0);

@@ -74,7 +74,11 @@ pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>>
             match choose(disk, block, primary)? {
                 Ok(mut map) => {
                     if !protective {
-                        map.problems.push(Error::corrupt(LAYER, 0, "the protective MBR is missing"));
+                        map.problems.push(Error::corrupt(
+                            LAYER,
+                            0,
+                            "the protective MBR is missing",
+                        ));
                     }
                     return Ok(Some(map));
                 }
@@ -90,7 +94,11 @@ pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>>
 
 /// Block sizes to try: the disk's own first, since a GPT counts in blocks but does not name their size.
 fn block_sizes(disk: &dyn BlockDevice) -> [u32; 2] {
-    if disk.info().block == 4096 { [4096, 512] } else { [512, 4096] }
+    if disk.info().block == 4096 {
+        [4096, 512]
+    } else {
+        [512, 4096]
+    }
 }
 
 /// The map from the better of the two copies; inside: why neither can be used.
@@ -106,7 +114,8 @@ fn choose(disk: &dyn BlockDevice, block: u32, primary: Found) -> Result<Result<M
         Err(damage) => Ok(match read_backup(disk, block, last)? {
             Ok(backup) => {
                 let mut map = read_map(disk, &backup);
-                map.problems.push(Error::new(damage.kind(), LAYER, "the backup is used").caused_by(damage));
+                map.problems
+                    .push(Error::new(damage.kind(), LAYER, "the backup is used").caused_by(damage));
                 Ok(map)
             }
             Err(backup) => {
@@ -119,13 +128,24 @@ fn choose(disk: &dyn BlockDevice, block: u32, primary: Found) -> Result<Result<M
 
 /// What is wrong with the backup of a good primary.
 fn backup_problem(primary: &Copy, backup: Found, last: u64) -> Option<Error> {
-    let at = primary.header.alternate_lba.saturating_mul(primary.header.block.into());
+    let at = primary
+        .header
+        .alternate_lba
+        .saturating_mul(primary.header.block.into());
     match backup {
-        Err(damage) => Some(Error::new(damage.kind(), LAYER, "the backup cannot be used").caused_by(damage)),
-        Ok(backup) if !backup.agrees_with(primary) => Some(Error::corrupt(LAYER, at, "the backup differs; the primary is used")),
-        Ok(_) if primary.header.alternate_lba != last => {
-            Some(Error::corrupt(LAYER, at, "the backup is not at the end of the disk"))
+        Err(damage) => {
+            Some(Error::new(damage.kind(), LAYER, "the backup cannot be used").caused_by(damage))
         }
+        Ok(backup) if !backup.agrees_with(primary) => Some(Error::corrupt(
+            LAYER,
+            at,
+            "the backup differs; the primary is used",
+        )),
+        Ok(_) if primary.header.alternate_lba != last => Some(Error::corrupt(
+            LAYER,
+            at,
+            "the backup is not at the end of the disk",
+        )),
         Ok(_) => None,
     }
 }
@@ -134,7 +154,11 @@ fn backup_problem(primary: &Copy, backup: Found, last: u64) -> Option<Error> {
 pub fn told_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
     for block in block_sizes(disk) {
         if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
-            return Ok(primary.header.alternate_lba.checked_add(1).and_then(|blocks| blocks.checked_mul(block.into())));
+            return Ok(primary
+                .header
+                .alternate_lba
+                .checked_add(1)
+                .and_then(|blocks| blocks.checked_mul(block.into())));
         }
     }
     Ok(None)
@@ -146,7 +170,9 @@ pub fn are_copies_whole(disk: &dyn BlockDevice) -> Result<Option<bool>> {
     for block in block_sizes(disk) {
         if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
             let backup = read_backup(disk, block, primary.header.alternate_lba)?;
-            return Ok(Some(backup.is_ok_and(|backup| backup.agrees_with(&primary))));
+            return Ok(Some(
+                backup.is_ok_and(|backup| backup.agrees_with(&primary)),
+            ));
         }
     }
     Ok(None)
@@ -159,8 +185,12 @@ fn last_block(disk: &dyn BlockDevice, block: u32) -> u64 {
 /// Reads and checks the copy whose header is at block `lba`. The outer error is one of reading.
 fn read_copy(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
     let len = disk.info().len;
-    let Some(offset) = lba.checked_mul(block.into()).filter(|&at| disk.info().check(HEADER, at, block.into()).is_ok()) else {
-        let what = format!("a header is expected at block {lba}, past the end of the disk of {len} bytes");
+    let Some(offset) = lba
+        .checked_mul(block.into())
+        .filter(|&at| disk.info().check(HEADER, at, block.into()).is_ok())
+    else {
+        let what =
+            format!("a header is expected at block {lba}, past the end of the disk of {len} bytes");
         return Ok(Err(Error::new(Kind::Corrupt, HEADER, what)));
     };
     let bytes = disk.read_vec(offset, block as usize)?;
@@ -171,7 +201,11 @@ fn read_copy(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
     let table_offset = header.entries_lba * u64::from(block);
     let table = disk.read_vec(table_offset, header.table_bytes() as usize)?;
     if crc32fast::hash(&table) != header.entries_crc {
-        return Ok(Err(Error::corrupt(TABLE, table_offset, "its checksum does not match")));
+        return Ok(Err(Error::corrupt(
+            TABLE,
+            table_offset,
+            "its checksum does not match",
+        )));
     }
     Ok(Ok(Copy { header, table }))
 }
@@ -192,19 +226,29 @@ impl Header {
     /// The header in the block `bytes`, read at block `lba` of `blocks`.
     fn parse(bytes: &[u8], block: u32, lba: u64, blocks: u64) -> Result<Self> {
         let bad = |what: String| Err(Error::new(Kind::Corrupt, HEADER, what));
-        let Ok((raw, _)) = GptHeaderRaw::ref_from_prefix(bytes) else { return bad("a whole block is expected".into()) };
+        let Ok((raw, _)) = GptHeaderRaw::ref_from_prefix(bytes) else {
+            return bad("a whole block is expected".into());
+        };
         if raw.signature != GPT_SIGNATURE {
             return bad("its signature EFI PART is missing".into());
         }
         let size = raw.header_size.get() as usize;
-        let Some(covered) = bytes.get(..size).filter(|covered| covered.len() >= size_of::<GptHeaderRaw>()) else {
-            return bad(format!("a size of 92 to {block} bytes is expected, {size} is found"));
+        let Some(covered) = bytes
+            .get(..size)
+            .filter(|covered| covered.len() >= size_of::<GptHeaderRaw>())
+        else {
+            return bad(format!(
+                "a size of 92 to {block} bytes is expected, {size} is found"
+            ));
         };
         if header_crc(covered) != raw.header_crc.get() {
             return bad("its checksum does not match".into());
         }
         if raw.revision.get() >> 16 != GPT_REVISION >> 16 {
-            return bad(format!("revision 1 is expected, {:#x} is found", raw.revision));
+            return bad(format!(
+                "revision 1 is expected, {:#x} is found",
+                raw.revision
+            ));
         }
         if raw.my_lba.get() != lba {
             return bad(format!("it belongs at block {}, not {lba}", raw.my_lba));
@@ -238,10 +282,22 @@ impl Header {
         }
         if self.entry_count == 0 || self.table_bytes() > MAX_TABLE {
             let most = MAX_TABLE / u64::from(self.entry_size);
-            return bad(format!("1 to {most} entries are expected, {} are found", self.entry_count));
+            return bad(format!(
+                "1 to {most} entries are expected, {} are found",
+                self.entry_count
+            ));
         }
-        if self.entries_lba < 2 || self.entries_lba.checked_add(self.table_blocks()).is_none_or(|end| end > blocks) {
-            let what = format!("a table of {} blocks at block {} is not within the disk", self.table_blocks(), self.entries_lba);
+        if self.entries_lba < 2
+            || self
+                .entries_lba
+                .checked_add(self.table_blocks())
+                .is_none_or(|end| end > blocks)
+        {
+            let what = format!(
+                "a table of {} blocks at block {} is not within the disk",
+                self.table_blocks(),
+                self.entries_lba
+            );
             return bad(what);
         }
         Ok(self)
@@ -293,7 +349,10 @@ impl Copy {
     /// The used entries and their numbers.
     fn entries(&self) -> impl Iterator<Item = (u32, &GptEntryRaw)> {
         let entries = self.table.chunks_exact(self.header.entry_size as usize);
-        let entries = (1..).zip(entries.filter_map(|bytes| GptEntryRaw::ref_from_prefix(bytes).ok().map(|(raw, _)| raw)));
+        let entries = (1..).zip(
+            entries
+                .filter_map(|bytes| GptEntryRaw::ref_from_prefix(bytes).ok().map(|(raw, _)| raw)),
+        );
         entries.filter(|(_, raw)| raw.type_guid != [0; 16])
     }
 
@@ -301,10 +360,17 @@ impl Copy {
     /// header and by the entries whatever the header says.
     fn taken(&self) -> Range<u64> {
         let header = &self.header;
-        let own = [header.my_lba..header.my_lba + 1, header.entries_lba..header.entries_lba + header.table_blocks()];
+        let own = [
+            header.my_lba..header.my_lba + 1,
+            header.entries_lba..header.entries_lba + header.table_blocks(),
+        ];
         let usable = header.first_usable..header.last_usable.saturating_add(1);
-        let used = self.entries().map(|(_, raw)| raw.first.get()..raw.last.get().saturating_add(1));
-        own.into_iter().chain(used).fold(usable, |all, blocks| all.start.min(blocks.start)..all.end.max(blocks.end))
+        let used = self
+            .entries()
+            .map(|(_, raw)| raw.first.get()..raw.last.get().saturating_add(1));
+        own.into_iter().chain(used).fold(usable, |all, blocks| {
+            all.start.min(blocks.start)..all.end.max(blocks.end)
+        })
     }
 }
 
@@ -312,21 +378,36 @@ impl Copy {
 /// them.
 #[cfg(feature = "testing")]
 pub(crate) fn seal(disk: &dyn BlockDevice) {
-    for (block, lba) in block_sizes(disk).into_iter().flat_map(|block| [(block, PRIMARY), (block, last_block(disk, block))]) {
+    for (block, lba) in block_sizes(disk)
+        .into_iter()
+        .flat_map(|block| [(block, PRIMARY), (block, last_block(disk, block))])
+    {
         let offset = lba * u64::from(block);
-        let Ok(mut raw) = crate::partition::read::<GptHeaderRaw>(disk, offset) else { continue };
+        let Ok(mut raw) = crate::partition::read::<GptHeaderRaw>(disk, offset) else {
+            continue;
+        };
         if raw.signature != GPT_SIGNATURE {
             continue;
         }
         let table = Header::from(&raw, block).checked(last_block(disk, block) + 1);
-        let table = table.and_then(|header| disk.read_vec(header.entries_lba * u64::from(block), header.table_bytes() as usize));
+        let table = table.and_then(|header| {
+            disk.read_vec(
+                header.entries_lba * u64::from(block),
+                header.table_bytes() as usize,
+            )
+        });
         if let Ok(table) = table {
             raw.entries_crc = crc32fast::hash(&table).into();
         }
         // What the header covers besides its fields is left as it is, and so are sizes that are no sizes.
         let mut covered = raw.as_bytes().to_vec();
-        let more = u64::from(raw.header_size.get()).min(block.into()).saturating_sub(covered.len() as u64);
-        covered.extend(disk.read_vec(offset + covered.len() as u64, more as usize).unwrap_or_default());
+        let more = u64::from(raw.header_size.get())
+            .min(block.into())
+            .saturating_sub(covered.len() as u64);
+        covered.extend(
+            disk.read_vec(offset + covered.len() as u64, more as usize)
+                .unwrap_or_default(),
+        );
         raw.header_crc = header_crc(&covered).into();
         let _ = disk.write_at(offset, raw.as_bytes());
     }
@@ -351,7 +432,8 @@ fn read_map(disk: &dyn BlockDevice, copy: &Copy) -> Map {
         problems: Vec::new(),
     };
     for (number, raw) in copy.entries() {
-        let offset = header.entries_lba * u64::from(header.block) + u64::from(number - 1) * u64::from(header.entry_size);
+        let offset = header.entries_lba * u64::from(header.block)
+            + u64::from(number - 1) * u64::from(header.entry_size);
         match read_partition(raw, number, header.block, disk.info().len) {
             Ok(partition) => map.partitions.push(partition),
             Err(problem) => {
@@ -372,11 +454,25 @@ fn read_map(disk: &dyn BlockDevice, copy: &Copy) -> Map {
 
 fn read_partition(raw: &GptEntryRaw, number: u32, block: u32, len: u64) -> Result<Partition> {
     let (first, last) = (raw.first.get(), raw.last.get());
-    let count = last.checked_sub(first).and_then(|blocks| blocks.checked_add(1)).unwrap_or(0);
+    let count = last
+        .checked_sub(first)
+        .and_then(|blocks| blocks.checked_add(1))
+        .unwrap_or(0);
     let range = block_range(TABLE, number, first, count, block, len)?;
-    let units = raw.name.iter().map(|unit| unit.get()).take_while(|&unit| unit != 0);
-    let name = char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
-    let mut partition = Partition::new(number, range, name, TypeId::Guid(Uuid::from_bytes_le(raw.type_guid)));
+    let units = raw
+        .name
+        .iter()
+        .map(|unit| unit.get())
+        .take_while(|&unit| unit != 0);
+    let name = char::decode_utf16(units)
+        .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect();
+    let mut partition = Partition::new(
+        number,
+        range,
+        name,
+        TypeId::Guid(Uuid::from_bytes_le(raw.type_guid)),
+    );
     partition.guid = Some(Uuid::from_bytes_le(raw.guid));
     partition.flags = raw.attributes.get();
     Ok(partition)

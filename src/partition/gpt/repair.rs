@@ -62,7 +62,12 @@ pub fn plan_with(disk: &dyn BlockDevice, counts: Option<Which>) -> Result<Repair
     let mbr = read::<MbrRaw>(disk, 0)?;
     let blank = mbr.as_bytes().iter().all(|&byte| byte == 0);
     if !blank && !mbr.is_protective() {
-        return Err(Error::new(Kind::NotFound, LAYER, "block 0 does not say that the disk has a GPT").at(0));
+        return Err(Error::new(
+            Kind::NotFound,
+            LAYER,
+            "block 0 does not say that the disk has a GPT",
+        )
+        .at(0));
     }
     let mut damage = None;
     for block in block_sizes(disk) {
@@ -74,7 +79,10 @@ pub fn plan_with(disk: &dyn BlockDevice, counts: Option<Which>) -> Result<Repair
                 continue;
             }
             Err(error) => match read_backup(disk, block, last)? {
-                Ok(backup) => Repair { primary: Some(primary_of(&backup)?), ..Repair::default() },
+                Ok(backup) => Repair {
+                    primary: Some(primary_of(&backup)?),
+                    ..Repair::default()
+                },
                 Err(_) => {
                     damage = damage.or(Some(error));
                     continue;
@@ -84,7 +92,11 @@ pub fn plan_with(disk: &dyn BlockDevice, counts: Option<Which>) -> Result<Repair
         plan.mbr = mended(&mbr, blank, last);
         return Ok(plan);
     }
-    let error = Error::new(Kind::Corrupt, LAYER, "neither copy can be used to restore the other");
+    let error = Error::new(
+        Kind::Corrupt,
+        LAYER,
+        "neither copy can be used to restore the other",
+    );
     Err(match damage {
         Some(damage) => error.caused_by(damage),
         None => error,
@@ -94,7 +106,11 @@ pub fn plan_with(disk: &dyn BlockDevice, counts: Option<Which>) -> Result<Repair
 impl Repair {
     /// What it writes.
     pub fn parts(&self) -> Repaired {
-        Repaired { protective_mbr: self.mbr.is_some(), primary: self.primary.is_some(), backup: self.backup.is_some() }
+        Repaired {
+            protective_mbr: self.mbr.is_some(),
+            primary: self.primary.is_some(),
+            backup: self.backup.is_some(),
+        }
     }
 
     /// Writes it, durably.
@@ -122,14 +138,23 @@ fn mended(mbr: &MbrRaw, blank: bool, last: u64) -> Option<MbrRaw> {
         return Some(right);
     }
     let mut claims = mbr.entries.iter().filter(|entry| entry.kind == PROTECTIVE);
-    let only = claims.next().filter(|_| claims.next().is_none() && !mbr.has_own_partitions());
-    only.filter(|entry| !is_well_sized(entry, last)).map(|_| MbrRaw { boot_code: mbr.boot_code, ..right })
+    let only = claims
+        .next()
+        .filter(|_| claims.next().is_none() && !mbr.has_own_partitions());
+    only.filter(|entry| !is_well_sized(entry, last))
+        .map(|_| MbrRaw {
+            boot_code: mbr.boot_code,
+            ..right
+        })
 }
 
 fn by_primary(disk: &dyn BlockDevice, primary: Copy, counts: Option<Which>) -> Result<Repair> {
     let last = last_block(disk, primary.header.block);
     if primary.header.alternate_lba > last {
-        let what = format!("the disk ends before block {}, where the backup belongs", primary.header.alternate_lba);
+        let what = format!(
+            "the disk ends before block {}, where the backup belongs",
+            primary.header.alternate_lba
+        );
         return Err(Error::new(Kind::Corrupt, LAYER, what));
     }
     let backup = read_backup(disk, primary.header.block, primary.header.alternate_lba)?;
@@ -138,7 +163,12 @@ fn by_primary(disk: &dyn BlockDevice, primary: Copy, counts: Option<Which>) -> R
     {
         match counts {
             None => return Err(differ(&primary, backup)),
-            Some(Which::Alternate) => return Ok(Repair { primary: Some(primary_of(backup)?), ..Repair::default() }),
+            Some(Which::Alternate) => {
+                return Ok(Repair {
+                    primary: Some(primary_of(backup)?),
+                    ..Repair::default()
+                });
+            }
             Some(Which::Primary) => {}
         }
     }
@@ -146,7 +176,12 @@ fn by_primary(disk: &dyn BlockDevice, primary: Copy, counts: Option<Which>) -> R
         match at_the_end(disk, &primary, last) {
             Ok(repair) => return Ok(repair),
             Err(error) if error.kind() == Kind::Io => return Err(error),
-            Err(error) => return Ok(Repair { refused: vec![error], ..in_place(backup, &primary)? }),
+            Err(error) => {
+                return Ok(Repair {
+                    refused: vec![error],
+                    ..in_place(backup, &primary)?
+                });
+            }
         }
     }
     in_place(backup, &primary)
@@ -156,16 +191,28 @@ fn by_primary(disk: &dyn BlockDevice, primary: Copy, counts: Option<Which>) -> R
 fn differ(primary: &Copy, backup: &Copy) -> Error {
     let told = |copy: &Copy| {
         let header = &copy.header;
-        let partitions: Vec<_> =
-            copy.entries().map(|(number, raw)| format!("{number} in blocks {} to {}", raw.first, raw.last)).collect();
-        let partitions = if partitions.is_empty() { "no partitions".to_owned() } else { partitions.join(", ") };
+        let partitions: Vec<_> = copy
+            .entries()
+            .map(|(number, raw)| format!("{number} in blocks {} to {}", raw.first, raw.last))
+            .collect();
+        let partitions = if partitions.is_empty() {
+            "no partitions".to_owned()
+        } else {
+            partitions.join(", ")
+        };
         format!(
             "{partitions}; blocks {} to {} for partitions, disk {}",
             header.first_usable, header.last_usable, header.disk_guid
         )
     };
-    let alternative = |which: Which, copy| Alternative { assume: format!("map={}", which.name()), evidence: told(copy) };
-    let alternatives = vec![alternative(Which::Primary, primary), alternative(Which::Alternate, backup)];
+    let alternative = |which: Which, copy| Alternative {
+        assume: format!("map={}", which.name()),
+        evidence: told(copy),
+    };
+    let alternatives = vec![
+        alternative(Which::Primary, primary),
+        alternative(Which::Alternate, backup),
+    ];
     let what = "both copies of the map are whole, and they differ".to_owned();
     Undecided { what, alternatives }.into_error(LAYER)
 }
@@ -175,7 +222,10 @@ fn in_place(backup: Found, primary: &Copy) -> Result<Repair> {
     if backup.is_ok_and(|backup| backup.agrees_with(primary)) {
         return Ok(Repair::default());
     }
-    Ok(Repair { backup: Some(primary.backup()?), ..Repair::default() })
+    Ok(Repair {
+        backup: Some(primary.backup()?),
+        ..Repair::default()
+    })
 }
 
 /// The backup in the last block of a disk that has grown. What is there now must be zeros, or the same backup as far as an
@@ -183,21 +233,42 @@ fn in_place(backup: Found, primary: &Copy) -> Result<Repair> {
 fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repair> {
     let block = u64::from(primary.header.block);
     let table_blocks = primary.header.table_blocks();
-    let last_usable = last.checked_sub(table_blocks + 1).filter(|usable| *usable >= primary.header.last_usable);
-    let no_room = || Error::unsupported(LAYER, format!("no room for the backup before the end of the disk, block {last}"));
+    let last_usable = last
+        .checked_sub(table_blocks + 1)
+        .filter(|usable| *usable >= primary.header.last_usable);
+    let no_room = || {
+        Error::unsupported(
+            LAYER,
+            format!("no room for the backup before the end of the disk, block {last}"),
+        )
+    };
     let last_usable = last_usable.ok_or_else(no_room)?;
-    let header = Header { alternate_lba: last, last_usable, ..primary.header.clone() };
-    let moved = Copy { header, table: primary.table.clone() };
+    let header = Header {
+        alternate_lba: last,
+        last_usable,
+        ..primary.header.clone()
+    };
+    let moved = Copy {
+        header,
+        table: primary.table.clone(),
+    };
     let backup = moved.backup()?;
     if !is_blank_or(disk, &backup)? {
-        let what = "the backup is not at the end of the disk, but what is there is not blank; it is left";
+        let what =
+            "the backup is not at the end of the disk, but what is there is not blank; it is left";
         return Err(Error::corrupt(LAYER, (last_usable + 1) * block, what));
     }
     let old = primary.header.alternate_lba;
     // The number may be anything: what is no header, or not between all that the primary takes and the new backup, is left.
     let is_between = (primary.taken().end..=last_usable).contains(&old);
-    let old_backup = (is_between && holds_header(disk, old * block)?).then(|| old * block..(old + 1) * block);
-    Ok(Repair { backup: Some(backup), old_backup, primary: Some(moved), ..Repair::default() })
+    let old_backup =
+        (is_between && holds_header(disk, old * block)?).then(|| old * block..(old + 1) * block);
+    Ok(Repair {
+        backup: Some(backup),
+        old_backup,
+        primary: Some(moved),
+        ..Repair::default()
+    })
 }
 
 fn holds_header(disk: &dyn BlockDevice, offset: u64) -> Result<bool> {
@@ -207,9 +278,16 @@ fn holds_header(disk: &dyn BlockDevice, offset: u64) -> Result<bool> {
 /// Returns whether every sector of the place of `copy` is blank or what it should be.
 fn is_blank_or(disk: &dyn BlockDevice, copy: &Copy) -> Result<bool> {
     let block = u64::from(copy.header.block);
-    for (lba, bytes) in [(copy.header.entries_lba, copy.table.clone()), (copy.header.my_lba, copy.header.to_block())] {
+    for (lba, bytes) in [
+        (copy.header.entries_lba, copy.table.clone()),
+        (copy.header.my_lba, copy.header.to_block()),
+    ] {
         let found = disk.read_vec(lba * block, bytes.len())?;
-        if found.chunks(SECTOR).zip(bytes.chunks(SECTOR)).any(|(found, right)| found != right && !is_zero(found)) {
+        if found
+            .chunks(SECTOR)
+            .zip(bytes.chunks(SECTOR))
+            .any(|(found, right)| found != right && !is_zero(found))
+        {
             return Ok(false);
         }
     }
@@ -221,7 +299,9 @@ fn primary_of(backup: &Copy) -> Result<Copy> {
     let entries_lba = PRIMARY + 1;
     let first_taken = backup.taken().start;
     if entries_lba + backup.header.table_blocks() > first_taken {
-        let what = format!("no room for the primary's table before block {first_taken}, the first for partitions");
+        let what = format!(
+            "no room for the primary's table before block {first_taken}, the first for partitions"
+        );
         return Err(Error::unsupported(LAYER, what));
     }
     Ok(backup.moved(PRIMARY, backup.header.my_lba, entries_lba))
@@ -244,12 +324,18 @@ mod tests {
     fn a_wrong_place_of_the_backup_costs_nothing() {
         let grown = Memory::zeros(NEW as usize * 512);
         let disk = Memory::zeros(OLD as usize * 512);
-        let partition =
-            NewPartition { range: 40 * 512..200 * 512, type_guid: APPLE_HFS, guid: Uuid::from_bytes([1; 16]), name: "x".into() };
+        let partition = NewPartition {
+            range: 40 * 512..200 * 512,
+            type_guid: APPLE_HFS,
+            guid: Uuid::from_bytes([1; 16]),
+            name: "x".into(),
+        };
         create(&disk, 512, Uuid::from_bytes([9; 16]), &[partition]).unwrap();
         grown.write_at(0, &disk.to_vec()).unwrap();
         grown.write_at(210 * 512, &[7; 512]).unwrap();
-        grown.write_at(50 * 512, &grown.read_vec(512, 512).unwrap()).unwrap();
+        grown
+            .write_at(50 * 512, &grown.read_vec(512, 512).unwrap())
+            .unwrap();
         grown.write_at(0, b"EFI PART").unwrap();
         let expected = probe(&grown).unwrap().unwrap().partitions;
         let before = grown.to_vec();
@@ -265,9 +351,16 @@ mod tests {
             assert_eq!(map.partitions, expected, "{alternate}");
             assert!(map.problems.is_empty(), "{alternate}: {:?}", map.problems);
             assert_eq!(repair(&disk).unwrap(), Repaired::default(), "{alternate}");
-            assert_eq!(disk.to_vec()[34 * 512..OLD as usize * 512], before[34 * 512..OLD as usize * 512], "{alternate}");
+            assert_eq!(
+                disk.to_vec()[34 * 512..OLD as usize * 512],
+                before[34 * 512..OLD as usize * 512],
+                "{alternate}"
+            );
         }
         repair(&grown).unwrap();
-        assert!(is_zero(&grown.read_vec((OLD - 1) * 512, 512).unwrap()), "what was the backup goes");
+        assert!(
+            is_zero(&grown.read_vec((OLD - 1) * 512, 512).unwrap()),
+            "what was the backup goes"
+        );
     }
 }

@@ -14,7 +14,11 @@ use crate::{Error, Kind, Result};
 const NO_CHS: [u8; 3] = [0xfe, 0xff, 0xff];
 
 /// Where partition `number` of a disk of `disk_len` bytes can end.
-pub(in crate::partition) fn last_end(disk: &dyn BlockDevice, number: u32, disk_len: u64) -> Result<u64> {
+pub(in crate::partition) fn last_end(
+    disk: &dyn BlockDevice,
+    number: u32,
+    disk_len: u64,
+) -> Result<u64> {
     let (mbr, index) = read_primary(disk, number)?;
     let block = u64::from(disk.info().block);
     let most = u64::from(mbr.entries[index].first.get()) + u64::from(u32::MAX);
@@ -22,18 +26,30 @@ pub(in crate::partition) fn last_end(disk: &dyn BlockDevice, number: u32, disk_l
 }
 
 /// Makes partition `number` end at `range.end`. Nothing else in the map changes.
-pub(in crate::partition) fn change(disk: &dyn BlockDevice, number: u32, range: &Range<u64>) -> Result<()> {
+pub(in crate::partition) fn change(
+    disk: &dyn BlockDevice,
+    number: u32,
+    range: &Range<u64>,
+) -> Result<()> {
     disk.info().check_writable(LAYER)?;
     let (mut mbr, index) = read_primary(disk, number)?;
     let block = u64::from(disk.info().block);
     let entry = &mut mbr.entries[index];
     let first = u64::from(entry.first.get());
-    if range.start != first * block || range.end <= range.start || !range.end.is_multiple_of(block) {
-        let message = format!("partition {number} begins at block {first} and has whole blocks of {block}, not bytes {range:?}");
+    if range.start != first * block || range.end <= range.start || !range.end.is_multiple_of(block)
+    {
+        let message = format!(
+            "partition {number} begins at block {first} and has whole blocks of {block}, not bytes {range:?}"
+        );
         return Err(Error::new(Kind::Invalid, LAYER, message));
     }
-    let blocks = u32::try_from(range.end / block - first)
-        .map_err(|_| Error::new(Kind::Limit, LAYER, format!("partition {number} would have more blocks than a map can tell")))?;
+    let blocks = u32::try_from(range.end / block - first).map_err(|_| {
+        Error::new(
+            Kind::Limit,
+            LAYER,
+            format!("partition {number} would have more blocks than a map can tell"),
+        )
+    })?;
     if entry.blocks.get() == blocks {
         return Ok(());
     }
@@ -68,17 +84,29 @@ mod tests {
     #[test]
     fn one_entry_changes() {
         let disk = Memory::zeros(LEN as usize);
-        mbr(&disk, &[(1024..64 << 10, 0x0b), (64 << 10..512 << 10, MBR_HFS)]);
+        mbr(
+            &disk,
+            &[(1024..64 << 10, 0x0b), (64 << 10..512 << 10, MBR_HFS)],
+        );
         let before = disk.to_vec();
         assert_eq!(last_end(&disk, 2, LEN).unwrap(), LEN);
         change(&disk, 2, &(64 << 10..LEN)).unwrap();
         let map = probe(&disk).unwrap().unwrap();
-        let found: Vec<_> = map.partitions.iter().map(|partition| partition.range.clone()).collect();
+        let found: Vec<_> = map
+            .partitions
+            .iter()
+            .map(|partition| partition.range.clone())
+            .collect();
         assert_eq!(found, [1024..64 << 10, 64 << 10..LEN]);
         change(&disk, 2, &(64 << 10..512 << 10)).unwrap();
         let after = disk.to_vec();
         let differ = |at: &usize| before[*at] != after[*at];
-        assert!((0..LEN as usize).filter(differ).all(|at| (0x1d3..0x1d6).contains(&at)), "only the end by cylinders");
+        assert!(
+            (0..LEN as usize)
+                .filter(differ)
+                .all(|at| (0x1d3..0x1d6).contains(&at)),
+            "only the end by cylinders"
+        );
         for (number, range, kind) in [
             (2, 64 << 10..(512 << 10) + 1, Kind::Invalid),
             (2, 0..512 << 10, Kind::Invalid),

@@ -17,12 +17,18 @@ const MAX_LOGICAL: u32 = 128;
 impl MbrRaw {
     /// Returns whether a GPT claims the disk.
     pub(super) fn is_protective(&self) -> bool {
-        self.signature == MBR_SIGNATURE && self.entries.iter().any(|entry| entry.kind == kind::PROTECTIVE)
+        self.signature == MBR_SIGNATURE
+            && self
+                .entries
+                .iter()
+                .any(|entry| entry.kind == kind::PROTECTIVE)
     }
 
     /// Returns whether it names partitions that are not just the GPT's claim.
     pub(super) fn has_own_partitions(&self) -> bool {
-        self.entries.iter().any(|entry| entry.is_used() && entry.kind != kind::PROTECTIVE)
+        self.entries
+            .iter()
+            .any(|entry| entry.is_used() && entry.kind != kind::PROTECTIVE)
     }
 
     /// Returns whether it can be a partition table at all: boot sectors of FAT, exFAT and NTFS have the same signature, and code
@@ -55,14 +61,23 @@ pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>>
         return Ok(None);
     }
     let info = disk.info();
-    let mut map = Map { scheme: Scheme::Mbr, block: info.block, disk_guid: None, partitions: Vec::new(), problems: Vec::new() };
+    let mut map = Map {
+        scheme: Scheme::Mbr,
+        block: info.block,
+        disk_guid: None,
+        partitions: Vec::new(),
+        problems: Vec::new(),
+    };
     for (number, entry) in (1..).zip(&mbr.entries).filter(|(_, entry)| entry.is_used()) {
         match entry.partition(number, 0, info.block, info.len) {
             Ok(partition) => map.partitions.push(partition),
             Err(problem) => map.problems.push(problem.at(0)),
         }
     }
-    let extended = mbr.entries.iter().find(|entry| entry.is_used() && kind::is_extended(entry.kind));
+    let extended = mbr
+        .entries
+        .iter()
+        .find(|entry| entry.is_used() && kind::is_extended(entry.kind));
     if let Some(extended) = extended {
         read_logical(disk, extended.first.get().into(), &mut map)?;
     }
@@ -78,13 +93,25 @@ fn read_logical(disk: &dyn BlockDevice, head: u64, map: &mut Map) -> Result<()> 
     for number in 5..5 + MAX_LOGICAL {
         let offset = at * u64::from(map.block);
         if seen.contains(&at) {
-            map.problems.push(Error::corrupt(LAYER, offset, "the chain of extended boot records comes back to this one"));
+            map.problems.push(Error::corrupt(
+                LAYER,
+                offset,
+                "the chain of extended boot records comes back to this one",
+            ));
             return Ok(());
         }
         seen.push(at);
-        let record = if info.check(LAYER, offset, 512).is_ok() { Some(read::<MbrRaw>(disk, offset)?) } else { None };
+        let record = if info.check(LAYER, offset, 512).is_ok() {
+            Some(read::<MbrRaw>(disk, offset)?)
+        } else {
+            None
+        };
         let Some(record) = record.filter(|record| record.signature == MBR_SIGNATURE) else {
-            map.problems.push(Error::corrupt(LAYER, offset, "an extended boot record with its signature 55 aa is expected"));
+            map.problems.push(Error::corrupt(
+                LAYER,
+                offset,
+                "an extended boot record with its signature 55 aa is expected",
+            ));
             return Ok(());
         };
         let [logical, next, ..] = record.entries;
@@ -99,7 +126,11 @@ fn read_logical(disk: &dyn BlockDevice, head: u64, map: &mut Map) -> Result<()> 
         }
         at = head + u64::from(next.first.get());
     }
-    map.problems.push(Error::corrupt(LAYER, head, format!("more than {MAX_LOGICAL} logical partitions")));
+    map.problems.push(Error::corrupt(
+        LAYER,
+        head,
+        format!("more than {MAX_LOGICAL} logical partitions"),
+    ));
     Ok(())
 }
 

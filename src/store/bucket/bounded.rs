@@ -15,8 +15,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
-    ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService, ReqwestConnector,
 };
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_RANGE, HeaderMap, RANGE};
@@ -44,7 +44,11 @@ pub(super) struct Bounded {
 impl HttpConnector for Bounded {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let inner = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Service { inner, silence: self.silence, answered: self.answered.clone() }))
+        Ok(HttpClient::new(Service {
+            inner,
+            silence: self.silence,
+            answered: self.answered.clone(),
+        }))
     }
 }
 
@@ -56,7 +60,10 @@ struct Service {
 }
 
 impl HttpService for Service {
-    fn call<'a, 'b>(&'a self, request: HttpRequest) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'b>>
+    fn call<'a, 'b>(
+        &'a self,
+        request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'b>>
     where
         'a: 'b,
         Self: 'b,
@@ -72,18 +79,33 @@ impl Service {
         let answer = if sends > SHORT_BODY {
             answer.await?
         } else {
-            let silent = Broken::Silent { answered: self.answered.load(Ordering::Relaxed) };
-            timeout(self.silence, answer).await.map_err(|_| silent.into_error())??
+            let silent = Broken::Silent {
+                answered: self.answered.load(Ordering::Relaxed),
+            };
+            timeout(self.silence, answer)
+                .await
+                .map_err(|_| silent.into_error())??
         };
         self.answered.store(true, Ordering::Relaxed);
         let (parts, body) = answer.into_parts();
         let end = match (asked, sent(&parts.headers)) {
-            _ if parts.status.is_client_error() || parts.status.is_server_error() => End::Cut(MOST_OF_AN_ERROR),
-            (Some(asked), Some(sent)) if parts.status == StatusCode::PARTIAL_CONTENT => End::Exact(asked.min(sent)),
+            _ if parts.status.is_client_error() || parts.status.is_server_error() => {
+                End::Cut(MOST_OF_AN_ERROR)
+            }
+            (Some(asked), Some(sent)) if parts.status == StatusCode::PARTIAL_CONTENT => {
+                End::Exact(asked.min(sent))
+            }
             _ => End::AtMost(MOST_OF_AN_ANSWER),
         };
         let alarm = Box::pin(sleep(self.silence));
-        let body = Limited { inner: body, end, seen: 0, silence: self.silence, alarm, waits: false };
+        let body = Limited {
+            inner: body,
+            end,
+            seen: 0,
+            silence: self.silence,
+            alarm,
+            waits: false,
+        };
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)))
     }
 }
@@ -95,13 +117,26 @@ fn asked(headers: &HeaderMap) -> Option<u64> {
 
 /// Bytes of the range that an answer says it holds.
 fn sent(headers: &HeaderMap) -> Option<u64> {
-    length(headers.get(CONTENT_RANGE)?.to_str().ok()?.trim().strip_prefix("bytes ")?.split_once('/')?.0)
+    length(
+        headers
+            .get(CONTENT_RANGE)?
+            .to_str()
+            .ok()?
+            .trim()
+            .strip_prefix("bytes ")?
+            .split_once('/')?
+            .0,
+    )
 }
 
 /// The length of `first-last`.
 fn length(range: &str) -> Option<u64> {
     let (first, last) = range.split_once('-')?;
-    last.trim().parse::<u64>().ok()?.checked_sub(first.trim().parse().ok()?)?.checked_add(1)
+    last.trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_sub(first.trim().parse().ok()?)?
+        .checked_add(1)
 }
 
 /// Where a body ends.
@@ -132,7 +167,10 @@ impl Body for Limited {
     type Data = Bytes;
     type Error = HttpError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
         let this = &mut *self;
         if let End::Cut(most) = this.end
             && this.seen >= most
@@ -144,7 +182,11 @@ impl Body for Limited {
                 this.waits = true;
                 this.alarm.as_mut().reset(Instant::now() + this.silence);
             }
-            return this.alarm.as_mut().poll(context).map(|()| Some(Err(Broken::Silent { answered: true }.into_error())));
+            return this
+                .alarm
+                .as_mut()
+                .poll(context)
+                .map(|()| Some(Err(Broken::Silent { answered: true }.into_error())));
         };
         this.waits = false;
         Poll::Ready(match frame {
@@ -178,7 +220,10 @@ impl Limited {
         self.seen = self.seen.saturating_add(len);
         match self.end {
             _ if len <= room => Ok(frame),
-            End::Cut(_) => frame.into_data().map(|data| Frame::data(data.slice(..room as usize))).or_else(Ok),
+            End::Cut(_) => frame
+                .into_data()
+                .map(|data| Frame::data(data.slice(..room as usize)))
+                .or_else(Ok),
             End::Exact(_) => Err(Broken::LongerThanRange.into_error()),
             End::AtMost(most) => Err(Broken::TooLong(most).into_error()),
         }
@@ -186,7 +231,13 @@ impl Limited {
 
     fn ended(&self) -> Option<HttpError> {
         match self.end {
-            End::Exact(len) if self.seen < len => Some(Broken::Short { came: self.seen, of: len }.into_error()),
+            End::Exact(len) if self.seen < len => Some(
+                Broken::Short {
+                    came: self.seen,
+                    of: len,
+                }
+                .into_error(),
+            ),
             _ => None,
         }
     }
@@ -224,7 +275,11 @@ impl fmt::Display for Broken {
             Self::Silent { .. } => f.write_str("it sent nothing for too long"),
             Self::LongerThanRange => f.write_str("it sent more bytes than were asked for"),
             Self::Short { came, of } => write!(f, "it sent {came} of {of} bytes"),
-            Self::TooLong(most) => write!(f, "it sent an answer of more than {} MiB, longer than any of S3", most >> 20),
+            Self::TooLong(most) => write!(
+                f,
+                "it sent an answer of more than {} MiB, longer than any of S3",
+                most >> 20
+            ),
         }
     }
 }

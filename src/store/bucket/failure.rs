@@ -25,14 +25,23 @@ pub(super) fn ignored_range(error: &object_store::Error) -> bool {
 }
 
 /// The error of the library for one of a request. `key` is where it was met.
-pub(super) fn explain(error: &object_store::Error, place: &BucketPlace, endpoint: &str, key: &str) -> Error {
+pub(super) fn explain(
+    error: &object_store::Error,
+    place: &BucketPlace,
+    endpoint: &str,
+    key: &str,
+) -> Error {
     let text = error.to_string();
     let (kind, message) = match http_error(error) {
         Some(http) => (Kind::Io, no_answer(http, endpoint)),
         None => refused(&text, error, place, endpoint),
     };
     let explained = Error::new(kind, LAYER, message);
-    if key.is_empty() { explained } else { explained.named(key) }
+    if key.is_empty() {
+        explained
+    } else {
+        explained.named(key)
+    }
 }
 
 fn http_error(error: &object_store::Error) -> Option<&HttpError> {
@@ -58,9 +67,14 @@ fn no_answer(error: &HttpError, endpoint: &str) -> String {
         return NO_CREDENTIALS.to_owned();
     }
     if causes.contains("certificate") || causes.contains("UnknownIssuer") {
-        return format!("the certificate of {endpoint} is not trusted ({causes}): name its authority's file in AWS_CA_BUNDLE");
+        return format!(
+            "the certificate of {endpoint} is not trusted ({causes}): name its authority's file in AWS_CA_BUNDLE"
+        );
     }
-    match error.source().and_then(|cause| cause.downcast_ref::<Broken>()) {
+    match error
+        .source()
+        .and_then(|cause| cause.downcast_ref::<Broken>())
+    {
         Some(Broken::Silent { .. }) => return silent(endpoint),
         Some(broken @ (Broken::LongerThanRange | Broken::TooLong(_))) => {
             return format!("the answer of {endpoint} is refused, {broken}: is it an S3 service?");
@@ -69,7 +83,9 @@ fn no_answer(error: &HttpError, endpoint: &str) -> String {
     }
     match error.kind() {
         HttpErrorKind::Connect => {
-            format!("{endpoint} cannot be reached ({causes}): check AWS_ENDPOINT_URL, and whether the server runs")
+            format!(
+                "{endpoint} cannot be reached ({causes}): check AWS_ENDPOINT_URL, and whether the server runs"
+            )
         }
         HttpErrorKind::Timeout => silent(endpoint),
         _ => format!("the connection to {endpoint} broke ({causes}): try again"),
@@ -93,7 +109,12 @@ fn is_about_credentials(text: &str) -> bool {
 }
 
 /// The server said no.
-fn refused(text: &str, error: &object_store::Error, place: &BucketPlace, endpoint: &str) -> (Kind, String) {
+fn refused(
+    text: &str,
+    error: &object_store::Error,
+    place: &BucketPlace,
+    endpoint: &str,
+) -> (Kind, String) {
     let bucket = &place.bucket;
     let message = match (code(text), status(text)) {
         _ if is_about_credentials(text) => NO_CREDENTIALS.to_owned(),
@@ -178,11 +199,17 @@ mod tests {
     use super::*;
 
     fn generic(text: &str) -> object_store::Error {
-        object_store::Error::Generic { store: "S3", source: text.into() }
+        object_store::Error::Generic {
+            store: "S3",
+            source: text.into(),
+        }
     }
 
     fn explained(text: &str) -> Error {
-        let place = BucketPlace { bucket: "b".into(), prefix: "p".into() };
+        let place = BucketPlace {
+            bucket: "b".into(),
+            prefix: "p".into(),
+        };
         explain(&generic(text), &place, "http://127.0.0.1:9", "p/Info.plist")
     }
 
@@ -205,17 +232,30 @@ mod tests {
         ];
         for (code, says) in cases {
             let error = explained(&answer(code)).to_string();
-            assert!(error.contains(says) && error.contains("p/Info.plist"), "{code}: {error}");
+            assert!(
+                error.contains(says) && error.contains("p/Info.plist"),
+                "{code}: {error}"
+            );
             assert!(!error.contains("hidden"), "{error}");
         }
-        assert!(explained(&answer("<script>")).to_string().contains("denies"));
+        assert!(
+            explained(&answer("<script>"))
+                .to_string()
+                .contains("denies")
+        );
     }
 
     #[test]
     fn ranges_past_the_end_are_told_by_code_or_status() {
-        assert!(past_the_end(&generic("status code: 416 Range Not Satisfiable: ")));
-        assert!(past_the_end(&generic("<Error><Code>InvalidRange</Code></Error>")));
-        assert!(!past_the_end(&generic("status code: 404 Not Found: <Code>NoSuchKey</Code>")));
+        assert!(past_the_end(&generic(
+            "status code: 416 Range Not Satisfiable: "
+        )));
+        assert!(past_the_end(&generic(
+            "<Error><Code>InvalidRange</Code></Error>"
+        )));
+        assert!(!past_the_end(&generic(
+            "status code: 404 Not Found: <Code>NoSuchKey</Code>"
+        )));
         assert!(bucket_is_missing(&generic("<Code>NoSuchBucket</Code>")));
     }
 }

@@ -21,8 +21,8 @@ use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
-    BackoffConfig, Certificate, ClientOptions, CopyOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode,
-    PutPayload, RetryConfig,
+    BackoffConfig, Certificate, ClientOptions, CopyOptions, GetOptions, GetRange, ObjectStore,
+    ObjectStoreExt, PutMode, PutPayload, RetryConfig,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -68,8 +68,15 @@ pub(super) struct Patience {
 impl Patience {
     /// By the time that a server may stay silent; `None`: a minute.
     pub(super) fn new(silence: Option<Duration>) -> Self {
-        let silence = silence.unwrap_or(Duration::from_secs(60)).clamp(Duration::from_millis(1), Duration::from_secs(86_400));
-        Self { connect: silence.min(Duration::from_secs(10)), silence, request: silence * 5 / 2, retry: silence * 3 }
+        let silence = silence
+            .unwrap_or(Duration::from_secs(60))
+            .clamp(Duration::from_millis(1), Duration::from_secs(86_400));
+        Self {
+            connect: silence.min(Duration::from_secs(10)),
+            silence,
+            request: silence * 5 / 2,
+            retry: silence * 3,
+        }
     }
 }
 
@@ -89,7 +96,10 @@ pub struct Bucket {
 
 impl fmt::Debug for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bucket").field("place", &self.place).field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("Bucket")
+            .field("place", &self.place)
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
     }
 }
 
@@ -112,21 +122,34 @@ impl Bucket {
     }
 
     fn s3(&self) -> &AmazonS3 {
-        if self.answered.load(Ordering::Relaxed) { &self.patient } else { &self.hasty }
+        if self.answered.load(Ordering::Relaxed) {
+            &self.patient
+        } else {
+            &self.hasty
+        }
     }
 
     /// The key in the bucket.
     fn path(&self, key: &str) -> Result<Path> {
         check_name(key)?;
         let key = self.place.key(key);
-        Path::parse(&key).map_err(|_| Error::new(Kind::Invalid, LAYER, "is no key that every store can hold").named(key))
+        Path::parse(&key).map_err(|_| {
+            Error::new(Kind::Invalid, LAYER, "is no key that every store can hold").named(key)
+        })
     }
 
     /// Waits for requests, on the calling thread.
-    fn wait<T>(&self, key: &str, requests: impl Future<Output = object_store::Result<T>>) -> Result<T> {
+    fn wait<T>(
+        &self,
+        key: &str,
+        requests: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
         let done = runtime()?.block_on(requests);
         match &done {
-            Ok(_) | Err(object_store::Error::NotFound { .. } | object_store::Error::AlreadyExists { .. }) => {
+            Ok(_)
+            | Err(
+                object_store::Error::NotFound { .. } | object_store::Error::AlreadyExists { .. },
+            ) => {
                 self.answered.store(true, Ordering::Relaxed);
             }
             Err(_) => {}
@@ -135,10 +158,18 @@ impl Bucket {
     }
 
     /// `None` where the object, and not the bucket, does not exist.
-    fn if_there<T>(&self, key: &str, requests: impl Future<Output = object_store::Result<T>>) -> Result<Option<T>> {
+    fn if_there<T>(
+        &self,
+        key: &str,
+        requests: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<Option<T>> {
         self.wait(key, async {
             match requests.await {
-                Err(error @ object_store::Error::NotFound { .. }) if failure::bucket_is_missing(&error) => Err(error),
+                Err(error @ object_store::Error::NotFound { .. })
+                    if failure::bucket_is_missing(&error) =>
+                {
+                    Err(error)
+                }
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 done => done.map(Some),
             }
@@ -153,22 +184,42 @@ impl Bucket {
     }
 
     /// Fills buffers from `offset` on; how much was there, and of which version.
-    async fn fetch(&self, path: &Path, offset: u64, into: &mut [&mut [u8]]) -> object_store::Result<(usize, Option<String>)> {
+    async fn fetch(
+        &self,
+        path: &Path,
+        offset: u64,
+        into: &mut [&mut [u8]],
+    ) -> object_store::Result<(usize, Option<String>)> {
         let len: usize = into.iter().map(|buffer| buffer.len()).sum();
         let range = GetRange::Bounded(offset..offset.saturating_add(len as u64));
-        let found = self.s3().get_opts(path, GetOptions { range: Some(range), ..GetOptions::default() }).await;
+        let found = self
+            .s3()
+            .get_opts(
+                path,
+                GetOptions {
+                    range: Some(range),
+                    ..GetOptions::default()
+                },
+            )
+            .await;
         let mut found = match found {
             // Nothing is there: the object ends before. Some servers answer an empty object's range with all of it.
             Err(error) if failure::past_the_end(&error) => return Ok((0, None)),
             Err(error) if failure::ignored_range(&error) => {
                 let meta = self.s3().head(path).await?;
-                return if meta.size <= offset { Ok((0, None)) } else { Err(error) };
+                return if meta.size <= offset {
+                    Ok((0, None))
+                } else {
+                    Err(error)
+                };
             }
             found => found?,
         };
         let tag = found.meta.e_tag.take();
         let mut pieces = found.into_stream();
-        let mut free = into.iter_mut().flat_map(|buffer| buffer.chunks_mut(usize::MAX));
+        let mut free = into
+            .iter_mut()
+            .flat_map(|buffer| buffer.chunks_mut(usize::MAX));
         let (mut buffer, mut filled): (&mut [u8], usize) = (&mut [], 0);
         while let Some(piece) = pieces.next().await {
             let piece = piece?;
@@ -195,14 +246,26 @@ impl Objects for Bucket {
         if into.is_empty() {
             return Ok(self.stat(key)?.map(|_| 0));
         }
-        Ok(self.if_there(key, self.fetch(&path, offset, &mut [into]))?.map(|(n, _)| n))
+        Ok(self
+            .if_there(key, self.fetch(&path, offset, &mut [into]))?
+            .map(|(n, _)| n))
     }
 
-    fn read_tagged(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<(usize, String)>> {
+    fn read_tagged(
+        &self,
+        key: &str,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<Option<(usize, String)>> {
         self.read_scattered(key, offset, &mut [into])
     }
 
-    fn read_scattered(&self, key: &str, offset: u64, into: &mut [&mut [u8]]) -> Result<Option<(usize, String)>> {
+    fn read_scattered(
+        &self,
+        key: &str,
+        offset: u64,
+        into: &mut [&mut [u8]],
+    ) -> Result<Option<(usize, String)>> {
         let path = self.path(key)?;
         match self.if_there(key, self.fetch(&path, offset, into))? {
             None => Ok(None),
@@ -228,14 +291,24 @@ impl Objects for Bucket {
                 Put::IfAbsent => PutMode::Create,
             };
             self.keep_pace(bytes.len()).await;
-            match self.s3().put_opts(&path, PutPayload::from(bytes.to_vec()), mode.into()).await {
+            match self
+                .s3()
+                .put_opts(&path, PutPayload::from(bytes.to_vec()), mode.into())
+                .await
+            {
                 Err(object_store::Error::AlreadyExists { .. }) if cond == Put::IfAbsent => Ok(None),
                 put => put.map(Some),
             }
         };
-        let Some(put) = self.wait(key, put)? else { return Ok(None) };
+        let Some(put) = self.wait(key, put)? else {
+            return Ok(None);
+        };
         match put.e_tag {
-            Some(tag) => Ok(Some(ObjectMeta { len: bytes.len() as u64, tag: plain_tag(&tag), modified: SystemTime::now() })),
+            Some(tag) => Ok(Some(ObjectMeta {
+                len: bytes.len() as u64,
+                tag: plain_tag(&tag),
+                modified: SystemTime::now(),
+            })),
             None => self.stat(key),
         }
     }
@@ -253,18 +326,31 @@ impl Objects for Bucket {
         }
         self.wait(key, async {
             self.keep_pace(len).await;
-            self.s3().put_opts(&path, payload, PutMode::Overwrite.into()).await.map(drop)
+            self.s3()
+                .put_opts(&path, payload, PutMode::Overwrite.into())
+                .await
+                .map(drop)
         })
     }
 
-    fn put_large(&self, key: &str, len: u64, fill: &Fill<'_>, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    fn put_large(
+        &self,
+        key: &str,
+        len: u64,
+        fill: &Fill<'_>,
+        go_on: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
         let path = self.path(key)?;
         self.upload(key, &path, len, fill, go_on)
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
         let (from_path, to_path) = (self.path(from)?, self.path(to)?);
-        let copied = self.if_there(from, self.s3().copy_opts(&from_path, &to_path, CopyOptions::default()))?;
+        let copied = self.if_there(
+            from,
+            self.s3()
+                .copy_opts(&from_path, &to_path, CopyOptions::default()),
+        )?;
         copied.ok_or_else(|| Error::not_found(LAYER, from))
     }
 
@@ -275,37 +361,66 @@ impl Objects for Bucket {
 
     fn stat(&self, key: &str) -> Result<Option<ObjectMeta>> {
         let path = self.path(key)?;
-        Ok(self.if_there(key, self.s3().head(&path))?.as_ref().map(known))
+        Ok(self
+            .if_there(key, self.s3().head(&path))?
+            .as_ref()
+            .map(known))
     }
 
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()> {
+    fn list(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>,
+    ) -> Result<()> {
         let root = self.place.key("");
         let prefix = format!("{root}{prefix}");
-        let endless =
-            |why: &str| Err(Error::new(Kind::Limit, LAYER, format!("the listing of {} {why}", self.endpoint)).named(&prefix));
+        let endless = |why: &str| {
+            Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("the listing of {} {why}", self.endpoint),
+            )
+            .named(&prefix))
+        };
         let mut page_token: Option<String> = None;
         // Whether it comes to an end is the server's word; that it gets on is seen.
         let (mut last, mut keys, mut empty) = (String::new(), 0, 0);
         loop {
-            let options = PaginatedListOptions { page_token: page_token.clone(), ..PaginatedListOptions::default() };
+            let options = PaginatedListOptions {
+                page_token: page_token.clone(),
+                ..PaginatedListOptions::default()
+            };
             let page = self.wait(&prefix, self.s3().list_paginated(Some(&prefix), options))?;
-            let end = page.result.objects.iter().map(|object| object.location.as_ref()).max().unwrap_or_default();
+            let end = page
+                .result
+                .objects
+                .iter()
+                .map(|object| object.location.as_ref())
+                .max()
+                .unwrap_or_default();
             if end > last.as_str() {
                 (last, empty) = (end.to_owned(), 0);
             } else {
                 empty += 1;
             }
             keys += page.result.objects.len();
-            if empty > MOST_EMPTY_PAGES || page.page_token.is_some() && page.page_token == page_token {
+            if empty > MOST_EMPTY_PAGES
+                || page.page_token.is_some() && page.page_token == page_token
+            {
                 return endless("goes on without a new key: is it an S3 service?");
             }
             if keys > MOST_KEYS {
-                return endless(&format!("has more than {MOST_KEYS} keys, more than any bundle"));
+                return endless(&format!(
+                    "has more than {MOST_KEYS} keys, more than any bundle"
+                ));
             }
             for object in &page.result.objects {
                 // What graphical tools make to show a folder has a key that ends with `/`, and is no object of ours.
-                let Some(key) =
-                    object.location.as_ref().strip_prefix(&root).filter(|_| object.location.as_ref().starts_with(&prefix))
+                let Some(key) = object
+                    .location
+                    .as_ref()
+                    .strip_prefix(&root)
+                    .filter(|_| object.location.as_ref().starts_with(&prefix))
                 else {
                     continue;
                 };
@@ -321,7 +436,11 @@ impl Objects for Bucket {
 
 fn known(object: &object_store::ObjectMeta) -> ObjectMeta {
     let tag = object.e_tag.as_deref().map(plain_tag).unwrap_or_default();
-    ObjectMeta { len: object.size, tag, modified: object.last_modified.into() }
+    ObjectMeta {
+        len: object.size,
+        tag,
+        modified: object.last_modified.into(),
+    }
 }
 
 /// Servers are not of one mind on whether a tag has quotes.
@@ -329,10 +448,23 @@ fn plain_tag(tag: &str) -> String {
     tag.trim_matches('"').to_owned()
 }
 
-fn client(place: &BucketPlace, options: &BucketOptions, tries: usize, answered: Arc<AtomicBool>) -> Result<AmazonS3> {
-    let backoff = BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_millis(2500), base: 3. };
+fn client(
+    place: &BucketPlace,
+    options: &BucketOptions,
+    tries: usize,
+    answered: Arc<AtomicBool>,
+) -> Result<AmazonS3> {
+    let backoff = BackoffConfig {
+        init_backoff: Duration::from_millis(100),
+        max_backoff: Duration::from_millis(2500),
+        base: 3.,
+    };
     let patience = Patience::new(options.timeout);
-    let retry = RetryConfig { backoff, max_retries: tries, retry_timeout: patience.retry };
+    let retry = RetryConfig {
+        backoff,
+        max_retries: tries,
+        retry_timeout: patience.retry,
+    };
     let mut http = ClientOptions::new()
         .with_allow_http(options.plain_http_is_fine()?)
         .with_connect_timeout(patience.connect)
@@ -341,7 +473,10 @@ fn client(place: &BucketPlace, options: &BucketOptions, tries: usize, answered: 
         http = http.with_root_certificate(certificate);
     }
     let mut builder = AmazonS3Builder::new()
-        .with_http_connector(Bounded { silence: patience.silence, answered })
+        .with_http_connector(Bounded {
+            silence: patience.silence,
+            answered,
+        })
         .with_bucket_name(&place.bucket)
         .with_region(options.region())
         .with_skip_signature(options.anonymous)
@@ -350,13 +485,17 @@ fn client(place: &BucketPlace, options: &BucketOptions, tries: usize, answered: 
         builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
     }
     if let Some(credentials) = &options.credentials {
-        builder = builder.with_access_key_id(&credentials.key_id).with_secret_access_key(credentials.secret.as_str());
+        builder = builder
+            .with_access_key_id(&credentials.key_id)
+            .with_secret_access_key(credentials.secret.as_str());
         if let Some(token) = &credentials.token {
             builder = builder.with_token(token.as_str());
         }
     }
     for (name, value) in &options.elsewhere {
-        let key: AmazonS3ConfigKey = name.parse().map_err(|_| Error::new(Kind::Invalid, LAYER, "is no setting").named(name))?;
+        let key: AmazonS3ConfigKey = name
+            .parse()
+            .map_err(|_| Error::new(Kind::Invalid, LAYER, "is no setting").named(name))?;
         builder = builder.with_config(key, value);
     }
     let built = builder.with_client_options(http).build();
@@ -365,7 +504,9 @@ fn client(place: &BucketPlace, options: &BucketOptions, tries: usize, answered: 
 
 /// All certificates of a file of them.
 fn certificates(pem: &[u8]) -> Option<Vec<Certificate>> {
-    Certificate::from_pem_bundle(pem).ok().filter(|found| !found.is_empty())
+    Certificate::from_pem_bundle(pem)
+        .ok()
+        .filter(|found| !found.is_empty())
 }
 
 /// Chooses the code behind TLS, once.
@@ -377,7 +518,14 @@ pub(super) fn prepare_tls() {
 /// The threads that wait for the network, made when they are first needed.
 pub(super) fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
-    let made =
-        RUNTIME.get_or_init(|| Builder::new_multi_thread().worker_threads(2).thread_name("network").enable_all().build().ok());
-    made.as_ref().ok_or_else(|| Error::new(Kind::Io, LAYER, "cannot start threads for the network"))
+    let made = RUNTIME.get_or_init(|| {
+        Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("network")
+            .enable_all()
+            .build()
+            .ok()
+    });
+    made.as_ref()
+        .ok_or_else(|| Error::new(Kind::Io, LAYER, "cannot start threads for the network"))
 }

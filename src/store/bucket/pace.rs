@@ -14,7 +14,10 @@ pub(super) struct Pace {
 impl Pace {
     /// At most this many bytes a second; 0 is taken for 1.
     pub(super) fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(1), free_from: Mutex::new(Instant::now()) }
+        Self {
+            bytes_per_second: bytes_per_second.max(1),
+            free_from: Mutex::new(Instant::now()),
+        }
     }
 
     /// Returns how long to wait before so many bytes may go.
@@ -24,7 +27,10 @@ impl Pace {
 
     fn take_at(&self, now: Instant, bytes: usize) -> Duration {
         let nanos = (bytes as u128 * 1_000_000_000) / u128::from(self.bytes_per_second);
-        let mut free_from = self.free_from.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free_from = self
+            .free_from
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let begin = now.max(*free_from);
         *free_from = begin + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 2));
         begin - now
@@ -43,7 +49,11 @@ mod tests {
         assert_eq!(pace.take_at(now, 2000), Duration::from_millis(500));
         assert_eq!(pace.take_at(now, 1), Duration::from_millis(2500));
         let later = now + Duration::from_secs(9);
-        assert_eq!(pace.take_at(later, 1000), Duration::ZERO, "unused time is not saved up");
+        assert_eq!(
+            pace.take_at(later, 1000),
+            Duration::ZERO,
+            "unused time is not saved up"
+        );
         assert_eq!(pace.take_at(later, 1), Duration::from_secs(1));
     }
 }

@@ -17,30 +17,49 @@ pub(super) struct Profile {
 }
 
 /// Settings by which a profile gets its keys from elsewhere.
-const INDIRECT: [&str; 5] = ["credential_process", "role_arn", "sso_session", "sso_start_url", "web_identity_token_file"];
+const INDIRECT: [&str; 5] = [
+    "credential_process",
+    "role_arn",
+    "sso_session",
+    "sso_start_url",
+    "web_identity_token_file",
+];
 
 impl Profile {
     /// The profile that the variables name, or the default one, which need not exist.
     pub(super) fn find(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let named = variable("AWS_PROFILE").or_else(|| variable("AWS_DEFAULT_PROFILE"));
         let name = named.clone().unwrap_or_else(|| "default".to_owned());
-        let in_home = |file: &str| variable("HOME").map(|home| Path::new(&home).join(".aws").join(file));
-        let config = variable("AWS_CONFIG_FILE").map(PathBuf::from).or_else(|| in_home("config"));
-        let credentials = variable("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from).or_else(|| in_home("credentials"));
-        let mut profile = Self { name, settings: HashMap::new() };
+        let in_home =
+            |file: &str| variable("HOME").map(|home| Path::new(&home).join(".aws").join(file));
+        let config = variable("AWS_CONFIG_FILE")
+            .map(PathBuf::from)
+            .or_else(|| in_home("config"));
+        let credentials = variable("AWS_SHARED_CREDENTIALS_FILE")
+            .map(PathBuf::from)
+            .or_else(|| in_home("credentials"));
+        let mut profile = Self {
+            name,
+            settings: HashMap::new(),
+        };
         let mut found = false;
         for path in [config, credentials].into_iter().flatten() {
             let text = match fs::read_to_string(&path) {
                 Ok(text) => text,
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => return Err(Error::io(LAYER, "read the profiles", error).in_file(&path)),
+                Err(error) => {
+                    return Err(Error::io(LAYER, "read the profiles", error).in_file(&path));
+                }
             };
             found |= profile.read(&text);
         }
         match named {
-            Some(name) if !found => {
-                Err(Error::new(Kind::NotFound, LAYER, "is no profile in ~/.aws/config or ~/.aws/credentials").named(name))
-            }
+            Some(name) if !found => Err(Error::new(
+                Kind::NotFound,
+                LAYER,
+                "is no profile in ~/.aws/config or ~/.aws/credentials",
+            )
+            .named(name)),
             _ => Ok(profile),
         }
     }
@@ -56,24 +75,34 @@ impl Profile {
             }
             if let Some(section) = line.strip_prefix('[') {
                 let section = section.split(']').next().unwrap_or_default().trim();
-                let section = section.strip_prefix("profile").filter(|rest| rest.starts_with([' ', '\t'])).unwrap_or(section);
+                let section = section
+                    .strip_prefix("profile")
+                    .filter(|rest| rest.starts_with([' ', '\t']))
+                    .unwrap_or(section);
                 ours = section.trim().trim_matches('"') == self.name;
                 found |= ours;
             } else if let Some((key, value)) = line.split_once('=').filter(|_| ours && !nested) {
                 let value = value.split(" #").next().unwrap_or_default().trim();
-                self.settings.insert(key.trim().to_lowercase(), value.to_owned());
+                self.settings
+                    .insert(key.trim().to_lowercase(), value.to_owned());
             }
         }
         found
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.settings.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.settings
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
     }
 
     /// The key that is in it. `None`: it has none.
     pub(super) fn credentials(&self) -> Result<Option<Credentials>> {
-        let Some((key_id, secret)) = self.get("aws_access_key_id").zip(self.get("aws_secret_access_key")) else {
+        let Some((key_id, secret)) = self
+            .get("aws_access_key_id")
+            .zip(self.get("aws_secret_access_key"))
+        else {
             return match INDIRECT.into_iter().find(|name| self.get(name).is_some()) {
                 None => Ok(None),
                 Some(name) => {
@@ -86,8 +115,14 @@ impl Profile {
                 }
             };
         };
-        let token = self.get("aws_session_token").map(|token| token.to_owned().into());
-        Ok(Some(Credentials { key_id: key_id.to_owned(), secret: secret.to_owned().into(), token }))
+        let token = self
+            .get("aws_session_token")
+            .map(|token| token.to_owned().into());
+        Ok(Some(Credentials {
+            key_id: key_id.to_owned(),
+            secret: secret.to_owned().into(),
+            token,
+        }))
     }
 }
 
@@ -96,7 +131,10 @@ mod tests {
     use super::*;
 
     fn read(name: &str, text: &str) -> (Profile, bool) {
-        let mut profile = Profile { name: name.to_owned(), settings: HashMap::new() };
+        let mut profile = Profile {
+            name: name.to_owned(),
+            settings: HashMap::new(),
+        };
         let found = profile.read(text);
         (profile, found)
     }
@@ -106,7 +144,11 @@ mod tests {
         let text = "# all\n[default]\nregion = a\n[ profile \"my work\" ]\nRegion=b # here\ns3 =\n  region = nested\n; c\n[profile x]\nregion=c\n";
         for (name, region) in [("default", "a"), ("my work", "b"), ("x", "c")] {
             let (profile, found) = read(name, text);
-            assert_eq!((profile.get("region"), found), (Some(region), true), "{name}");
+            assert_eq!(
+                (profile.get("region"), found),
+                (Some(region), true),
+                "{name}"
+            );
         }
         assert!(!read("y", text).1);
         assert!(read("profile", "[profile]\na=b").1);
@@ -116,7 +158,17 @@ mod tests {
     fn keys_from_elsewhere_are_refused_by_name() {
         let (profile, _) = read("p", "[p]\nsso_session = s\n");
         let error = profile.credentials().err().unwrap();
-        assert!(error.kind() == Kind::Unsupported && error.to_string().contains("export-credentials --profile p"), "{error}");
-        assert!(read("p", "[p]\nregion = s\n").0.credentials().unwrap().is_none());
+        assert!(
+            error.kind() == Kind::Unsupported
+                && error.to_string().contains("export-credentials --profile p"),
+            "{error}"
+        );
+        assert!(
+            read("p", "[p]\nregion = s\n")
+                .0
+                .credentials()
+                .unwrap()
+                .is_none()
+        );
     }
 }

@@ -48,7 +48,11 @@ pub struct Credentials {
 impl Credentials {
     /// A key without a session.
     pub fn new(key_id: &str, secret: &str) -> Self {
-        Self { key_id: key_id.to_owned(), secret: secret.to_owned().into(), token: None }
+        Self {
+            key_id: key_id.to_owned(),
+            secret: secret.to_owned().into(),
+            token: None,
+        }
     }
 }
 
@@ -80,30 +84,54 @@ impl BucketOptions {
     /// program or a login.
     pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let get = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let is_true = |name: &str| get(name).is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1");
+        let is_true = |name: &str| {
+            get(name).is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
+        };
         let profile = Profile::find(&get)?;
         let of = |name: &str| profile.get(name).map(str::to_owned);
-        let elsewhere: Vec<_> = ELSEWHERE.iter().filter_map(|&name| Some((name.to_lowercase(), get(name)?))).collect();
+        let elsewhere: Vec<_> = ELSEWHERE
+            .iter()
+            .filter_map(|&name| Some((name.to_lowercase(), get(name)?)))
+            .collect();
         let anonymous = is_true("AWS_SKIP_SIGNATURE");
         let credentials = match get("AWS_ACCESS_KEY_ID").zip(get("AWS_SECRET_ACCESS_KEY")) {
-            Some((key_id, secret)) => {
-                Some(Credentials { key_id, secret: secret.into(), token: get("AWS_SESSION_TOKEN").map(Into::into) })
-            }
-            None if get("AWS_ACCESS_KEY_ID").is_some() || get("AWS_SECRET_ACCESS_KEY").is_some() => {
-                let message = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY go together, and only one is set";
+            Some((key_id, secret)) => Some(Credentials {
+                key_id,
+                secret: secret.into(),
+                token: get("AWS_SESSION_TOKEN").map(Into::into),
+            }),
+            None if get("AWS_ACCESS_KEY_ID").is_some()
+                || get("AWS_SECRET_ACCESS_KEY").is_some() =>
+            {
+                let message =
+                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY go together, and only one is set";
                 return Err(Error::new(Kind::Invalid, LAYER, message));
             }
             None => profile.credentials()?,
         };
-        if credentials.is_none() && !anonymous && elsewhere.is_empty() && is_true("AWS_EC2_METADATA_DISABLED") {
-            return Err(Error::new(Kind::Invalid, LAYER, super::failure::NO_CREDENTIALS));
+        if credentials.is_none()
+            && !anonymous
+            && elsewhere.is_empty()
+            && is_true("AWS_EC2_METADATA_DISABLED")
+        {
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                super::failure::NO_CREDENTIALS,
+            ));
         }
         Ok(Self {
-            endpoint: get("AWS_ENDPOINT_URL_S3").or_else(|| get("AWS_ENDPOINT_URL")).or_else(|| of("endpoint_url")),
-            region: get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION")).or_else(|| of("region")),
+            endpoint: get("AWS_ENDPOINT_URL_S3")
+                .or_else(|| get("AWS_ENDPOINT_URL"))
+                .or_else(|| of("endpoint_url")),
+            region: get("AWS_REGION")
+                .or_else(|| get("AWS_DEFAULT_REGION"))
+                .or_else(|| of("region")),
             credentials,
             anonymous,
-            ca_bundle: get("AWS_CA_BUNDLE").or_else(|| of("ca_bundle")).map(PathBuf::from),
+            ca_bundle: get("AWS_CA_BUNDLE")
+                .or_else(|| of("ca_bundle"))
+                .map(PathBuf::from),
             allow_http: is_true("AWS_ALLOW_HTTP"),
             bytes_per_second: None,
             timeout: None,
@@ -122,26 +150,47 @@ impl BucketOptions {
 
     /// Returns whether the endpoint is asked without encryption: only on this machine, or where that was asked for.
     pub(super) fn plain_http_is_fine(&self) -> Result<bool> {
-        let Some(endpoint) = &self.endpoint else { return Ok(false) };
+        let Some(endpoint) = &self.endpoint else {
+            return Ok(false);
+        };
         if endpoint.starts_with("https://") {
             return Ok(false);
         }
-        let invalid = |message: &str| Err(Error::new(Kind::Invalid, LAYER, message.to_owned()).named(endpoint.clone()));
+        let invalid = |message: &str| {
+            Err(Error::new(Kind::Invalid, LAYER, message.to_owned()).named(endpoint.clone()))
+        };
         let Some(host) = endpoint.strip_prefix("http://") else {
-            return invalid("AWS_ENDPOINT_URL must begin with https://, or http:// on this machine");
+            return invalid(
+                "AWS_ENDPOINT_URL must begin with https://, or http:// on this machine",
+            );
         };
         if self.allow_http || self.anonymous || is_this_machine(host) {
             return Ok(true);
         }
-        invalid("is not encrypted, and another machine: use https://, or set AWS_ALLOW_HTTP=true where the network is trusted")
+        invalid(
+            "is not encrypted, and another machine: use https://, or set AWS_ALLOW_HTTP=true where the network is trusted",
+        )
     }
 
     pub(super) fn certificates(&self) -> Result<Vec<Certificate>> {
-        let Some(path) = &self.ca_bundle else { return Ok(Vec::new()) };
-        let pem = fs::read(path)
-            .map_err(|source| Error::io(LAYER, "read the certificates that AWS_CA_BUNDLE names", source).in_file(path))?;
+        let Some(path) = &self.ca_bundle else {
+            return Ok(Vec::new());
+        };
+        let pem = fs::read(path).map_err(|source| {
+            Error::io(
+                LAYER,
+                "read the certificates that AWS_CA_BUNDLE names",
+                source,
+            )
+            .in_file(path)
+        })?;
         certificates(&pem).ok_or_else(|| {
-            Error::new(Kind::Invalid, LAYER, "holds no certificates in PEM form, though AWS_CA_BUNDLE names it").in_file(path)
+            Error::new(
+                Kind::Invalid,
+                LAYER,
+                "holds no certificates in PEM form, though AWS_CA_BUNDLE names it",
+            )
+            .in_file(path)
         })
     }
 }
@@ -153,7 +202,10 @@ fn is_this_machine(host: &str) -> bool {
         return bracketed.starts_with("::1]");
     }
     let name = host.split(':').next().unwrap_or_default();
-    name == "localhost" || name.parse().is_ok_and(|address: std::net::Ipv4Addr| address.is_loopback())
+    name == "localhost"
+        || name
+            .parse()
+            .is_ok_and(|address: std::net::Ipv4Addr| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -173,37 +225,78 @@ mod tests {
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         fs::write(path("config"), "[default]\nregion = there\n[profile work]\nregion=eu-1\nendpoint_url = https://s3.example\n")
             .unwrap();
-        fs::write(path("credentials"), "[work]\naws_access_key_id = AKP\naws_secret_access_key = SKP\n").unwrap();
+        fs::write(
+            path("credentials"),
+            "[work]\naws_access_key_id = AKP\naws_secret_access_key = SKP\n",
+        )
+        .unwrap();
         let (config, credentials) = (path("config"), path("credentials"));
-        let files = [("AWS_CONFIG_FILE", config.as_str()), ("AWS_SHARED_CREDENTIALS_FILE", credentials.as_str())];
+        let files = [
+            ("AWS_CONFIG_FILE", config.as_str()),
+            ("AWS_SHARED_CREDENTIALS_FILE", credentials.as_str()),
+        ];
 
         let plain = options(&files).unwrap();
-        assert_eq!((plain.region(), plain.credentials.is_some()), ("there", false));
+        assert_eq!(
+            (plain.region(), plain.credentials.is_some()),
+            ("there", false)
+        );
         let work = options(&[files[0], files[1], ("AWS_PROFILE", "work")]).unwrap();
-        assert_eq!((work.region(), work.endpoint()), ("eu-1", "https://s3.example"));
+        assert_eq!(
+            (work.region(), work.endpoint()),
+            ("eu-1", "https://s3.example")
+        );
         assert_eq!(work.credentials.as_ref().unwrap().key_id, "AKP");
-        let keys = [("AWS_ACCESS_KEY_ID", "AKV"), ("AWS_SECRET_ACCESS_KEY", "SKV"), ("AWS_PROFILE", "work"), ("AWS_REGION", "r")];
+        let keys = [
+            ("AWS_ACCESS_KEY_ID", "AKV"),
+            ("AWS_SECRET_ACCESS_KEY", "SKV"),
+            ("AWS_PROFILE", "work"),
+            ("AWS_REGION", "r"),
+        ];
         let both = options(&[&files[..], &keys[..]].concat()).unwrap();
-        assert_eq!((both.region(), both.credentials.as_ref().unwrap().key_id.as_str()), ("r", "AKV"));
+        assert_eq!(
+            (
+                both.region(),
+                both.credentials.as_ref().unwrap().key_id.as_str()
+            ),
+            ("r", "AKV")
+        );
         assert!(!format!("{both:?}").contains("SKV"));
-        assert_eq!(options(&[files[0], files[1], ("AWS_PROFILE", "none")]).unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(
+            options(&[files[0], files[1], ("AWS_PROFILE", "none")])
+                .unwrap_err()
+                .kind(),
+            Kind::NotFound
+        );
         assert_eq!(options(&[keys[0]]).unwrap_err().kind(), Kind::Invalid);
     }
 
     #[test]
     fn secrets_go_unencrypted_to_this_machine_only() {
         let fine = |endpoint: &str| {
-            BucketOptions { endpoint: Some(endpoint.to_owned()), ..BucketOptions::default() }
-                .plain_http_is_fine()
-                .map_err(|e| e.kind())
+            BucketOptions {
+                endpoint: Some(endpoint.to_owned()),
+                ..BucketOptions::default()
+            }
+            .plain_http_is_fine()
+            .map_err(|e| e.kind())
         };
         assert_eq!(fine("https://s3.example"), Ok(false));
-        for here in ["http://127.0.0.1:7480", "http://localhost", "http://[::1]:80/x", "http://127.1.2.3/"] {
+        for here in [
+            "http://127.0.0.1:7480",
+            "http://localhost",
+            "http://[::1]:80/x",
+            "http://127.1.2.3/",
+        ] {
             assert_eq!(fine(here), Ok(true), "{here}");
         }
-        for there in
-            ["http://s3.example", "http://localhost.example", "http://127.0.0.1.example:80", "s3.example", "http://10.0.0.1"]
-        {
+        for there in [
+            "http://s3.example",
+            "http://localhost.example",
+            "http://127.0.0.1.example:80",
+            "s3.example",
+            "http://10.0.0.1",
+        ] {
             assert_eq!(fine(there), Err(Kind::Invalid), "{there}");
         }
     }

@@ -51,7 +51,9 @@ impl Bucket {
             match self.wait(key, self.s3().complete_multipart(path, &id, pieces)) {
                 // Done by an earlier try of which the answer was lost, perhaps: then the upload is over and the object another.
                 Err(error) if error.kind() == Kind::NotFound => {
-                    let now = self.stat(key)?.filter(|now| now.len == len && Some(now) != before.as_ref());
+                    let now = self
+                        .stat(key)?
+                        .filter(|now| now.len == len && Some(now) != before.as_ref());
                     now.map(drop).ok_or(error)
                 }
                 done => done.map(drop),
@@ -65,7 +67,14 @@ impl Bucket {
     }
 
     /// Stores all pieces, in whatever order.
-    fn pieces(&self, key: &str, path: &Path, id: &MultipartId, len: u64, fill: &Fill<'_>) -> Result<Vec<PartId>> {
+    fn pieces(
+        &self,
+        key: &str,
+        path: &Path,
+        id: &MultipartId,
+        len: u64,
+        fill: &Fill<'_>,
+    ) -> Result<Vec<PartId>> {
         let piece = PIECE.max(len.div_ceil(MOST_PIECES));
         let count = len.div_ceil(piece);
         let next = AtomicU64::new(0);
@@ -81,7 +90,9 @@ impl Bucket {
                     fill(number * piece, &mut bytes)?;
                     self.wait(key, async {
                         self.keep_pace(bytes.len()).await;
-                        self.s3().put_part(path, id, number as usize, PutPayload::from(bytes)).await
+                        self.s3()
+                            .put_part(path, id, number as usize, PutPayload::from(bytes))
+                            .await
                     })
                 };
                 // Nobody begins another one where the object cannot be made any more.
@@ -90,15 +101,23 @@ impl Bucket {
             }
         };
         thread::scope(|scope| {
-            let threads: Vec<_> = (0..AT_A_TIME.min(count)).map(|_| scope.spawn(work)).collect();
+            let threads: Vec<_> = (0..AT_A_TIME.min(count))
+                .map(|_| scope.spawn(work))
+                .collect();
             let mut done = Ok(());
             for thread in threads {
-                done = done.and(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                done = done.and(
+                    thread
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                );
             }
             done
         })?;
         let stored = stored.into_inner().unwrap_or_else(PoisonError::into_inner);
         let all: Option<Vec<PartId>> = stored.into_iter().collect();
-        all.ok_or_else(|| Error::new(Kind::Io, LAYER, "a piece of the object was not stored").named(key))
+        all.ok_or_else(|| {
+            Error::new(Kind::Io, LAYER, "a piece of the object was not stored").named(key)
+        })
     }
 }

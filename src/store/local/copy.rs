@@ -19,7 +19,12 @@ pub(super) fn copy(from: &File, folder: &File, name: &str) -> io::Result<()> {
         return platform::make_durable(&clone);
     }
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let to = File::from(rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o600))?);
+    let to = File::from(rustix::fs::openat(
+        folder,
+        name,
+        flags,
+        Mode::from_raw_mode(0o600),
+    )?);
     keep_mode_of(from, &to)?;
     let len = from.metadata()?.len();
     to.set_len(len)?;

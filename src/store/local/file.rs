@@ -58,13 +58,25 @@ impl LocalFile {
     /// Opens the file at `path`, symbolic links followed. `None` as for [`Store::open`](crate::store::Store::open).
     pub fn open(path: impl AsRef<Path>, how: Open) -> Result<Option<Self>> {
         let path = path.as_ref();
-        Self::open_at(CWD, path, (how, FileMode::ANY), OFlags::empty(), path.to_owned())
+        Self::open_at(
+            CWD,
+            path,
+            (how, FileMode::ANY),
+            OFlags::empty(),
+            path.to_owned(),
+        )
     }
 
     /// Makes the file at `path`. `None`: something is there.
     pub fn create_new(path: impl AsRef<Path>, mode: FileMode) -> Result<Option<Self>> {
         let path = path.as_ref();
-        Self::open_at(CWD, path, (Open::CreateNew, mode), OFlags::empty(), path.to_owned())
+        Self::open_at(
+            CWD,
+            path,
+            (Open::CreateNew, mode),
+            OFlags::empty(),
+            path.to_owned(),
+        )
     }
 
     /// Opens the file at `path` and [locks](Self::lock) it, before anything of it is read. A file that was replaced by another
@@ -72,18 +84,27 @@ impl LocalFile {
     pub fn open_locked(path: impl AsRef<Path>, how: Open, mode: Lock) -> Result<Option<Self>> {
         let path = path.as_ref();
         for _ in 0..MOST_REPLACED {
-            let Some(file) = Self::open(path, how)? else { return Ok(None) };
+            let Some(file) = Self::open(path, how)? else {
+                return Ok(None);
+            };
             file.lock(mode)?;
             if file.is_at(path) {
                 return Ok(Some(file));
             }
         }
-        Err(Error::new(Kind::Conflict, LAYER, "is replaced by other programs all the time").in_file(path))
+        Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            "is replaced by other programs all the time",
+        )
+        .in_file(path))
     }
 
     /// Returns whether `path` leads to this file and no other. True where the host does not tell.
     fn is_at(&self, path: &Path) -> bool {
-        let same = |here: Metadata, there: Metadata| (here.dev(), here.ino()) == (there.dev(), there.ino());
+        let same = |here: Metadata, there: Metadata| {
+            (here.dev(), here.ino()) == (there.dev(), there.ino())
+        };
         match (self.file.metadata(), fs::metadata(path)) {
             (Ok(here), Ok(there)) => same(here, there),
             (_, Err(source)) => source.kind() != io::ErrorKind::NotFound,
@@ -103,7 +124,10 @@ impl LocalFile {
             Open::Read => (OFlags::RDONLY, Access::ReadOnly),
             Open::Write => (OFlags::RDWR, Access::ReadWrite),
             Open::Create => (OFlags::RDWR | OFlags::CREATE, Access::ReadWrite),
-            Open::CreateNew => (OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, Access::ReadWrite),
+            Open::CreateNew => (
+                OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+                Access::ReadWrite,
+            ),
         };
         // NONBLOCK: the open of a pipe would wait for its other end. Files and disks do not heed it.
         let flags = flags | more | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -111,9 +135,12 @@ impl LocalFile {
             Ok(file) => Self::new(File::from(file), access, path).map(Some),
             Err(Errno::NOENT) if matches!(how, Open::Read | Open::Write) => Ok(None),
             Err(Errno::EXIST) if how == Open::CreateNew => Ok(None),
-            Err(Errno::LOOP) => {
-                Err(Error::new(Kind::Unsupported, LAYER, "is a symbolic link, which is not followed").in_file(path))
-            }
+            Err(Errno::LOOP) => Err(Error::new(
+                Kind::Unsupported,
+                LAYER,
+                "is a symbolic link, which is not followed",
+            )
+            .in_file(path)),
             Err(errno) => Err(Error::io(LAYER, "open", errno).in_file(path)),
         }
     }
@@ -123,10 +150,17 @@ impl LocalFile {
         let meta = file.metadata().map_err(failed)?;
         let kind = meta.file_type();
         let Some(len) = length(&file, &meta).map_err(failed)? else {
-            let what = if kind.is_dir() { "a folder" } else { "a special file" };
-            return Err(
-                Error::new(Kind::Unsupported, LAYER, format!("is {what}, expected a regular file or a disk")).in_file(path)
-            );
+            let what = if kind.is_dir() {
+                "a folder"
+            } else {
+                "a special file"
+            };
+            return Err(Error::new(
+                Kind::Unsupported,
+                LAYER,
+                format!("is {what}, expected a regular file or a disk"),
+            )
+            .in_file(path));
         };
         Ok(Self {
             file: Arc::new(file),
@@ -157,9 +191,17 @@ impl LocalFile {
         match platform::lock_soon(&self.file, mode == Lock::Exclusive) {
             Ok(true) => {
                 // Whoever held the lock until now may have made the file longer or shorter.
-                let known = self.file.metadata().and_then(|meta| length(&self.file, &meta));
-                let known = known.map_err(|source| Error::io(LAYER, "read its length", source).in_file(&self.path))?;
-                self.len.store(known.unwrap_or_else(|| self.len.load(Ordering::SeqCst)), Ordering::SeqCst);
+                let known = self
+                    .file
+                    .metadata()
+                    .and_then(|meta| length(&self.file, &meta));
+                let known = known.map_err(|source| {
+                    Error::io(LAYER, "read its length", source).in_file(&self.path)
+                })?;
+                self.len.store(
+                    known.unwrap_or_else(|| self.len.load(Ordering::SeqCst)),
+                    Ordering::SeqCst,
+                );
                 self.named.store(has_name(&self.file), Ordering::Relaxed);
                 Ok(())
             }
@@ -171,13 +213,20 @@ impl LocalFile {
 
     /// Lets a request in: while the guard lives, the range stays within the file.
     fn enter(&self, offset: u64, length: u64) -> Result<RwLockReadGuard<'_, ()>> {
-        let guard = self.in_flight.read().unwrap_or_else(PoisonError::into_inner);
-        self.info().check(LAYER, offset, length).map_err(|error| error.in_file(&self.path))?;
+        let guard = self
+            .in_flight
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.info()
+            .check(LAYER, offset, length)
+            .map_err(|error| error.in_file(&self.path))?;
         Ok(guard)
     }
 
     fn check_range(&self, range: &Range<u64>) -> Result<()> {
-        self.info().check_range(LAYER, range).map_err(|error| error.in_file(&self.path))
+        self.info()
+            .check_range(LAYER, range)
+            .map_err(|error| error.in_file(&self.path))
     }
 
     fn check_changeable(&self) -> Result<()> {
@@ -185,7 +234,8 @@ impl LocalFile {
             return Err(Error::read_only(LAYER).in_file(&self.path));
         }
         if self.lost.load(Ordering::Acquire) {
-            let refused = "an earlier flush failed and what it lost is not known; open it anew to change it";
+            let refused =
+                "an earlier flush failed and what it lost is not known; open it anew to change it";
             return Err(Error::new(Kind::Io, LAYER, refused).in_file(&self.path));
         }
         Ok(())
@@ -198,7 +248,9 @@ impl LocalFile {
 
     fn failed(&self, doing: &'static str, offset: u64, source: io::Error) -> Error {
         let error = match source.kind() {
-            io::ErrorKind::UnexpectedEof => Error::new(Kind::Conflict, LAYER, "became shorter while it was open"),
+            io::ErrorKind::UnexpectedEof => {
+                Error::new(Kind::Conflict, LAYER, "became shorter while it was open")
+            }
             _ => Error::io(LAYER, doing, source),
         };
         error.at(offset).in_file(&self.path)
@@ -208,7 +260,10 @@ impl LocalFile {
         // The new length counts first: it shuts out new requests and loans, so that the old ones come to an end.
         let old = self.len.swap(len, Ordering::SeqCst);
         self.loans.wait_until_none_beyond(len);
-        let _alone = self.in_flight.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self
+            .in_flight
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let done = self.file.set_len(len);
         self.changed();
         done.map_err(|source| {
@@ -229,12 +284,20 @@ impl LocalFile {
 impl BlockDevice for LocalFile {
     fn info(&self) -> Info {
         let len = self.len.load(Ordering::SeqCst);
-        Info { len, block: 512, write: 1, discard: self.grain, access: self.access }
+        Info {
+            len,
+            block: 512,
+            write: 1,
+            discard: self.grain,
+            access: self.access,
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let _in_flight = self.enter(offset, buf.len() as u64)?;
-        self.file.read_exact_at(buf, offset).map_err(|source| self.failed("read", offset, source))
+        self.file
+            .read_exact_at(buf, offset)
+            .map_err(|source| self.failed("read", offset, source))
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
@@ -275,7 +338,9 @@ impl BlockDevice for LocalFile {
             return Ok(());
         }
         let flushed = match platform::make_durable(&self.file) {
-            Ok(()) if self.named.load(Ordering::Relaxed) && !has_name(&self.file) => Err(removed(LAYER)),
+            Ok(()) if self.named.load(Ordering::Relaxed) && !has_name(&self.file) => {
+                Err(removed(LAYER))
+            }
             flushed => flushed.map_err(|source| Error::io(LAYER, "flush", source)),
         };
         flushed.map_err(|error| {
@@ -287,7 +352,10 @@ impl BlockDevice for LocalFile {
     fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
         self.check_changeable()?;
         if self.fixed_len {
-            return Err(Error::new(Kind::Unsupported, LAYER, "a disk has a fixed length").in_file(&self.path));
+            return Err(
+                Error::new(Kind::Unsupported, LAYER, "a disk has a fixed length")
+                    .in_file(&self.path),
+            );
         }
         let _one_at_a_time = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         match self.len.load(Ordering::SeqCst) {
@@ -298,8 +366,12 @@ impl BlockDevice for LocalFile {
     }
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
-        let Some(loan) = self.loans.take(&range, || self.check_range(&range))? else { return Ok(None) };
-        Ok(Some(Lent::new(self.file.clone(), range.start, range.end - range.start).holding(loan)))
+        let Some(loan) = self.loans.take(&range, || self.check_range(&range))? else {
+            return Ok(None);
+        };
+        Ok(Some(
+            Lent::new(self.file.clone(), range.start, range.end - range.start).holding(loan),
+        ))
     }
 }
 
@@ -317,7 +389,8 @@ fn length(file: &File, meta: &Metadata) -> io::Result<Option<u64>> {
 
 /// Somebody else holds the lock of `file`.
 pub(super) fn in_use(layer: &'static str, file: &File) -> Error {
-    let holder = platform::lock_holder(file).unwrap_or_else(|| "another process or machine".to_owned());
+    let holder =
+        platform::lock_holder(file).unwrap_or_else(|| "another process or machine".to_owned());
     Error::new(Kind::Conflict, layer, format!("is in use by {holder}")).because(Reason::InUse)
 }
 
@@ -328,12 +401,20 @@ pub(super) fn has_name(file: &File) -> bool {
 
 /// What was written is gone with the file.
 pub(super) fn removed(layer: &'static str) -> Error {
-    Error::new(Kind::Io, layer, "was removed or replaced while it was open, and what was written with it")
+    Error::new(
+        Kind::Io,
+        layer,
+        "was removed or replaced while it was open, and what was written with it",
+    )
 }
 
 /// The host's block size, made sane.
 fn grain(blksize: u64) -> u64 {
-    if blksize.is_power_of_two() { blksize.clamp(512, 1 << 20) } else { 4096 }
+    if blksize.is_power_of_two() {
+        blksize.clamp(512, 1 << 20)
+    } else {
+        4096
+    }
 }
 
 #[cfg(test)]
@@ -343,7 +424,9 @@ mod tests {
 
     fn scratch(len: u64) -> (tempfile::TempDir, LocalFile) {
         let folder = tempfile::tempdir().unwrap();
-        let file = LocalFile::open(folder.path().join("disk.img"), Open::CreateNew).unwrap().unwrap();
+        let file = LocalFile::open(folder.path().join("disk.img"), Open::CreateNew)
+            .unwrap()
+            .unwrap();
         file.set_len(len, Leave::Zeros).unwrap();
         (folder, file)
     }
@@ -352,10 +435,22 @@ mod tests {
     fn holes_of_the_host_are_zeros() {
         let (_folder, file) = scratch(1 << 20);
         file.write_at(512 << 10, &[1; 4096]).unwrap();
-        let kinds: Vec<_> = file.extents(0..1 << 20).map(|extent| extent.unwrap().1).collect();
-        assert_eq!(kinds, [ExtentKind::Zero, ExtentKind::Data, ExtentKind::Zero]);
+        let kinds: Vec<_> = file
+            .extents(0..1 << 20)
+            .map(|extent| extent.unwrap().1)
+            .collect();
+        assert_eq!(
+            kinds,
+            [ExtentKind::Zero, ExtentKind::Data, ExtentKind::Zero]
+        );
         file.discard(0..1 << 20, Leave::Any).unwrap();
-        assert_eq!(file.extent_at(0..1 << 20).unwrap(), Extent { kind: ExtentKind::Zero, len: 1 << 20 });
+        assert_eq!(
+            file.extent_at(0..1 << 20).unwrap(),
+            Extent {
+                kind: ExtentKind::Zero,
+                len: 1 << 20
+            }
+        );
     }
 
     /// What is locked is an image; what is not may be a scratch file, which has no name on purpose.
@@ -372,7 +467,11 @@ mod tests {
             file.write_at(0, &[2; 512]).unwrap();
             let flushed = file.flush();
             assert_eq!(flushed.is_err(), locked);
-            assert_eq!(file.write_at(0, &[3; 512]).is_err(), locked, "an error is not forgotten");
+            assert_eq!(
+                file.write_at(0, &[3; 512]).is_err(),
+                locked,
+                "an error is not forgotten"
+            );
             assert!(flushed.map_or_else(|error| error.message().contains("removed"), |()| true));
         }
     }
@@ -427,15 +526,26 @@ mod tests {
         let (_folder, file) = scratch(4096);
         file.lost.store(true, Ordering::Relaxed);
         assert!(file.read_vec(0, 4096).is_ok());
-        let refused =
-            [file.write_at(0, b"x"), file.discard(0..4096, Leave::Zeros), file.set_len(8192, Leave::Zeros), file.flush()];
-        assert!(refused.iter().all(|result| result.as_ref().unwrap_err().kind() == Kind::Io));
+        let refused = [
+            file.write_at(0, b"x"),
+            file.discard(0..4096, Leave::Zeros),
+            file.set_len(8192, Leave::Zeros),
+            file.flush(),
+        ];
+        assert!(
+            refused
+                .iter()
+                .all(|result| result.as_ref().unwrap_err().kind() == Kind::Io)
+        );
     }
 
     #[test]
     fn a_cut_waits_for_loans_beyond_it() {
         let (_folder, file) = scratch(8192);
-        let (near, far) = (file.lend(0..4096).unwrap().unwrap(), file.lend(0..8192).unwrap().unwrap());
+        let (near, far) = (
+            file.lend(0..4096).unwrap().unwrap(),
+            file.lend(0..8192).unwrap().unwrap(),
+        );
         std::thread::scope(|scope| {
             let cut = scope.spawn(|| file.set_len(4096, Leave::Zeros));
             while file.info().len != 4096 {
@@ -454,14 +564,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = LocalFile::open(folder.path(), Open::Read).unwrap_err();
         assert!(error.to_string().contains("is a folder"), "{error}");
-        assert!(LocalFile::open(folder.path().join("none"), Open::Read).unwrap().is_none());
-        assert_eq!(LocalFile::open("/dev/null", Open::Read).unwrap_err().kind(), Kind::Unsupported);
+        assert!(
+            LocalFile::open(folder.path().join("none"), Open::Read)
+                .unwrap()
+                .is_none()
+        );
+        assert_eq!(
+            LocalFile::open("/dev/null", Open::Read).unwrap_err().kind(),
+            Kind::Unsupported
+        );
     }
 
     #[test]
     fn a_file_cut_by_another_is_a_conflict() {
         let (folder, file) = scratch(8192);
-        File::options().write(true).open(folder.path().join("disk.img")).unwrap().set_len(100).unwrap();
+        File::options()
+            .write(true)
+            .open(folder.path().join("disk.img"))
+            .unwrap()
+            .set_len(100)
+            .unwrap();
         let error = file.read_vec(0, 8192).unwrap_err();
         assert_eq!(error.kind(), Kind::Conflict);
         assert!(error.file().unwrap().ends_with("disk.img"));

@@ -16,7 +16,9 @@ use crate::platform;
 /// How many folders stay open. A bundle has three; a tree of thousands must not use up the descriptors.
 const KEPT_OPEN: usize = 16;
 
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
 
 /// The folders of a store, opened one part at a time so that no symbolic link leads out of it.
 #[derive(Debug)]
@@ -38,7 +40,12 @@ struct Changed {
 
 impl Folders {
     pub(super) fn new(root: PathBuf) -> Self {
-        Self { root, open: Mutex::default(), changed: Mutex::default(), syncing: Mutex::default() }
+        Self {
+            root,
+            open: Mutex::default(),
+            changed: Mutex::default(),
+            syncing: Mutex::default(),
+        }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -54,7 +61,9 @@ impl Folders {
             rustix::fs::openat(CWD, &self.root, FOLDER, Mode::empty())
         } else {
             let (parent, last) = split(name);
-            let Some(parent) = self.get(parent)? else { return Ok(None) };
+            let Some(parent) = self.get(parent)? else {
+                return Ok(None);
+            };
             rustix::fs::openat(&*parent, last, FOLDER | OFlags::NOFOLLOW, Mode::empty())
         };
         match opened {
@@ -74,7 +83,10 @@ impl Folders {
             if let Some(parent) = self.root.parent() {
                 std::fs::create_dir_all(parent)?;
             }
-            match DirBuilder::new().mode(mode.folder().bits()).create(&self.root) {
+            match DirBuilder::new()
+                .mode(mode.folder().bits())
+                .create(&self.root)
+            {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
@@ -87,7 +99,8 @@ impl Folders {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        self.get(name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.get(name)?
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Notes that names in `folder` have changed. To be called after the change: a sync that runs meanwhile must not
@@ -109,7 +122,10 @@ impl Folders {
         let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let (folders, above) = {
             let mut changed = self.changed();
-            (std::mem::take(&mut changed.folders), std::mem::take(&mut changed.above))
+            (
+                std::mem::take(&mut changed.folders),
+                std::mem::take(&mut changed.above),
+            )
         };
         let done = self.sync_each(&folders, &above);
         self.changed().lost |= done.is_err();
@@ -122,7 +138,9 @@ impl Folders {
                 platform::make_names_durable(&folder)?;
             }
         }
-        above.iter().try_for_each(|folder| platform::make_names_durable(&File::open(folder)?))
+        above
+            .iter()
+            .try_for_each(|folder| platform::make_names_durable(&File::open(folder)?))
     }
 
     fn keep(&self, name: &str, folder: File) -> Arc<File> {
@@ -150,7 +168,9 @@ pub(super) fn split(name: &str) -> (&str, &str) {
 
 /// The folders in which `create_dir_all` is about to make one, for `path` and what is missing above it.
 fn holders_of_new(path: &Path) -> Vec<PathBuf> {
-    let missing = path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+    let missing = path
+        .ancestors()
+        .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
     let holder = |folder: &Path| match folder.parent() {
         Some(above) if !above.as_os_str().is_empty() => above.to_owned(),
         _ => PathBuf::from("."),
@@ -166,9 +186,16 @@ mod tests {
     fn every_new_folder_is_in_one_that_is_synced() {
         let scratch = tempfile::tempdir().unwrap();
         let deep = scratch.path().join("a/b/c");
-        let expected = [scratch.path().join("a/b"), scratch.path().join("a"), scratch.path().to_owned()];
+        let expected = [
+            scratch.path().join("a/b"),
+            scratch.path().join("a"),
+            scratch.path().to_owned(),
+        ];
         assert_eq!(holders_of_new(&deep), expected);
-        assert_eq!(holders_of_new(Path::new("surely-absent-folder")), [PathBuf::from(".")]);
+        assert_eq!(
+            holders_of_new(Path::new("surely-absent-folder")),
+            [PathBuf::from(".")]
+        );
         assert!(holders_of_new(scratch.path()).is_empty());
         let folders = Folders::new(deep);
         folders.make("bands", FileMode::ANY).unwrap();

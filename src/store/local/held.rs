@@ -39,8 +39,14 @@ impl Held for HeldLock {
         }
         // The old one goes first: its lock, of which this machine alone still knows, would be in the way.
         *held = None;
-        let lost =
-            |why: String| Error::new(Kind::Io, LAYER, format!("the file server forgot its lock, and {why}")).in_file(&self.path);
+        let lost = |why: String| {
+            Error::new(
+                Kind::Io,
+                LAYER,
+                format!("the file server forgot its lock, and {why}"),
+            )
+            .in_file(&self.path)
+        };
         let file = match open(&self.folder, &self.name, Lock::Exclusive, self.mode) {
             Ok(Some(file)) => file,
             Ok(None) => return Err(lost("the file is gone".to_owned())),
@@ -51,14 +57,22 @@ impl Held for HeldLock {
                 *held = Some(file);
                 Ok(())
             }
-            Ok(false) => Err(lost(format!("now it {}", file::in_use(LAYER, &file).message()))),
+            Ok(false) => Err(lost(format!(
+                "now it {}",
+                file::in_use(LAYER, &file).message()
+            ))),
             Err(source) => Err(lost(format!("does not give it again: {source}"))),
         }
     }
 }
 
 /// Opens the file of a lock, which is made for an exclusive one. `None` if it is missing.
-pub(super) fn open(folder: &File, name: &str, mode: Lock, new: FileMode) -> io::Result<Option<File>> {
+pub(super) fn open(
+    folder: &File,
+    name: &str,
+    mode: Lock,
+    new: FileMode,
+) -> io::Result<Option<File>> {
     let flags = match mode {
         Lock::Shared => OFlags::RDONLY,
         Lock::Exclusive => OFlags::RDWR | OFlags::CREATE,
@@ -81,15 +95,32 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = Arc::new(File::open(folder.path()).unwrap());
         let path = folder.path().join("lock");
-        let held = HeldLock { file: Mutex::new(None), folder: root, name: "lock".into(), path, mode: FileMode::ANY };
+        let held = HeldLock {
+            file: Mutex::new(None),
+            folder: root,
+            name: "lock".into(),
+            path,
+            mode: FileMode::ANY,
+        };
         held.keep().unwrap();
         let other = Local::new(folder.path());
-        assert_eq!(other.lock("lock", Lock::Exclusive).err().map(|error| error.kind()), Some(Kind::Conflict));
+        assert_eq!(
+            other
+                .lock("lock", Lock::Exclusive)
+                .err()
+                .map(|error| error.kind()),
+            Some(Kind::Conflict)
+        );
         held.keep().unwrap();
         *held.file.lock().unwrap() = None;
         let taken = other.lock("lock", Lock::Exclusive).unwrap();
         taken.keep().unwrap();
-        assert!(held.keep().unwrap_err().message().contains("forgot its lock"));
+        assert!(
+            held.keep()
+                .unwrap_err()
+                .message()
+                .contains("forgot its lock")
+        );
         drop(taken);
         held.keep().unwrap();
     }

@@ -26,21 +26,31 @@ impl Loans {
 
     /// Notes a loan of `range` if `check` allows it; `None` for an empty range. The check is made under the lock, so
     /// that a cut either sees the loan or is seen by the check.
-    pub(super) fn take(self: &Arc<Self>, range: &Range<u64>, check: impl FnOnce() -> Result<()>) -> Result<Option<Loan>> {
+    pub(super) fn take(
+        self: &Arc<Self>,
+        range: &Range<u64>,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<Option<Loan>> {
         let mut state = self.state();
         check()?;
         if range.is_empty() {
             return Ok(None);
         }
         state.ends.push(range.end);
-        Ok(Some(Loan { loans: self.clone(), end: range.end }))
+        Ok(Some(Loan {
+            loans: self.clone(),
+            end: range.end,
+        }))
     }
 
     pub(super) fn wait_until_none_beyond(&self, len: u64) {
         let beyond = |state: &mut State| state.ends.iter().any(|end| *end > len);
         let mut state = self.state();
         state.cuts += 1;
-        self.returned.wait_while(state, beyond).unwrap_or_else(PoisonError::into_inner).cuts -= 1;
+        self.returned
+            .wait_while(state, beyond)
+            .unwrap_or_else(PoisonError::into_inner)
+            .cuts -= 1;
     }
 }
 

@@ -48,17 +48,26 @@ pub struct Local {
 impl Local {
     /// The store of what is in `folder`.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folders: Folders::new(folder.into()), swept: Once::new(), mode: OnceLock::new() }
+        Self {
+            folders: Folders::new(folder.into()),
+            swept: Once::new(),
+            mode: OnceLock::new(),
+        }
     }
 
     /// The same, with this mode for what is made in it. Without it, that of what is in the folder already.
     #[must_use]
     pub fn with_mode(self, mode: FileMode) -> Self {
-        Self { mode: mode.into(), ..self }
+        Self {
+            mode: mode.into(),
+            ..self
+        }
     }
 
     fn mode(&self) -> FileMode {
-        *self.mode.get_or_init(|| FileMode::of(self.folders.root()).unwrap_or(FileMode::ANY))
+        *self
+            .mode
+            .get_or_init(|| FileMode::of(self.folders.root()).unwrap_or(FileMode::ANY))
     }
 
     /// Where `name` is on the host, for messages.
@@ -74,7 +83,10 @@ impl Local {
     fn place<'a>(&self, name: &'a str) -> Result<Option<(Arc<File>, &'a str)>> {
         check_name(name)?;
         let (folder, last) = split(name);
-        let open = self.folders.get(folder).map_err(|source| self.failed("open", folder, source))?;
+        let open = self
+            .folders
+            .get(folder)
+            .map_err(|source| self.failed("open", folder, source))?;
         Ok(open.map(|open| (open, last)))
     }
 
@@ -82,7 +94,10 @@ impl Local {
     fn make_place<'a>(&self, name: &'a str) -> Result<(Arc<File>, &'a str)> {
         check_name(name)?;
         let (folder, last) = split(name);
-        let open = self.folders.make(folder, self.mode()).map_err(|source| self.failed("make", folder, source))?;
+        let open = self
+            .folders
+            .make(folder, self.mode())
+            .map_err(|source| self.failed("make", folder, source))?;
         Ok((open, last))
     }
 
@@ -99,13 +114,20 @@ impl Local {
     }
 
     /// Puts a file that `fill` makes under an unused name to its place. `false`: the place is taken.
-    fn finish(&self, name: &str, cond: Put, fill: impl FnOnce(&File, &str) -> io::Result<()>) -> Result<bool> {
+    fn finish(
+        &self,
+        name: &str,
+        cond: Put,
+        fill: impl FnOnce(&File, &str) -> io::Result<()>,
+    ) -> Result<bool> {
         self.check_changeable(name)?;
         let (folder, last) = self.make_place(name)?;
         if split(name).0.is_empty() {
-            self.swept.call_once(|| platform::remove_leftovers(self.folders.root(), UNFINISHED));
+            self.swept
+                .call_once(|| platform::remove_leftovers(self.folders.root(), UNFINISHED));
         }
-        let new = unfinished_name(&folder).map_err(|source| self.failed("make a new file for", name, source))?;
+        let new = unfinished_name(&folder)
+            .map_err(|source| self.failed("make a new file for", name, source))?;
         let moved = fill(&folder, &new).and_then(|()| move_new(&folder, &new, last, cond));
         if !matches!(moved, Ok(true)) {
             // Best effort: the failure itself is what the caller must hear of.
@@ -115,28 +137,51 @@ impl Local {
         moved.map_err(|source| self.failed("write", name, source))
     }
 
-    fn walk(&self, folder: &str, start: &str, depth: usize, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+    fn walk(
+        &self,
+        folder: &str,
+        start: &str,
+        depth: usize,
+        each: &mut dyn FnMut(Entry<'_>) -> Result<()>,
+    ) -> Result<()> {
         if depth == 0 {
-            return Err(Error::new(Kind::Limit, LAYER, format!("has more than {DEPTH} levels")).in_file(self.path(folder)));
+            return Err(
+                Error::new(Kind::Limit, LAYER, format!("has more than {DEPTH} levels"))
+                    .in_file(self.path(folder)),
+            );
         }
         let failed = |source: Errno| self.failed("list", folder, source);
-        let open = self.folders.get(folder).map_err(|source| self.failed("open", folder, source))?;
+        let open = self
+            .folders
+            .get(folder)
+            .map_err(|source| self.failed("open", folder, source))?;
         let Some(open) = open else { return Ok(()) };
         let mut subfolders = Vec::new();
         for found in Dir::read_from(&*open).map_err(failed)? {
             let found = found.map_err(failed)?;
-            let Ok(last) = found.file_name().to_str() else { continue }; // not a name of a store
-            if matches!(last, "." | "..") || !last.starts_with(start) || last.starts_with(UNFINISHED) {
+            let Ok(last) = found.file_name().to_str() else {
+                continue;
+            }; // not a name of a store
+            if matches!(last, "." | "..")
+                || !last.starts_with(start)
+                || last.starts_with(UNFINISHED)
+            {
                 continue;
             }
-            let name = if folder.is_empty() { last.to_owned() } else { format!("{folder}/{last}") };
+            let name = if folder.is_empty() {
+                last.to_owned()
+            } else {
+                format!("{folder}/{last}")
+            };
             match self.kind(&open, last, found.file_type())? {
                 FileType::RegularFile => each(Entry::new(&name, &|| self.stat(&name)))?,
                 FileType::Directory => subfolders.push(name),
                 _ => {}
             }
         }
-        subfolders.iter().try_for_each(|name| self.walk(name, "", depth - 1, each))
+        subfolders
+            .iter()
+            .try_for_each(|name| self.walk(name, "", depth - 1, each))
     }
 
     /// The kind of a file, asked for where the listing does not tell.
@@ -165,7 +210,13 @@ impl Store for Local {
             }
         };
         let mode = if creates { self.mode() } else { FileMode::ANY };
-        let file = LocalFile::open_at(&*folder, last, (how, mode), OFlags::NOFOLLOW, self.path(name))?;
+        let file = LocalFile::open_at(
+            &*folder,
+            last,
+            (how, mode),
+            OFlags::NOFOLLOW,
+            self.path(name),
+        )?;
         if creates && file.is_some() {
             self.mark(name);
         }
@@ -174,7 +225,12 @@ impl Store for Local {
 
     fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {
         self.finish(name, cond, |folder, new| {
-            let mut file = File::from(rustix::fs::openat(folder, new, OFlags::WRONLY | NEW, self.mode().file())?);
+            let mut file = File::from(rustix::fs::openat(
+                folder,
+                new,
+                OFlags::WRONLY | NEW,
+                self.mode().file(),
+            )?);
             keep_mode(folder, split(name).1, &file)?;
             file.write_all(bytes)?;
             platform::make_durable(&file)
@@ -182,9 +238,13 @@ impl Store for Local {
     }
 
     fn stat(&self, name: &str) -> Result<Option<Meta>> {
-        let Some((folder, last)) = self.place(name)? else { return Ok(None) };
+        let Some((folder, last)) = self.place(name)? else {
+            return Ok(None);
+        };
         match rustix::fs::statat(&*folder, last, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => Ok(Some(meta(&stat))),
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+                Ok(Some(meta(&stat)))
+            }
             Ok(_) | Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(self.failed("look at", name, errno)),
         }
@@ -193,7 +253,10 @@ impl Store for Local {
     fn copy(&self, from: &str, to: &str) -> Result<()> {
         check_name(to)?;
         let source = self.source(from)?;
-        self.finish(to, Put::Replace, |folder, new| copy::copy(&source, folder, new)).map(drop)
+        self.finish(to, Put::Replace, |folder, new| {
+            copy::copy(&source, folder, new)
+        })
+        .map(drop)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -215,7 +278,9 @@ impl Store for Local {
 
     fn remove(&self, name: &str) -> Result<bool> {
         self.check_changeable(name)?;
-        let Some((folder, last)) = self.place(name)? else { return Ok(false) };
+        let Some((folder, last)) = self.place(name)? else {
+            return Ok(false);
+        };
         match rustix::fs::unlinkat(&*folder, last, AtFlags::empty()) {
             Ok(()) => {
                 self.mark(name);
@@ -236,7 +301,9 @@ impl Store for Local {
 
     fn sync(&self) -> Result<()> {
         self.check_changeable("")?;
-        self.folders.sync().map_err(|source| self.failed("sync", "", source))
+        self.folders
+            .sync()
+            .map_err(|source| self.failed("sync", "", source))
     }
 
     fn lock(&self, name: &str, mode: Lock) -> Result<Guard> {
@@ -244,22 +311,42 @@ impl Store for Local {
             Lock::Shared => self.place(name)?,
             Lock::Exclusive => Some(self.make_place(name)?),
         };
-        let Some((folder, last)) = place else { return Ok(Guard::nothing()) };
-        let opened = held::open(&folder, last, mode, if mode == Lock::Exclusive { self.mode() } else { FileMode::ANY })
-            .map_err(|source| self.failed("open the lock", name, source))?;
-        let Some(file) = opened else { return Ok(Guard::nothing()) };
+        let Some((folder, last)) = place else {
+            return Ok(Guard::nothing());
+        };
+        let opened = held::open(
+            &folder,
+            last,
+            mode,
+            if mode == Lock::Exclusive {
+                self.mode()
+            } else {
+                FileMode::ANY
+            },
+        )
+        .map_err(|source| self.failed("open the lock", name, source))?;
+        let Some(file) = opened else {
+            return Ok(Guard::nothing());
+        };
         if mode == Lock::Exclusive {
             self.mark(name);
         }
         match platform::lock_soon(&file, mode == Lock::Exclusive) {
             Ok(true) if mode == Lock::Exclusive => {
                 let file = Mutex::new(Some(file));
-                Ok(Guard::watched(HeldLock { file, folder, name: last.to_owned(), path: self.path(name), mode: self.mode() }))
+                Ok(Guard::watched(HeldLock {
+                    file,
+                    folder,
+                    name: last.to_owned(),
+                    path: self.path(name),
+                    mode: self.mode(),
+                }))
             }
             Ok(true) => Ok(Guard::new(file)),
             Ok(false) => Err(file::in_use(LAYER, &file).in_file(self.path(name))),
             Err(source) if source.kind() == io::ErrorKind::Unsupported => {
-                Err(Error::unsupported(LAYER, "the host has no locks here").in_file(self.path(name)))
+                Err(Error::unsupported(LAYER, "the host has no locks here")
+                    .in_file(self.path(name)))
             }
             Err(source) => Err(self.failed("lock", name, source)),
         }
@@ -268,12 +355,21 @@ impl Store for Local {
 
 const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::CLOEXEC);
 
-#[allow(clippy::unnecessary_cast, reason = "the types of these fields differ between machines")]
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "the types of these fields differ between machines"
+)]
 fn meta(stat: &Stat) -> Meta {
-    let changed = (stat.st_ctime as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.st_ctime_nsec as u64);
+    let changed = (stat.st_ctime as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(stat.st_ctime_nsec as u64);
     // The inode is part of it: a file replaced within one tick of the clock has the same time.
     let version = changed ^ (stat.st_ino as u64).rotate_left(40);
-    Meta { len: stat.st_size as u64, allocated: stat.st_blocks as u64 * 512, version }
+    Meta {
+        len: stat.st_size as u64,
+        allocated: stat.st_blocks as u64 * 512,
+        version,
+    }
 }
 
 #[cfg(test)]
@@ -318,21 +414,35 @@ mod tests {
         let outside = tempfile::tempdir().unwrap();
         std::fs::write(outside.path().join("secret"), b"secret").unwrap();
         std::os::unix::fs::symlink(outside.path(), folder.path().join("bands")).unwrap();
-        std::os::unix::fs::symlink(outside.path().join("secret"), folder.path().join("token")).unwrap();
-        assert_eq!(store.open("token", Open::Write).unwrap_err().kind(), Kind::Unsupported);
+        std::os::unix::fs::symlink(outside.path().join("secret"), folder.path().join("token"))
+            .unwrap();
+        assert_eq!(
+            store.open("token", Open::Write).unwrap_err().kind(),
+            Kind::Unsupported
+        );
         assert!(store.open("bands/secret", Open::Read).is_err());
         assert!(store.remove("bands/secret").is_err());
         assert!(store.lock("token", Lock::Exclusive).is_err());
         assert!(names(&store, "").is_empty());
-        assert!(store.put("token", b"ours", Put::Replace).unwrap(), "the link itself is replaced");
-        assert_eq!(std::fs::read(outside.path().join("secret")).unwrap(), b"secret");
+        assert!(
+            store.put("token", b"ours", Put::Replace).unwrap(),
+            "the link itself is replaced"
+        );
+        assert_eq!(
+            std::fs::read(outside.path().join("secret")).unwrap(),
+            b"secret"
+        );
     }
 
     #[test]
     fn names_lead_nowhere_else() {
         let (_folder, store) = local();
         for name in ["", "/etc/passwd", "../x", "a//b", "a/./b", "a/..", "a\0b"] {
-            assert_eq!(store.open(name, Open::Create).unwrap_err().kind(), Kind::Invalid, "{name:?}");
+            assert_eq!(
+                store.open(name, Open::Create).unwrap_err().kind(),
+                Kind::Invalid,
+                "{name:?}"
+            );
         }
     }
 
@@ -343,7 +453,11 @@ mod tests {
         store.put("a", b"", Put::IfAbsent).unwrap();
         assert!(!store.put("a", b"x", Put::IfAbsent).unwrap());
         assert_eq!(names(&store, ""), ["a"]);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "a refused put leaves nothing");
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            2,
+            "a refused put leaves nothing"
+        );
     }
 
     #[test]
@@ -354,7 +468,10 @@ mod tests {
         store.put("Info.plist", b"1", Put::Replace).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o604)).unwrap();
         store.put("Info.plist", b"2", Put::Replace).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o604);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
+            0o604
+        );
     }
 
     #[test]
@@ -369,19 +486,31 @@ mod tests {
         assert!(copy.read_vec(0, 8 << 20).unwrap() == file.read_vec(0, 8 << 20).unwrap());
         assert_eq!(copy.read_vec(8 << 20, 3).unwrap(), b"end");
         let allocated = store.stat("deep/b").unwrap().unwrap().allocated;
-        assert!(allocated <= 1 << 20, "{allocated} bytes are allocated for 9");
+        assert!(
+            allocated <= 1 << 20,
+            "{allocated} bytes are allocated for 9"
+        );
     }
 
     #[test]
     fn the_holder_of_a_lock_is_named() {
         let (folder, store) = local();
         let held = store.lock("lock", Lock::Exclusive).unwrap();
-        let error = Local::new(folder.path()).lock("lock", Lock::Shared).unwrap_err();
+        let error = Local::new(folder.path())
+            .lock("lock", Lock::Shared)
+            .unwrap_err();
         assert_eq!(error.kind(), Kind::Conflict);
         let text = error.to_string();
-        assert!(text.contains("/lock: ") && (text.contains("this process") || text.contains("another process")), "{text}");
+        assert!(
+            text.contains("/lock: ")
+                && (text.contains("this process") || text.contains("another process")),
+            "{text}"
+        );
         drop(held);
-        let _both = (store.lock("lock", Lock::Shared).unwrap(), store.lock("lock", Lock::Shared).unwrap());
+        let _both = (
+            store.lock("lock", Lock::Shared).unwrap(),
+            store.lock("lock", Lock::Shared).unwrap(),
+        );
         assert!(store.lock("lock", Lock::Exclusive).is_err());
     }
 }

@@ -31,11 +31,17 @@ impl FileMode {
     pub fn of(path: &Path) -> Option<Self> {
         let meta = fs::metadata(path).ok()?;
         let own = Self::new(meta.mode());
-        Some(if meta.is_dir() { own.and(Self::sample(path, 1)) } else { own })
+        Some(if meta.is_dir() {
+            own.and(Self::sample(path, 1))
+        } else {
+            own
+        })
     }
 
     fn sample(folder: &Path, depth: u32) -> Self {
-        let Ok(entries) = fs::read_dir(folder) else { return Self::ANY };
+        let Ok(entries) = fs::read_dir(folder) else {
+            return Self::ANY;
+        };
         let mut common = Self::ANY;
         for entry in entries.take(SAMPLE).flatten() {
             // Of a symbolic link itself, whose bits mean nothing.
@@ -80,7 +86,11 @@ impl FileMode {
 
     /// For what exists.
     pub(crate) fn permissions(self, is_folder: bool) -> fs::Permissions {
-        fs::Permissions::from_mode(if is_folder { self.folder_bits() } else { self.0 })
+        fs::Permissions::from_mode(if is_folder {
+            self.folder_bits()
+        } else {
+            self.0
+        })
     }
 }
 
@@ -92,7 +102,9 @@ mod tests {
     fn a_folder_is_as_open_as_the_least_open_in_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.sparsebundle");
-        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap()
+        };
         fs::create_dir_all(path.join("bands")).unwrap();
         for name in ["token", "bands/0"] {
             fs::write(path.join(name), "").unwrap();
@@ -105,7 +117,10 @@ mod tests {
         assert_eq!(FileMode::of(&path), Some(FileMode::new(0o640)));
         set(&path, 0o700);
         assert_eq!(FileMode::of(&path), Some(FileMode::PRIVATE));
-        assert_eq!(FileMode::of(&path.join("token")), Some(FileMode::new(0o644)));
+        assert_eq!(
+            FileMode::of(&path.join("token")),
+            Some(FileMode::new(0o644))
+        );
         assert_eq!(FileMode::of(&path.join("none")), None);
     }
 

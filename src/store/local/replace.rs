@@ -15,9 +15,9 @@ pub(super) const UNFINISHED: &str = ".bandsaw-new-";
 /// Gives `new` the mode of the file it will replace, if there is one.
 pub(super) fn keep_mode(folder: &File, last: &str, new: &File) -> io::Result<()> {
     match rustix::fs::statat(folder, last, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(old) if FileType::from_raw_mode(old.st_mode) == FileType::RegularFile => {
-            Ok(rustix::fs::fchmod(new, Mode::from_raw_mode(old.st_mode & 0o777))?)
-        }
+        Ok(old) if FileType::from_raw_mode(old.st_mode) == FileType::RegularFile => Ok(
+            rustix::fs::fchmod(new, Mode::from_raw_mode(old.st_mode & 0o777))?,
+        ),
         _ => Ok(()),
     }
 }
@@ -38,12 +38,16 @@ pub(super) fn unfinished_name(folder: &File) -> io::Result<String> {
 pub(super) fn move_new(folder: &File, new: &str, to: &str, cond: Put) -> io::Result<bool> {
     let moved = match cond {
         Put::Replace => rustix::fs::renameat(folder, new, folder, to),
-        Put::IfAbsent => match rustix::fs::renameat_with(folder, new, folder, to, RenameFlags::NOREPLACE) {
-            // Old kernels and some file systems: a hard link never replaces either.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => rustix::fs::linkat(folder, new, folder, to, AtFlags::empty())
-                .and_then(|()| rustix::fs::unlinkat(folder, new, AtFlags::empty())),
-            moved => moved,
-        },
+        Put::IfAbsent => {
+            match rustix::fs::renameat_with(folder, new, folder, to, RenameFlags::NOREPLACE) {
+                // Old kernels and some file systems: a hard link never replaces either.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                    rustix::fs::linkat(folder, new, folder, to, AtFlags::empty())
+                        .and_then(|()| rustix::fs::unlinkat(folder, new, AtFlags::empty()))
+                }
+                moved => moved,
+            }
+        }
     };
     match moved {
         Ok(()) => Ok(true),

@@ -24,14 +24,23 @@ impl Local {
     pub(crate) fn link(&self, from: &str, to: &str) -> Result<bool> {
         check_name(to)?;
         self.check_changeable(to)?;
-        let Some((old, old_last)) = self.place(from)? else { return Ok(false) };
+        let Some((old, old_last)) = self.place(from)? else {
+            return Ok(false);
+        };
         let (new, new_last) = self.make_place(to)?;
         match rustix::fs::linkat(&*old, old_last, &*new, new_last, AtFlags::empty()) {
             Ok(()) => {
                 self.mark(to);
                 Ok(true)
             }
-            Err(Errno::NOENT | Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::MLINK | Errno::XDEV) => Ok(false),
+            Err(
+                Errno::NOENT
+                | Errno::PERM
+                | Errno::NOTSUP
+                | Errno::NOSYS
+                | Errno::MLINK
+                | Errno::XDEV,
+            ) => Ok(false),
             Err(errno) => Err(self.failed("link", from, errno)),
         }
     }
@@ -42,8 +51,14 @@ impl Local {
         check_name(to)?;
         let source = self.source(from)?;
         let mut cannot = false;
-        let cloned = self.finish(to, Put::Replace, |folder, new| match platform::clone_file(&source, folder.as_fd(), new)? {
-            Some(clone) => keep_mode_of(&source, &clone).and_then(|()| platform::make_durable(&clone)),
+        let cloned = self.finish(to, Put::Replace, |folder, new| match platform::clone_file(
+            &source,
+            folder.as_fd(),
+            new,
+        )? {
+            Some(clone) => {
+                keep_mode_of(&source, &clone).and_then(|()| platform::make_durable(&clone))
+            }
             None => {
                 cannot = true;
                 Err(io::ErrorKind::Unsupported.into())
@@ -55,11 +70,18 @@ impl Local {
     /// A file to be copied.
     pub(super) fn source(&self, from: &str) -> Result<File> {
         let source = self.place(from)?.map(|(folder, last)| {
-            rustix::fs::openat(&*folder, last, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            rustix::fs::openat(
+                &*folder,
+                last,
+                OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
         });
         match source {
             Some(Ok(file)) => Ok(File::from(file)),
-            None | Some(Err(Errno::NOENT)) => Err(Error::not_found(LAYER, from).in_file(self.folders.root())),
+            None | Some(Err(Errno::NOENT)) => {
+                Err(Error::not_found(LAYER, from).in_file(self.folders.root()))
+            }
             Some(Err(errno)) => Err(self.failed("open", from, errno)),
         }
     }

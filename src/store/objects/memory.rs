@@ -23,18 +23,27 @@ struct Object {
 
 impl Object {
     fn new(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.into(), modified: SystemTime::now() }
+        Self {
+            bytes: bytes.into(),
+            modified: SystemTime::now(),
+        }
     }
 
     fn meta(&self) -> ObjectMeta {
         let len = self.bytes.len() as u64;
-        ObjectMeta { len, tag: format!("{:08x}-{len:x}", crc32fast::hash(&self.bytes)), modified: self.modified }
+        ObjectMeta {
+            len,
+            tag: format!("{:08x}-{len:x}", crc32fast::hash(&self.bytes)),
+            modified: self.modified,
+        }
     }
 }
 
 impl std::fmt::Debug for Object {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Object").field("len", &self.bytes.len()).finish_non_exhaustive()
+        f.debug_struct("Object")
+            .field("len", &self.bytes.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -47,8 +56,13 @@ impl MemoryObjects {
 impl Objects for MemoryObjects {
     fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
         check_name(key)?;
-        let Some(object) = self.objects().get(key).cloned() else { return Ok(None) };
-        let rest = usize::try_from(offset).ok().and_then(|at| object.bytes.get(at..)).unwrap_or_default();
+        let Some(object) = self.objects().get(key).cloned() else {
+            return Ok(None);
+        };
+        let rest = usize::try_from(offset)
+            .ok()
+            .and_then(|at| object.bytes.get(at..))
+            .unwrap_or_default();
         let n = rest.len().min(into.len());
         into[..n].copy_from_slice(&rest[..n]);
         Ok(Some(n))
@@ -70,8 +84,18 @@ impl Objects for MemoryObjects {
         check_name(from)?;
         check_name(to)?;
         let mut objects = self.objects();
-        let bytes = objects.get(from).ok_or_else(|| Error::not_found(LAYER, from))?.bytes.clone();
-        objects.insert(to.to_owned(), Object { bytes, modified: SystemTime::now() });
+        let bytes = objects
+            .get(from)
+            .ok_or_else(|| Error::not_found(LAYER, from))?
+            .bytes
+            .clone();
+        objects.insert(
+            to.to_owned(),
+            Object {
+                bytes,
+                modified: SystemTime::now(),
+            },
+        );
         Ok(())
     }
 
@@ -85,7 +109,11 @@ impl Objects for MemoryObjects {
         Ok(self.objects().get(key).map(Object::meta))
     }
 
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()> {
+    fn list(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>,
+    ) -> Result<()> {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         let found: Vec<_> = self
             .objects()

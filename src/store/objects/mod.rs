@@ -30,17 +30,31 @@ pub trait Objects: fmt::Debug + Send + Sync {
     /// The same, and the tag of the version that was read.
     ///
     /// Unless a store knows better it is asked for afterwards, and is then that of the version or of a later one.
-    fn read_tagged(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<(usize, String)>> {
-        let Some(n) = self.read_at(key, offset, into)? else { return Ok(None) };
+    fn read_tagged(
+        &self,
+        key: &str,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<Option<(usize, String)>> {
+        let Some(n) = self.read_at(key, offset, into)? else {
+            return Ok(None);
+        };
         Ok(self.stat(key)?.map(|meta| (n, meta.tag)))
     }
 
     /// [`read_tagged`](Self::read_tagged) into several buffers, of which each is filled before the next.
     ///
     /// Unless a store knows better the bytes are read to one place first.
-    fn read_scattered(&self, key: &str, offset: u64, into: &mut [&mut [u8]]) -> Result<Option<(usize, String)>> {
+    fn read_scattered(
+        &self,
+        key: &str,
+        offset: u64,
+        into: &mut [&mut [u8]],
+    ) -> Result<Option<(usize, String)>> {
         let mut bytes = vec![0; into.iter().map(|buffer| buffer.len()).sum()];
-        let Some((n, tag)) = self.read_tagged(key, offset, &mut bytes)? else { return Ok(None) };
+        let Some((n, tag)) = self.read_tagged(key, offset, &mut bytes)? else {
+            return Ok(None);
+        };
         let mut rest = &bytes[..n];
         for buffer in into {
             let (now, later) = rest.split_at(rest.len().min(buffer.len()));
@@ -68,7 +82,13 @@ pub trait Objects: fmt::Debug + Send + Sync {
     /// there: nothing has changed under the key before it agrees, nor if one of them fails.
     ///
     /// Unless a store knows better they are put together in memory.
-    fn put_large(&self, key: &str, len: u64, fill: &Fill<'_>, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    fn put_large(
+        &self,
+        key: &str,
+        len: u64,
+        fill: &Fill<'_>,
+        go_on: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
         let Ok(len) = usize::try_from(len) else {
             return Err(Error::unsupported("object store", "does not fit into memory").named(key));
         };
@@ -91,17 +111,33 @@ pub trait Objects: fmt::Debug + Send + Sync {
 
     /// Calls `each` for every object whose key begins with `prefix` (any string, `bands/1` too), in the order of keys as
     /// bytes. An error from `each` stops the listing and is returned. Objects that come or go meanwhile may be met or not.
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()>;
+    fn list(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>,
+    ) -> Result<()>;
 }
 
 /// Returns whether a key that begins with `prefix` is `wanted`. The listing ends with the first.
-pub(crate) fn has_any(objects: &dyn Objects, prefix: &str, wanted: &dyn Fn(&str) -> bool) -> Result<bool> {
+pub(crate) fn has_any(
+    objects: &dyn Objects,
+    prefix: &str,
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<bool> {
     let mut found = false;
     let listed = objects.list(prefix, &mut |key, _| {
         found = wanted(key);
-        if found { Err(Error::new(Kind::Cancelled, "object store", "one is enough")) } else { Ok(()) }
+        if found {
+            Err(Error::new(Kind::Cancelled, "object store", "one is enough"))
+        } else {
+            Ok(())
+        }
     });
-    if found { Ok(true) } else { listed.map(|()| false) }
+    if found {
+        Ok(true)
+    } else {
+        listed.map(|()| false)
+    }
 }
 
 /// Fills a buffer with what an object is to have from an offset on.
@@ -116,14 +152,19 @@ pub struct Piece {
 
 impl fmt::Debug for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Piece").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Piece")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }
 
 impl Piece {
     /// The first `len` bytes, or all if there are not so many.
     pub fn new(buffer: Arc<dyn AsRef<[u8]> + Send + Sync>, len: usize) -> Self {
-        Self { len: len.min((*buffer).as_ref().len()), buffer }
+        Self {
+            len: len.min((*buffer).as_ref().len()),
+            buffer,
+        }
     }
 }
 

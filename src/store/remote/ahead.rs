@@ -33,7 +33,11 @@ impl Stream {
     /// Notes a read; how many bytes were read one after the other with it.
     pub(super) fn follow(&self, offset: u64, len: u64) -> u64 {
         let before = self.end.swap(offset + len, Ordering::Relaxed);
-        let run = if offset.abs_diff(before) <= NEAR { self.run.load(Ordering::Relaxed) + len } else { len };
+        let run = if offset.abs_diff(before) <= NEAR {
+            self.run.load(Ordering::Relaxed) + len
+        } else {
+            len
+        };
         self.run.store(run, Ordering::Relaxed);
         run
     }
@@ -57,13 +61,19 @@ impl File {
     fn fetch_until(self: &Arc<Self>, shared: &Arc<Shared>, end: u64, until: u64, run: u64) {
         let begun = self.stream.begun.load(Ordering::Relaxed);
         let is_ours = (end..=until + PIECE).contains(&begun);
-        let mut at = if is_ours { begun } else { end.next_multiple_of(PAGE) };
+        let mut at = if is_ours {
+            begun
+        } else {
+            end.next_multiple_of(PAGE)
+        };
         let len = self.pages().base.len;
         while at < until.min(len) {
             let piece = if run < PIECE { PIECE / 2 } else { PIECE };
             let to = (at / piece + 1) * piece;
             let (file, helped) = (self.clone(), shared.clone());
-            if !shared.readers.begin(shared.connections, move || file.fetch_piece(&helped, at, to)) {
+            if !shared.readers.begin(shared.connections, move || {
+                file.fetch_piece(&helped, at, to)
+            }) {
                 break;
             }
             at = to;
@@ -78,7 +88,9 @@ impl File {
 
     /// The same for the next band, of which the first `rest` bytes are to be fetched.
     fn go_on_after(self: &Arc<Self>, shared: &Arc<Shared>, rest: u64, run: u64) {
-        let Some(name) = next_band(&self.name) else { return };
+        let Some(name) = next_band(&self.name) else {
+            return;
+        };
         let go_on = move |shared: &Arc<Shared>, next: &Arc<File>| {
             next.stream.run.fetch_max(run, Ordering::Relaxed);
             next.fetch_until(shared, 0, rest, run);

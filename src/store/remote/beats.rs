@@ -16,14 +16,21 @@ pub(super) struct Beats {
 
 impl Beats {
     /// Calls `work` after `every`, and again until it returns `false`.
-    pub(super) fn start(name: &str, every: Duration, mut work: impl FnMut() -> bool + Send + 'static) -> Result<Self> {
+    pub(super) fn start(
+        name: &str,
+        every: Duration,
+        mut work: impl FnMut() -> bool + Send + 'static,
+    ) -> Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = stop.clone();
         let beats = move || {
             let (stop, changed) = &*stopped;
             loop {
                 let stop = stop.lock().unwrap_or_else(PoisonError::into_inner);
-                let stop = changed.wait_timeout_while(stop, every, |stop| !*stop).unwrap_or_else(PoisonError::into_inner).0;
+                let stop = changed
+                    .wait_timeout_while(stop, every, |stop| !*stop)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
                 if *stop {
                     return;
                 }
@@ -35,7 +42,10 @@ impl Beats {
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(beats);
         let thread = thread.map_err(|error| Error::io(LAYER, "start a thread", error))?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
     }
 }
 

@@ -51,7 +51,10 @@ impl Buffers {
             }
         };
         drop(free);
-        Buffer { bytes, home: self.clone() }
+        Buffer {
+            bytes,
+            home: self.clone(),
+        }
     }
 
     /// As many as `bytes` need.
@@ -119,7 +122,10 @@ mod tests {
         first.fill(7);
         let mut copy = first.clone();
         copy[0] = 1;
-        assert_eq!((first[0], copy[0], copy[1], copy.len()), (7, 1, 7, PAGE as usize));
+        assert_eq!(
+            (first[0], copy[0], copy[1], copy.len()),
+            (7, 1, 7, PAGE as usize)
+        );
         let places = [first.as_ptr(), copy.as_ptr()];
         drop((first, copy));
         let again = buffers.take_for(PAGE + 1);
@@ -128,8 +134,16 @@ mod tests {
         assert!(buffers.zeros().iter().all(|byte| *byte == 0));
         // More than is asked for at a time.
         let many = buffers.take_for(MAPPED as u64 + PAGE);
-        let mut places: Vec<_> = many.iter().chain(&again).map(|buffer| buffer.as_ptr()).collect();
+        let mut places: Vec<_> = many
+            .iter()
+            .chain(&again)
+            .map(|buffer| buffer.as_ptr())
+            .collect();
         places.sort_unstable();
-        assert!(places.windows(2).all(|pair| pair[1] as usize - pair[0] as usize >= PAGE as usize));
+        assert!(
+            places
+                .windows(2)
+                .all(|pair| pair[1] as usize - pair[0] as usize >= PAGE as usize)
+        );
     }
 }

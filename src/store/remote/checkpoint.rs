@@ -10,7 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::Remote;
-use super::layout::{Document, FileState, Holder, LAYER, Name, OBJECTS, ObjectId, Part, Plain, What};
+use super::layout::{
+    Document, FileState, Holder, LAYER, Name, OBJECTS, ObjectId, Part, Plain, What,
+};
 use super::lease;
 use super::log::Log;
 use super::shared::{Live, Shared};
@@ -73,10 +75,14 @@ impl Remote {
     ///
     /// After a writer that did not close the bundle it waits until no request of it can be on its way any more. `advanced` is told
     /// of bytes as they are copied, and asked with 0 in between: an error from it stops the work, which the next checkpoint goes on with.
-    pub fn checkpoint(&self, advanced: &(dyn Fn(u64) -> Result<()> + Sync)) -> Result<Checkpointed> {
+    pub fn checkpoint(
+        &self,
+        advanced: &(dyn Fn(u64) -> Result<()> + Sync),
+    ) -> Result<Checkpointed> {
         self.shared().commit()?;
         self.shared().wait_settled(advanced)?;
-        self.shared().with_flushes_to_store(|| self.shared().checkpoint(advanced))
+        self.shared()
+            .with_flushes_to_store(|| self.shared().checkpoint(advanced))
     }
 
     /// How the bundle stands, as of when it was opened or of the last commit since.
@@ -117,7 +123,9 @@ impl Shared {
     pub(super) fn checkpoint(&self, advanced: &Advanced<'_>) -> Result<Checkpointed> {
         self.check_changeable()?;
         let mut log = self.log();
-        let Some(log) = log.as_mut() else { return Ok(Checkpointed::default()) };
+        let Some(log) = log.as_mut() else {
+            return Ok(Checkpointed::default());
+        };
         let files: Vec<(String, Arc<FileState>)> = log
             .state
             .names
@@ -127,8 +135,13 @@ impl Shared {
                 _ => None,
             })
             .collect();
-        let mut gone: Vec<String> =
-            log.state.names.iter().filter(|(_, known)| **known == Name::Gone).map(|(name, _)| name.clone()).collect();
+        let mut gone: Vec<String> = log
+            .state
+            .names
+            .iter()
+            .filter(|(_, known)| **known == Name::Gone)
+            .map(|(name, _)| name.clone())
+            .collect();
         let (copied, removed) = (files.len() as u64, gone.len() as u64);
         if copied + removed > 0 {
             self.keep_for_snapshots(log, files.iter().map(|(name, _)| name).chain(&gone))?;
@@ -138,7 +151,9 @@ impl Shared {
             }
             self.tell(log, BTreeMap::new())?;
         }
-        let (large, mut files): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, file)| file.len > MOST_IN_MEMORY);
+        let (large, mut files): (Vec<_>, Vec<_>) = files
+            .into_iter()
+            .partition(|(_, file)| file.len > MOST_IN_MEMORY);
         while !files.is_empty() {
             let _moving = self.moving();
             let some = files.len().min(BATCH);
@@ -169,18 +184,35 @@ impl Shared {
             self.tell(log, done)?;
         }
         let cleared = self.clear(log)?;
-        Ok(Checkpointed { copied, removed, cleared })
+        Ok(Checkpointed {
+            copied,
+            removed,
+            cleared,
+        })
     }
 
     /// Commits where files are now that have not changed, which proves that nobody has taken over.
     fn tell(&self, log: &mut Log, names: BTreeMap<String, Name>) -> Result<()> {
-        let moved: Vec<_> =
-            names.iter().map(|(name, now)| (name.clone(), log.state.names.get(name).cloned(), now.clone())).collect();
-        let entry = Document { names, ..log.next(What::Change)? };
+        let moved: Vec<_> = names
+            .iter()
+            .map(|(name, now)| {
+                (
+                    name.clone(),
+                    log.state.names.get(name).cloned(),
+                    now.clone(),
+                )
+            })
+            .collect();
+        let entry = Document {
+            names,
+            ..log.next(What::Change)?
+        };
         self.append(log, entry).map_err(|error| self.lose(error))?;
         let mut live = self.live();
         for (name, before, now) in moved {
-            let (Some(Name::File(before)), Name::File(now)) = (before, now) else { continue };
+            let (Some(Name::File(before)), Name::File(now)) = (before, now) else {
+                continue;
+            };
             match live.get_mut(&name) {
                 Some(Live::Open(file)) => file.pages_mut().moved(&before, &now, self.part),
                 Some(known @ Live::Known(_)) => *known = Live::Known(now),
@@ -191,22 +223,41 @@ impl Shared {
     }
 
     /// Files that are partly in their plain objects get copies of these, because the plain objects are about to be replaced.
-    fn make_independent(&self, log: &mut Log, files: &mut [(String, Arc<FileState>)]) -> Result<()> {
+    fn make_independent(
+        &self,
+        log: &mut Log,
+        files: &mut [(String, Arc<FileState>)],
+    ) -> Result<()> {
         let mut names = BTreeMap::new();
         for (name, file) in files.iter_mut().filter(|(_, file)| file.plain.is_some()) {
             *file = Arc::new(self.without_plain(name, (**file).clone())?);
             names.insert(name.clone(), Name::File(file.clone()));
         }
-        if names.is_empty() { Ok(()) } else { self.tell(log, names) }
+        if names.is_empty() {
+            Ok(())
+        } else {
+            self.tell(log, names)
+        }
     }
 
     /// Copies files, one at least, to their plain names for as long as it is certain that nobody else does. It was proved just
     /// before that nobody had taken over.
-    fn copy_some(&self, files: &[(String, Arc<FileState>)], advanced: &Advanced<'_>) -> Result<BTreeMap<String, Name>> {
+    fn copy_some(
+        &self,
+        files: &[(String, Arc<FileState>)],
+        advanced: &Advanced<'_>,
+    ) -> Result<BTreeMap<String, Name>> {
         let proved = Proved::now();
         let next = AtomicUsize::new(0);
-        let largest = files.iter().map(|(_, file)| file.len).max().unwrap_or(0).max(1);
-        let threads = (self.connections as u64).min(MOST_IN_MEMORY / largest).max(1);
+        let largest = files
+            .iter()
+            .map(|(_, file)| file.len)
+            .max()
+            .unwrap_or(0)
+            .max(1);
+        let threads = (self.connections as u64)
+            .min(MOST_IN_MEMORY / largest)
+            .max(1);
         let work = || {
             let mut done = BTreeMap::new();
             while let Some((name, file)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -224,7 +275,9 @@ impl Shared {
             let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
             let mut all: Result<BTreeMap<String, Name>> = Ok(BTreeMap::new());
             for thread in threads {
-                let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let done = thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 all = all.and_then(|mut all| {
                     all.extend(done?);
                     Ok(all)
@@ -248,7 +301,13 @@ impl Shared {
 
     /// The same of a file that need not fit into memory. Its pieces may take their time: the plain object changes by one request,
     /// just before which it is proved that nobody has taken over.
-    fn copy_large(&self, log: &mut Log, name: &str, file: &FileState, advanced: &Advanced<'_>) -> Result<Name> {
+    fn copy_large(
+        &self,
+        log: &mut Log,
+        name: &str,
+        file: &FileState,
+        advanced: &Advanced<'_>,
+    ) -> Result<Name> {
         let mut prove = || self.tell(log, BTreeMap::new());
         if let Some(object) = self.only_object(file)? {
             prove()?;
@@ -266,30 +325,60 @@ impl Shared {
 
     /// The file as its plain object is, which was put just now.
     fn as_plain(&self, name: &str, len: u64) -> Result<Name> {
-        let found = self.objects.stat(name)?.filter(|meta| meta.len == len).ok_or_else(|| {
-            Error::new(Kind::Conflict, LAYER, "was changed by somebody else while it was brought up to date").in_file(name)
-        })?;
-        let plain = Some(Plain { len, size: len, tag: found.tag });
-        Ok(Name::File(Arc::new(FileState { len, plain, parts: BTreeMap::new() })))
+        let found = self
+            .objects
+            .stat(name)?
+            .filter(|meta| meta.len == len)
+            .ok_or_else(|| {
+                Error::new(
+                    Kind::Conflict,
+                    LAYER,
+                    "was changed by somebody else while it was brought up to date",
+                )
+                .in_file(name)
+            })?;
+        let plain = Some(Plain {
+            len,
+            size: len,
+            tag: found.tag,
+        });
+        Ok(Name::File(Arc::new(FileState {
+            len,
+            plain,
+            parts: BTreeMap::new(),
+        })))
     }
 
     /// The object that is the file, all of it and nothing else.
     fn only_object(&self, file: &FileState) -> Result<Option<ObjectId>> {
         let mut parts = file.parts.values();
-        let (Some(Part { object: Some(object), offset: 0, len }), None) = (parts.next(), parts.next()) else {
+        let (
+            Some(Part {
+                object: Some(object),
+                offset: 0,
+                len,
+            }),
+            None,
+        ) = (parts.next(), parts.next())
+        else {
             return Ok(None);
         };
         if *len != file.len {
             return Ok(None);
         }
         let found = self.objects.stat(&object.key())?;
-        Ok(found.is_some_and(|meta| meta.len == file.len).then_some(*object))
+        Ok(found
+            .is_some_and(|meta| meta.len == file.len)
+            .then_some(*object))
     }
 
     /// Fills `into`, which is zeros, with what a file without a plain object has from `offset` on.
     fn fill(&self, file: &FileState, offset: u64, into: &mut [u8]) -> Result<()> {
         let end = offset + into.len() as u64;
-        for (index, part) in file.parts.range(offset / self.part..end.div_ceil(self.part)) {
+        for (index, part) in file
+            .parts
+            .range(offset / self.part..end.div_ceil(self.part))
+        {
             let start = index * self.part;
             let (from, to) = (start.max(offset), (start + part.len).min(end));
             if let Some(object) = part.object
@@ -325,7 +414,10 @@ impl Shared {
         let mut unneeded = Vec::new();
         self.objects.list(OBJECTS, &mut |key, _| {
             // What is of a later generation is none of ours: then the entry below is refused.
-            unneeded.extend(ObjectId::from_key(key).filter(|id| id.generation <= self.generation && !needed.contains(id)));
+            unneeded.extend(
+                ObjectId::from_key(key)
+                    .filter(|id| id.generation <= self.generation && !needed.contains(id)),
+            );
             Ok(())
         })?;
         drop(moving);
@@ -347,7 +439,14 @@ impl Shared {
         let files = self.open_files();
         files
             .iter()
-            .flat_map(|file| file.pages().base.parts.values().filter_map(|part| part.object).collect::<Vec<_>>())
+            .flat_map(|file| {
+                file.pages()
+                    .base
+                    .parts
+                    .values()
+                    .filter_map(|part| part.object)
+                    .collect::<Vec<_>>()
+            })
             .collect()
     }
 }
@@ -355,7 +454,13 @@ impl Shared {
 impl Document {
     /// The objects that files point to.
     pub(super) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        let files = self.names.values().filter_map(|name| if let Name::File(file) = name { Some(file) } else { None });
+        let files = self.names.values().filter_map(|name| {
+            if let Name::File(file) = name {
+                Some(file)
+            } else {
+                None
+            }
+        });
         files.flat_map(|file| file.parts.values().filter_map(|part| part.object))
     }
 }

@@ -30,10 +30,19 @@ impl Shared {
             return Ok(());
         }
         let flushes = self.flushed_locally();
-        let noted = mem::take(&mut self.noted.lock().unwrap_or_else(PoisonError::into_inner).names);
-        let Some(log) = log.as_mut() else { return Ok(()) };
+        let noted = mem::take(
+            &mut self
+                .noted
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .names,
+        );
+        let Some(log) = log.as_mut() else {
+            return Ok(());
+        };
         if !noted.is_empty() {
-            self.commit_names(log, noted.into_iter().collect()).map_err(|error| self.lose(error))?;
+            self.commit_names(log, noted.into_iter().collect())
+                .map_err(|error| self.lose(error))?;
         }
         self.settle(flushes)
     }
@@ -41,7 +50,11 @@ impl Shared {
     fn commit_names(&self, log: &mut Log, noted: Vec<String>) -> Result<()> {
         let known: Vec<(String, Option<Live>)> = {
             let live = self.live();
-            noted.into_iter().map(|name| (live.get(&name).cloned(), name)).map(|(live, name)| (name, live)).collect()
+            noted
+                .into_iter()
+                .map(|name| (live.get(&name).cloned(), name))
+                .map(|(live, name)| (name, live))
+                .collect()
         };
         let mut files = Vec::new();
         for (_, live) in &known {
@@ -67,7 +80,10 @@ impl Shared {
         if names.is_empty() {
             return Ok(());
         }
-        let entry = Document { names, ..log.next(What::Change)? };
+        let entry = Document {
+            names,
+            ..log.next(What::Change)?
+        };
         self.append(log, entry)?;
         // Only those who open the bundle gain by it: what it fails at is done by a later one.
         let _ = log.compact(&*self.objects, false);
@@ -90,7 +106,12 @@ impl Shared {
         loop {
             let mut parts = Vec::new();
             for file in files {
-                parts.extend(file.pages().dirty.iter().map(|index| (file.clone(), *index)));
+                parts.extend(
+                    file.pages()
+                        .dirty
+                        .iter()
+                        .map(|index| (file.clone(), *index)),
+                );
             }
             self.store_parts(&parts)?;
             // What somebody else tried in vain is dirty again.
@@ -116,7 +137,11 @@ impl Shared {
             let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
             let mut done = work();
             for other in others {
-                done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                done = done.and(
+                    other
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                );
             }
             done
         })
@@ -126,7 +151,9 @@ impl Shared {
     pub(super) fn release(&self) -> Result<()> {
         let mut log = self.log();
         self.check_changeable()?;
-        let Some(log) = log.as_mut() else { return Ok(()) };
+        let Some(log) = log.as_mut() else {
+            return Ok(());
+        };
         let entry = log.next(What::Release)?;
         self.append(log, entry)?;
         self.lose(Error::new(Kind::Conflict, LAYER, "is closed"));

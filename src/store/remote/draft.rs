@@ -34,8 +34,17 @@ impl Remote {
     ///
     /// [`Kind::Conflict`] if there are files already, unless `overwrite` is set: they are replaced when this is published,
     /// and their snapshots stay.
-    pub fn draft(objects: Arc<dyn Objects>, options: &RemoteOptions, overwrite: bool) -> Result<Arc<Self>> {
-        let options = RemoteOptions { access: Access::ReadWrite, snapshot: None, cache: None, ..options.clone() };
+    pub fn draft(
+        objects: Arc<dyn Objects>,
+        options: &RemoteOptions,
+        overwrite: bool,
+    ) -> Result<Arc<Self>> {
+        let options = RemoteOptions {
+            access: Access::ReadWrite,
+            snapshot: None,
+            cache: None,
+            ..options.clone()
+        };
         let known = Log::load(&*objects)?;
         let is_empty = is_empty(&*objects, known.as_ref())?;
         if !is_empty && !overwrite {
@@ -51,8 +60,13 @@ impl Remote {
         let appeared = !overwrite && has_files(&log);
         let shared = Arc::new(Shared::new(objects, &options, Some(log), None)?);
         shared.begin_draft(draft);
-        let remote =
-            Arc::new(Self { session: Arc::new(Session { shared, heartbeat: Mutex::new(heartbeat), uploads: Mutex::new(None) }) });
+        let remote = Arc::new(Self {
+            session: Arc::new(Session {
+                shared,
+                heartbeat: Mutex::new(heartbeat),
+                uploads: Mutex::new(None),
+            }),
+        });
         if appeared { Err(taken()) } else { Ok(remote) }
     }
 
@@ -62,13 +76,19 @@ impl Remote {
     /// [`Kind::Conflict`] if somebody else made one there meanwhile.
     pub fn publish(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let shared = self.shared();
-        let Some(draft) = shared.draft().clone() else { return Ok(()) };
+        let Some(draft) = shared.draft().clone() else {
+            return Ok(());
+        };
         // What may fail for want of room does so while nothing is told of it.
         shared.store_all()?;
         go_on()?;
         if let Draft::New(options) = draft {
             let heartbeat = shared.take_place(&options)?;
-            *self.session.heartbeat.lock().unwrap_or_else(PoisonError::into_inner) = Some(heartbeat);
+            *self
+                .session
+                .heartbeat
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = Some(heartbeat);
         }
         *shared.draft() = None;
         shared.commit()?;
@@ -86,11 +106,18 @@ impl Remote {
 }
 
 fn taken() -> Error {
-    Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for")
+    Error::new(
+        Kind::Conflict,
+        LAYER,
+        "exists already, and overwriting it was not asked for",
+    )
 }
 
 fn has_files(log: &Log) -> bool {
-    log.state.names.values().any(|name| matches!(name, Name::File(_)))
+    log.state
+        .names
+        .values()
+        .any(|name| matches!(name, Name::File(_)))
 }
 
 /// Returns whether nothing but what others may have left under `.bandsaw/` is there.
@@ -145,7 +172,14 @@ impl Shared {
         if known.is_some() || !is_empty(&*self.objects, None)? {
             return Err(taken());
         }
-        let mut log = lease::acquire(&self.objects, &RemoteOptions { steal: false, ..options.clone() }, &|_, _| Ok(()))?;
+        let mut log = lease::acquire(
+            &self.objects,
+            &RemoteOptions {
+                steal: false,
+                ..options.clone()
+            },
+            &|_, _| Ok(()),
+        )?;
         if log.state.generation != FIRST || has_files(&log) {
             let entry = log.next(What::Release)?;
             log.append(&*self.objects, entry)?;
@@ -176,6 +210,7 @@ impl Shared {
             own.extend(ObjectId::from_key(key).filter(|id| self.is_own(*id)));
             Ok(())
         })?;
-        own.iter().try_for_each(|id| self.objects.remove(&id.key()).map(drop))
+        own.iter()
+            .try_for_each(|id| self.objects.remove(&id.key()).map(drop))
     }
 }

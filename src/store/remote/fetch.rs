@@ -30,12 +30,19 @@ impl Coming {
 
     /// Waits until nobody is fetching a page.
     fn wait_for(&self, page: u64) {
-        drop(self.arrived.wait_while(self.locked(), |pages| is_coming(pages, page)).unwrap_or_else(PoisonError::into_inner));
+        drop(
+            self.arrived
+                .wait_while(self.locked(), |pages| is_coming(pages, page))
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
 }
 
 fn is_coming(pages: &BTreeMap<u64, u64>, page: u64) -> bool {
-    pages.range(..=page).next_back().is_some_and(|(_, end)| page < *end)
+    pages
+        .range(..=page)
+        .next_back()
+        .is_some_and(|(_, end)| page < *end)
 }
 
 /// Who is to fetch a page.
@@ -67,8 +74,16 @@ impl Drop for Claim<'_> {
 impl File {
     /// Fills pages, of which `bytes` are wanted, with what the local disk has of them, from the first on; how many pages that are.
     /// And how many there are first that it does not have.
-    fn fetch_cached(&self, shared: &Shared, key: Option<Key>, pages: &mut [Buffer], bytes: u64) -> (usize, usize) {
-        let (Some(cache), Some(key)) = (&shared.cache, key) else { return (0, pages.len()) };
+    fn fetch_cached(
+        &self,
+        shared: &Shared,
+        key: Option<Key>,
+        pages: &mut [Buffer],
+        bytes: u64,
+    ) -> (usize, usize) {
+        let (Some(cache), Some(key)) = (&shared.cache, key) else {
+            return (0, pages.len());
+        };
         let (mut filled, mut missing) = (0, 0);
         for (at, page) in (0..).step_by(PAGE as usize).zip(pages) {
             let (key, len) = (key.after(at), (bytes - at).min(PAGE) as usize);
@@ -84,12 +99,23 @@ impl File {
     }
 
     /// Fills `into` with what the local disk has of a page that is not in memory, from an offset in the file on. `false`: it has not got it.
-    pub(super) fn read_cached(&self, shared: &Shared, inner: &Pages, at: u64, into: &mut [u8]) -> bool {
+    pub(super) fn read_cached(
+        &self,
+        shared: &Shared,
+        inner: &Pages,
+        at: u64,
+        into: &mut [u8],
+    ) -> bool {
         let (page, within) = (at / PAGE, (at % PAGE) as usize);
-        let Some(cache) = &shared.cache else { return false };
+        let Some(cache) = &shared.cache else {
+            return false;
+        };
         let (source, rest) = inner.source(page, shared.part);
         let is_whole = rest.min(PAGE) as usize >= within + into.len();
-        is_whole && self.key(inner, source).is_some_and(|key| cache.get_part(key, within, into))
+        is_whole
+            && self
+                .key(inner, source)
+                .is_some_and(|key| cache.get_part(key, within, into))
     }
 
     /// What the cache calls the bytes from there on.
@@ -99,7 +125,9 @@ impl File {
             Source::Object(object, offset) => Some(Key::of_object(object, offset)),
             Source::Plain(offset) => {
                 let plain = inner.base.plain.as_ref()?;
-                let first = inner.plain_key.get_or_init(|| Key::of_plain(&self.name, plain, 0));
+                let first = inner
+                    .plain_key
+                    .get_or_init(|| Key::of_plain(&self.name, plain, 0));
                 Some(first.after(offset))
             }
         }
@@ -129,27 +157,42 @@ impl File {
             Source::Plain(offset) => (self.name.clone(), offset),
         };
         // Somebody may have replaced it while it was read, or long before.
-        let plain = if matches!(source, Source::Plain(_)) { self.pages().base.plain.clone() } else { None };
+        let plain = if matches!(source, Source::Plain(_)) {
+            self.pages().base.plain.clone()
+        } else {
+            None
+        };
         let read = |offset: u64, into: &mut [&mut [u8]]| {
             let len: usize = into.iter().map(|page| page.len()).sum();
             match (&plain, shared.objects.read_scattered(&key, offset, into)?) {
-                (Some(plain), Some((_, tag))) if tag != plain.tag => Err(shared.replaced(&key, plain, true)),
+                (Some(plain), Some((_, tag))) if tag != plain.tag => {
+                    Err(shared.replaced(&key, plain, true))
+                }
                 (_, Some((n, _))) if n == len => Ok(()),
                 (Some(plain), _) => Err(shared.replaced(&key, plain, false)),
                 (None, found) => Err(shared.moved_on(&key, offset, found.map(|(n, _)| n))),
             }
         };
-        let each = bytes.div_ceil(connections as u64).max(LEAST_FETCH).next_multiple_of(PAGE);
+        let each = bytes
+            .div_ceil(connections as u64)
+            .max(LEAST_FETCH)
+            .next_multiple_of(PAGE);
         if bytes <= each {
             read(offset, &mut into)?;
         } else {
             thread::scope(|scope| {
                 let offsets = (0..).map(|n| offset + n * each);
                 let pieces = into.chunks_mut((each / PAGE) as usize).zip(offsets);
-                let threads: Vec<_> = pieces.map(|(piece, at)| scope.spawn(move || read(at, piece))).collect();
+                let threads: Vec<_> = pieces
+                    .map(|(piece, at)| scope.spawn(move || read(at, piece)))
+                    .collect();
                 let mut done = Ok(());
                 for thread in threads {
-                    done = done.and(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                    done = done.and(
+                        thread
+                            .join()
+                            .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                    );
                 }
                 done
             })?;
@@ -189,19 +232,41 @@ impl File {
         if len == 0 {
             return Claimed::Past;
         }
-        let next_known = inner.pages.range(page..).next().map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
+        let next_known = inner
+            .pages
+            .range(page..)
+            .next()
+            .map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
         if next_known == 0 || source == Source::Zeros {
             return Claimed::Known;
         }
-        let next_coming = coming.range(page..).next().map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
+        let next_coming = coming
+            .range(page..)
+            .next()
+            .map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
         let most = shared.part.min(shared.most_fetched());
-        let bytes = rest.min(wanted).min(next_known).min(next_coming).min(len).min(most);
+        let bytes = rest
+            .min(wanted)
+            .min(next_known)
+            .min(next_coming)
+            .min(len)
+            .min(most);
         coming.insert(page, page + bytes.div_ceil(PAGE));
-        Claimed::Mine(Claim { coming: &self.coming, page, source, bytes })
+        Claimed::Mine(Claim {
+            coming: &self.coming,
+            page,
+            source,
+            bytes,
+        })
     }
 
     /// Brings pages into memory, one at least, as many as are in one place; how many.
-    pub(super) fn bring(&self, shared: &Shared, claim: Claim<'_>, connections: usize) -> Result<u64> {
+    pub(super) fn bring(
+        &self,
+        shared: &Shared,
+        claim: Claim<'_>,
+        connections: usize,
+    ) -> Result<u64> {
         let (page, source, wanted) = (claim.page, claim.source, claim.bytes);
         let _counted = shared.in_memory(wanted);
         let mut pages = shared.buffers.take_for(wanted);

@@ -54,8 +54,11 @@ impl<'a> Lines<'a> {
     /// All lines but the last, which holds the sum of the others.
     pub(super) fn checked(bytes: &'a [u8]) -> Result<Self> {
         let torn = |at: usize, expected: &'static str| Error::corrupt(LAYER, at as u64, expected);
-        let text = std::str::from_utf8(bytes).map_err(|error| torn(error.valid_up_to(), "expected text"))?;
-        let body = text.strip_suffix('\n').ok_or_else(|| torn(text.len(), "expected a line with a checksum at the end"))?;
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| torn(error.valid_up_to(), "expected text"))?;
+        let body = text
+            .strip_suffix('\n')
+            .ok_or_else(|| torn(text.len(), "expected a line with a checksum at the end"))?;
         let cut = body.rfind('\n').map_or(0, |at| at + 1);
         let (lines, last) = body.split_at(cut);
         let sum = last.strip_prefix("sum ").filter(|digits| digits.len() == 8);
@@ -63,7 +66,11 @@ impl<'a> Lines<'a> {
         let sum = sum.ok_or_else(|| torn(cut, "expected a line with a checksum at the end"))?;
         let found = crc32fast::hash(lines.as_bytes());
         if sum != found {
-            return Err(Error::corrupt(LAYER, cut as u64, format!("expected a checksum of {found:08x}, found {sum:08x}")));
+            return Err(Error::corrupt(
+                LAYER,
+                cut as u64,
+                format!("expected a checksum of {found:08x}, found {sum:08x}"),
+            ));
         }
         Ok(Self { rest: lines, at: 0 })
     }
@@ -86,7 +93,10 @@ impl<'a> Lines<'a> {
 
     /// The words of the next line.
     pub(super) fn next(&mut self) -> Result<Option<Fields<'a>>> {
-        Ok(self.line().map(|(at, line)| Fields { rest: Some(line), at }))
+        Ok(self.line().map(|(at, line)| Fields {
+            rest: Some(line),
+            at,
+        }))
     }
 
     /// The words of the next line after its first, which must be `word`.
@@ -97,7 +107,11 @@ impl<'a> Lines<'a> {
         {
             return Ok(fields);
         }
-        Err(Error::corrupt(LAYER, at, format!("expected a line that begins with `{word}`")))
+        Err(Error::corrupt(
+            LAYER,
+            at,
+            format!("expected a line that begins with `{word}`"),
+        ))
     }
 }
 
@@ -119,10 +133,18 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn word(&mut self) -> Result<&'a str> {
-        let line = self.rest.ok_or_else(|| self.odd("expected another word in this line"))?;
-        let (word, rest) = line.split_once(' ').map_or((line, None), |(word, rest)| (word, Some(rest)));
+        let line = self
+            .rest
+            .ok_or_else(|| self.odd("expected another word in this line"))?;
+        let (word, rest) = line
+            .split_once(' ')
+            .map_or((line, None), |(word, rest)| (word, Some(rest)));
         self.rest = rest;
-        if word.is_empty() { Err(self.odd("expected words with one space between them")) } else { Ok(word) }
+        if word.is_empty() {
+            Err(self.odd("expected words with one space between them"))
+        } else {
+            Ok(word)
+        }
     }
 
     pub(super) fn text(&mut self) -> Result<String> {
@@ -131,16 +153,24 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn number(&mut self) -> Result<u64> {
-        self.word()?.parse().map_err(|_| self.odd("expected a number"))
+        self.word()?
+            .parse()
+            .map_err(|_| self.odd("expected a number"))
     }
 
     pub(super) fn hex(&mut self) -> Result<u64> {
         let word = self.word()?;
-        let number = u64::from_str_radix(word, 16).ok().filter(|_| word.len() == 16);
+        let number = u64::from_str_radix(word, 16)
+            .ok()
+            .filter(|_| word.len() == 16);
         number.ok_or_else(|| self.odd("expected 16 hexadecimal digits"))
     }
 
     pub(super) fn end(&mut self) -> Result<()> {
-        if self.is_empty() { Ok(()) } else { Err(self.odd("expected the line to end")) }
+        if self.is_empty() {
+            Ok(())
+        } else {
+            Err(self.odd("expected the line to end"))
+        }
     }
 }

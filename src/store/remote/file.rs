@@ -47,7 +47,12 @@ impl File {
         Self {
             name: name.to_owned(),
             shared: Arc::downgrade(shared),
-            pages: RwLock::new(Pages { version: shared.version_of(&base), least: base.len, base, ..Pages::default() }),
+            pages: RwLock::new(Pages {
+                version: shared.version_of(&base),
+                least: base.len,
+                base,
+                ..Pages::default()
+            }),
             leaving: Default::default(),
             failed: AtomicU64::new(0),
             noted: AtomicBool::new(false),
@@ -72,7 +77,9 @@ impl File {
     }
 
     fn lane(&self, part: usize) -> MutexGuard<'_, ()> {
-        self.leaving[part % LANES].lock().unwrap_or_else(PoisonError::into_inner)
+        self.leaving[part % LANES]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until no part is on its way to an object, and lets none begin as long as this is held.
@@ -98,14 +105,22 @@ impl File {
         let (start, part_len) = (index.saturating_mul(shared.part), shared.part);
         let (pages, len, base) = {
             let mut inner = self.pages_mut();
-            let Some(pages) = inner.leave(index, part_len) else { return Ok(()) };
+            let Some(pages) = inner.leave(index, part_len) else {
+                return Ok(());
+            };
             let len = inner.base.len.saturating_sub(start).min(part_len);
             let first = start / PAGE;
             let complete = pages.len() as u64 == len.div_ceil(PAGE);
-            (pages, len, (!complete).then(|| inner.source(first, part_len)))
+            (
+                pages,
+                len,
+                (!complete).then(|| inner.source(first, part_len)),
+            )
         };
         let stored = self.store_bytes(shared, start, len, base, &pages);
-        let count = self.pages_mut().left(index, part_len, stored.as_ref().ok().copied());
+        let count = self
+            .pages_mut()
+            .left(index, part_len, stored.as_ref().ok().copied());
         if stored.is_err() {
             self.failed.fetch_add(1, Ordering::SeqCst);
         }
@@ -123,17 +138,23 @@ impl File {
         pages: &[(u64, Held)],
     ) -> Result<Part> {
         let stored = base.map_or(0, |(_, rest)| rest.min(len));
-        let on_disk = pages.iter().filter(|(_, held)| matches!(held, Held::Disk(_))).count() as u64;
+        let on_disk = pages
+            .iter()
+            .filter(|(_, held)| matches!(held, Held::Disk(_)))
+            .count() as u64;
         let _counted = shared.in_memory(stored + on_disk * PAGE);
         let mut below = shared.buffers.take_for(stored);
         if let Some((source, _)) = base {
             self.fetch(shared, source, &mut below, stored, shared.connections)?;
         }
         // Where there is nothing, there are zeros.
-        let mut all: Vec<Option<Arc<Buffer>>> = below.into_iter().map(|page| Some(Arc::new(page))).collect();
+        let mut all: Vec<Option<Arc<Buffer>>> =
+            below.into_iter().map(|page| Some(Arc::new(page))).collect();
         all.resize(len.div_ceil(PAGE) as usize, None);
         for (page, held) in pages {
-            let Some(to) = all.get_mut((page - start / PAGE) as usize) else { continue };
+            let Some(to) = all.get_mut((page - start / PAGE) as usize) else {
+                continue;
+            };
             *to = match held {
                 Held::Zeros => None,
                 Held::Memory(bytes, _) => Some(bytes.clone()),
@@ -142,19 +163,29 @@ impl File {
         }
         let mut zeros = None;
         let pieces = (0..).step_by(PAGE as usize).zip(all).map(|(at, page)| {
-            let page = page.unwrap_or_else(|| zeros.get_or_insert_with(|| Arc::new(shared.buffers.zeros())).clone());
+            let page = page.unwrap_or_else(|| {
+                zeros
+                    .get_or_insert_with(|| Arc::new(shared.buffers.zeros()))
+                    .clone()
+            });
             Piece::new(page, (len - at).min(PAGE) as usize)
         });
         let pieces: Vec<Piece> = pieces.collect();
         if pieces.iter().all(|piece| is_zero(piece.as_ref())) {
-            return Ok(Part { object: None, offset: 0, len: 0 });
+            return Ok(Part {
+                object: None,
+                offset: 0,
+                len: 0,
+            });
         }
         let object = shared.new_object();
         shared.objects.put_gathered(&object.key(), pieces.clone())?;
         if let Some(cache) = &shared.cache {
             let key = Key::of_object(object, 0);
             for (n, piece) in (0..).zip(&pieces) {
-                let held = pages.binary_search_by_key(&(start / PAGE + n), |(page, _)| *page).map(|at| &pages[at].1);
+                let held = pages
+                    .binary_search_by_key(&(start / PAGE + n), |(page, _)| *page)
+                    .map(|at| &pages[at].1);
                 match held {
                     Ok(Held::Memory(_, Some(block)) | Held::Disk(block)) => {
                         cache.adopt(key.after(n * PAGE), piece.as_ref().len(), block.clone());
@@ -163,18 +194,25 @@ impl File {
                 }
             }
         }
-        Ok(Part { object: Some(object), offset: 0, len })
+        Ok(Part {
+            object: Some(object),
+            offset: 0,
+            len,
+        })
     }
 
     fn read_at(self: &Arc<Self>, shared: &Arc<Shared>, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let end = self.info(Access::ReadOnly).check(LAYER, offset, buf.len() as u64)?;
+        let end = self
+            .info(Access::ReadOnly)
+            .check(LAYER, offset, buf.len() as u64)?;
         let run = self.stream.follow(offset, end - offset);
         self.read_ahead(shared, end, run);
         let mut at = offset;
         while at < end {
             let wanted = {
                 let inner = self.pages();
-                self.info_of(&inner, Access::ReadOnly).check(LAYER, offset, buf.len() as u64)?;
+                self.info_of(&inner, Access::ReadOnly)
+                    .check(LAYER, offset, buf.len() as u64)?;
                 let now = shared.tick();
                 loop {
                     let (page, within) = (at / PAGE, (at % PAGE) as usize);
@@ -215,7 +253,11 @@ impl File {
             let (page, within) = (at / PAGE, at % PAGE);
             let n = (PAGE - within).min(range.end - at);
             let mut inner = self.pages_mut();
-            self.info_of(&inner, Access::ReadWrite).check(LAYER, range.start, range.end - range.start)?;
+            self.info_of(&inner, Access::ReadWrite).check(
+                LAYER,
+                range.start,
+                range.end - range.start,
+            )?;
             let known = inner.pages.get(&page);
             let on_disk = known.is_some_and(|known| known.only_on_disk().is_some());
             let known = known.is_some() && !on_disk;
@@ -234,11 +276,25 @@ impl File {
             let count = match bytes {
                 Some(bytes) => {
                     let bytes = &bytes[(at - range.start) as usize..][..n as usize];
-                    inner.write(page, within..within + n, bytes, shared.part, now, &shared.buffers)
+                    inner.write(
+                        page,
+                        within..within + n,
+                        bytes,
+                        shared.part,
+                        now,
+                        &shared.buffers,
+                    )
                 }
                 None if zeros => Count::default(),
                 None if whole => inner.clear(page, shared.part, now),
-                None => inner.write(page, within..within + n, &vec![0; n as usize], shared.part, now, &shared.buffers),
+                None => inner.write(
+                    page,
+                    within..within + n,
+                    &vec![0; n as usize],
+                    shared.part,
+                    now,
+                    &shared.buffers,
+                ),
             };
             drop(inner);
             shared.count(count);
@@ -258,7 +314,11 @@ impl File {
         {
             let _staying = self.staying();
             let mut inner = self.pages_mut();
-            self.info_of(&inner, Access::ReadWrite).check(LAYER, range.start, range.end - range.start)?;
+            self.info_of(&inner, Access::ReadWrite).check(
+                LAYER,
+                range.start,
+                range.end - range.start,
+            )?;
             for index in first..last {
                 shared.count(inner.clear_part(index, part));
             }
@@ -267,7 +327,13 @@ impl File {
     }
 
     fn info_of(&self, inner: &Pages, access: Access) -> Info {
-        Info { len: inner.base.len, block: 512, write: PAGE as u32, discard: PAGE, access }
+        Info {
+            len: inner.base.len,
+            block: 512,
+            write: PAGE as u32,
+            discard: PAGE,
+            access,
+        }
     }
 
     fn info(&self, access: Access) -> Info {
@@ -276,9 +342,12 @@ impl File {
 
     fn extent_at(&self, shared: &Shared, range: Range<u64>) -> Result<Extent> {
         let inner = self.pages();
-        self.info_of(&inner, Access::ReadOnly).check_range(LAYER, &range)?;
+        self.info_of(&inner, Access::ReadOnly)
+            .check_range(LAYER, &range)?;
         if range.is_empty() {
-            return Err(Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start));
+            return Err(
+                Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start),
+            );
         }
         let kind_at = |page: u64| match inner.pages.get(&page) {
             Some(known) if known.bytes.is_some() || known.block.is_some() => ExtentKind::Data,
@@ -288,8 +357,13 @@ impl File {
         };
         let kind = kind_at(range.start / PAGE);
         let last = range.end.div_ceil(PAGE);
-        let end = (range.start / PAGE + 1..last).find(|page| kind_at(*page) != kind).map_or(range.end, |page| page * PAGE);
-        Ok(Extent { kind, len: end.min(range.end) - range.start })
+        let end = (range.start / PAGE + 1..last)
+            .find(|page| kind_at(*page) != kind)
+            .map_or(range.end, |page| page * PAGE);
+        Ok(Extent {
+            kind,
+            len: end.min(range.end) - range.start,
+        })
     }
 }
 
@@ -331,7 +405,8 @@ impl BlockDevice for Opened {
         for (at, bytes) in (offset..).step_by(AT_ONCE).zip(buf.chunks(AT_ONCE)) {
             self.shared().store_behind();
             self.shared().make_room()?;
-            self.file.change(self.shared(), at..at + bytes.len() as u64, Some(bytes))?;
+            self.file
+                .change(self.shared(), at..at + bytes.len() as u64, Some(bytes))?;
         }
         Ok(())
     }
@@ -358,7 +433,9 @@ impl BlockDevice for Opened {
         let _staying = self.file.staying();
         let count = loop {
             let mut pages = self.file.pages_mut();
-            let Some(page) = pages.to_recall(len) else { break pages.set_len(len, self.shared().part) };
+            let Some(page) = pages.to_recall(len) else {
+                break pages.set_len(len, self.shared().part);
+            };
             drop(pages);
             self.file.recall(self.shared(), page)?;
         };

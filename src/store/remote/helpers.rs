@@ -37,7 +37,10 @@ impl Drop for Running {
 
 impl Helpers {
     pub(super) fn new(name: &'static str) -> Self {
-        Self { name, state: Arc::default() }
+        Self {
+            name,
+            state: Arc::default(),
+        }
     }
 
     /// Has `work` done, unless `most` things are under way already. `false`: it is not.
@@ -55,7 +58,10 @@ impl Helpers {
             let _running = running;
             work();
         };
-        thread::Builder::new().name(self.name.to_owned()).spawn(run).is_ok()
+        thread::Builder::new()
+            .name(self.name.to_owned())
+            .spawn(run)
+            .is_ok()
     }
 
     /// Waits until one thing more is done. `false`: nothing is under way.
@@ -65,7 +71,12 @@ impl Helpers {
         if state.running == 0 {
             return false;
         }
-        drop(self.state.1.wait_while(state, |state| state.done == done).unwrap_or_else(PoisonError::into_inner));
+        drop(
+            self.state
+                .1
+                .wait_while(state, |state| state.done == done)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         true
     }
 

@@ -67,7 +67,10 @@ impl ObjectId {
     }
 
     fn text(self) -> String {
-        format!("{:x}-{:016x}-{:x}", self.generation, self.session, self.number)
+        format!(
+            "{:x}-{:016x}-{:x}",
+            self.generation, self.session, self.number
+        )
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -77,7 +80,12 @@ impl ObjectId {
         else {
             return None;
         };
-        Some(Self { generation, session, number }).filter(|id| id.text() == text)
+        Some(Self {
+            generation,
+            session,
+            number,
+        })
+        .filter(|id| id.text() == text)
     }
 
     /// The object that `key` names. `None`: nothing that we would have made.
@@ -140,7 +148,11 @@ pub(super) struct FileState {
 impl FileState {
     /// Returns whether the plain object is this file, the whole of it and nothing else.
     pub(super) fn is_plain(&self) -> bool {
-        self.parts.is_empty() && self.plain.as_ref().is_some_and(|plain| plain.len == self.len && plain.size == self.len)
+        self.parts.is_empty()
+            && self
+                .plain
+                .as_ref()
+                .is_some_and(|plain| plain.len == self.len && plain.size == self.len)
     }
 }
 
@@ -205,10 +217,19 @@ impl Document {
         let holder = &self.holder;
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", role.title());
-        let _ =
-            writeln!(text, "state {:016x} {:016x} {:016x} {:016x} {what}", self.number, self.id, self.parent, self.generation);
+        let _ = writeln!(
+            text,
+            "state {:016x} {:016x} {:016x} {:016x} {what}",
+            self.number, self.id, self.parent, self.generation
+        );
         let _ = writeln!(text, "parts {} {settled}", self.part);
-        let _ = writeln!(text, "holder {} {} {}", escaped(&holder.host), holder.process, holder.since);
+        let _ = writeln!(
+            text,
+            "holder {} {} {}",
+            escaped(&holder.host),
+            holder.process,
+            holder.since
+        );
         for (name, known) in &self.names {
             let name = escaped(name);
             match known {
@@ -220,7 +241,12 @@ impl Document {
         for (name, snapshot) in &self.snapshots {
             let name = escaped(name);
             match snapshot {
-                Some(at) => drop(writeln!(text, "snapshot {name} {} {}", at.manifest.text(), at.created)),
+                Some(at) => drop(writeln!(
+                    text,
+                    "snapshot {name} {} {}",
+                    at.manifest.text(),
+                    at.created
+                )),
                 None => drop(writeln!(text, "dropped {name}")),
             }
         }
@@ -231,7 +257,9 @@ impl Document {
 
     /// Reads a document that was found under `key`.
     pub(super) fn parse(key: &str, bytes: &[u8], role: Role) -> Result<Self> {
-        let mut lines = Lines::checked(bytes).and_then(|lines| lines.after(role.title())).map_err(|error| error.in_file(key))?;
+        let mut lines = Lines::checked(bytes)
+            .and_then(|lines| lines.after(role.title()))
+            .map_err(|error| error.in_file(key))?;
         parse_lines(&mut lines, role).map_err(|error| error.in_file(key))
     }
 }
@@ -239,7 +267,13 @@ impl Document {
 pub(super) fn encode_file(text: &mut String, name: &str, file: &FileState) {
     let _ = write!(text, "file {name} {}", file.len);
     if let Some(plain) = &file.plain {
-        let _ = write!(text, " {} {} {}", plain.len, plain.size, escaped(&plain.tag));
+        let _ = write!(
+            text,
+            " {} {} {}",
+            plain.len,
+            plain.size,
+            escaped(&plain.tag)
+        );
     }
     text.push('\n');
     for (index, part) in &file.parts {
@@ -250,7 +284,8 @@ pub(super) fn encode_file(text: &mut String, name: &str, file: &FileState) {
 
 fn parse_lines(lines: &mut Lines<'_>, role: Role) -> Result<Document> {
     let mut fields = lines.expect("state")?;
-    let [number, id, parent, generation] = [fields.hex()?, fields.hex()?, fields.hex()?, fields.hex()?];
+    let [number, id, parent, generation] =
+        [fields.hex()?, fields.hex()?, fields.hex()?, fields.hex()?];
     let what = match fields.word()? {
         "take" => What::Take,
         "change" => What::Change,
@@ -268,11 +303,27 @@ fn parse_lines(lines: &mut Lines<'_>, role: Role) -> Result<Document> {
     fields.end()?;
     let mut fields = lines.expect("holder")?;
     let host = fields.text()?;
-    let process = u32::try_from(fields.number()?).map_err(|_| fields.odd("expected a number of a process"))?;
-    let holder = Holder { host, process, since: fields.number()? };
+    let process = u32::try_from(fields.number()?)
+        .map_err(|_| fields.odd("expected a number of a process"))?;
+    let holder = Holder {
+        host,
+        process,
+        since: fields.number()?,
+    };
     fields.end()?;
     let (names, snapshots) = (BTreeMap::new(), BTreeMap::new());
-    let mut document = Document { number, id, parent, generation, what, part, settled, holder, names, snapshots };
+    let mut document = Document {
+        number,
+        id,
+        parent,
+        generation,
+        what,
+        part,
+        settled,
+        holder,
+        names,
+        snapshots,
+    };
     let mut current = None;
     while let Some(mut fields) = lines.next()? {
         document.take(&mut fields, &mut current, role)?;
@@ -288,7 +339,9 @@ impl Document {
     fn take(&mut self, fields: &mut Fields<'_>, current: &mut Current, role: Role) -> Result<()> {
         let word = fields.word()?;
         if word == "part" {
-            let Some((_, file)) = current else { return Err(fields.odd("expected a file before its parts")) };
+            let Some((_, file)) = current else {
+                return Err(fields.odd("expected a file before its parts"));
+            };
             return take_part(fields, file, self.part);
         }
         self.finish(current.take());
@@ -303,8 +356,16 @@ impl Document {
             "gone" => drop(self.names.insert(name, Name::Gone)),
             "done" if role == Role::Entry => drop(self.names.insert(name, Name::Done)),
             "snapshot" => {
-                let manifest = fields.object()?.ok_or_else(|| fields.odd("expected an object"))?;
-                self.snapshots.insert(name, Some(SnapshotRef { manifest, created: fields.number()? }));
+                let manifest = fields
+                    .object()?
+                    .ok_or_else(|| fields.odd("expected an object"))?;
+                self.snapshots.insert(
+                    name,
+                    Some(SnapshotRef {
+                        manifest,
+                        created: fields.number()?,
+                    }),
+                );
             }
             "dropped" if role == Role::Entry => drop(self.snapshots.insert(name, None)),
             _ => return Err(fields.odd("expected file, part, gone or snapshot")),
@@ -321,11 +382,19 @@ impl Document {
 
 /// A file without its parts.
 pub(super) fn take_file(fields: &mut Fields<'_>) -> Result<FileState> {
-    let file = FileState { len: fields.number()?, plain: take_plain(fields)?, parts: BTreeMap::new() };
+    let file = FileState {
+        len: fields.number()?,
+        plain: take_plain(fields)?,
+        parts: BTreeMap::new(),
+    };
     if file.len > LONGEST {
         return Err(fields.odd("expected a length that a file can have"));
     }
-    if file.plain.as_ref().is_some_and(|plain| plain.len > file.len.min(plain.size)) {
+    if file
+        .plain
+        .as_ref()
+        .is_some_and(|plain| plain.len > file.len.min(plain.size))
+    {
         return Err(fields.odd("expected no more of the plain object than of the file"));
     }
     Ok(file)
@@ -335,17 +404,34 @@ fn take_plain(fields: &mut Fields<'_>) -> Result<Option<Plain>> {
     if fields.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Plain { len: fields.number()?, size: fields.number()?, tag: fields.text()? }))
+    Ok(Some(Plain {
+        len: fields.number()?,
+        size: fields.number()?,
+        tag: fields.text()?,
+    }))
 }
 
 pub(super) fn take_part(fields: &mut Fields<'_>, file: &mut FileState, part: u64) -> Result<()> {
     let index = fields.number()?;
     let (object, offset, len) = (fields.object()?, fields.number()?, fields.number()?);
-    let fits = index.checked_mul(part).is_some_and(|start| start < file.len && len <= (file.len - start).min(part));
+    let fits = index
+        .checked_mul(part)
+        .is_some_and(|start| start < file.len && len <= (file.len - start).min(part));
     if !fits || offset.checked_add(len).is_none() {
         return Err(fields.odd("expected a part within its file"));
     }
-    if file.parts.insert(index, Part { object, offset, len }).is_some() {
+    if file
+        .parts
+        .insert(
+            index,
+            Part {
+                object,
+                offset,
+                len,
+            },
+        )
+        .is_some()
+    {
         return Err(fields.odd("expected each part once"));
     }
     fields.end()
@@ -355,7 +441,8 @@ impl Fields<'_> {
     /// A name of a file of the bundle.
     pub(super) fn name(&mut self) -> Result<String> {
         let name = self.text()?;
-        crate::store::check_name(&name).map_err(|_| self.odd("expected a name within the image"))?;
+        crate::store::check_name(&name)
+            .map_err(|_| self.odd("expected a name within the image"))?;
         if name.starts_with(ROOT) {
             return Err(self.odd("expected a name outside .bandsaw/"));
         }
@@ -375,7 +462,9 @@ impl Fields<'_> {
     fn object(&mut self) -> Result<Option<ObjectId>> {
         match self.word()? {
             "-" => Ok(None),
-            text => Ok(Some(ObjectId::parse(text).ok_or_else(|| self.odd("expected an object"))?)),
+            text => Ok(Some(
+                ObjectId::parse(text).ok_or_else(|| self.odd("expected an object"))?,
+            )),
         }
     }
 }
@@ -385,5 +474,10 @@ pub(super) fn check_len(key: &str, len: u64) -> Result<()> {
     if len <= LARGEST {
         return Ok(());
     }
-    Err(Error::new(Kind::Limit, LAYER, format!("expected at most {LARGEST} bytes, found {len}")).in_file(key))
+    Err(Error::new(
+        Kind::Limit,
+        LAYER,
+        format!("expected at most {LARGEST} bytes, found {len}"),
+    )
+    .in_file(key))
 }

@@ -26,14 +26,26 @@ impl Holder {
     /// This process.
     pub fn here() -> Self {
         let uname = rustix::system::uname();
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Self { host: uname.nodename().to_string_lossy().into_owned(), process: std::process::id(), since }
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        Self {
+            host: uname.nodename().to_string_lossy().into_owned(),
+            process: std::process::id(),
+            since,
+        }
     }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} on {} since {}", self.process, self.host, utc(self.since))
+        write!(
+            f,
+            "process {} on {} since {}",
+            self.process,
+            self.host,
+            utc(self.since)
+        )
     }
 }
 
@@ -44,9 +56,21 @@ fn utc(seconds: u64) -> String {
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let shifted = (5 * day + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let (year, day) = (era * 400 + year + u64::from(month <= 2), day - (153 * shifted + 2) / 5 + 1);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
+    let (year, day) = (
+        era * 400 + year + u64::from(month <= 2),
+        day - (153 * shifted + 2) / 5 + 1,
+    );
+    format!(
+        "{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 /// Takes the right to write over, where nobody has it or nobody uses it. `announce` is told of the newest state and of the entry
@@ -74,21 +98,31 @@ pub(super) fn acquire(
                 objects.remove(&log_key(log.state.number))?;
             }
             Appended::Done => return Ok(log),
-            Appended::Overtaken(other) if other.what == What::Take => return Err(in_use(&other.holder)),
+            Appended::Overtaken(other) if other.what == What::Take => {
+                return Err(in_use(&other.holder));
+            }
             Appended::Overtaken(_) => {}
         }
     }
-    Err(Error::new(Kind::Conflict, LAYER, "its writer changes it faster than it can be taken over; try again"))
+    Err(Error::new(
+        Kind::Conflict,
+        LAYER,
+        "its writer changes it faster than it can be taken over; try again",
+    ))
 }
 
 fn in_use(holder: &Holder) -> Error {
-    let message = format!("is in use by {holder}; if that is gone for good, --steal-lease takes the image over from it");
+    let message = format!(
+        "is in use by {holder}; if that is gone for good, --steal-lease takes the image over from it"
+    );
     Error::new(Kind::Conflict, LAYER, message)
 }
 
 /// What a writer is told whose image somebody else took over.
 pub(super) fn deposed(by: &Holder) -> Error {
-    let message = format!("was taken over by {by}: nothing can be written any more, and what was not flushed is not stored");
+    let message = format!(
+        "was taken over by {by}: nothing can be written any more, and what was not flushed is not stored"
+    );
     Error::new(Kind::Conflict, LAYER, message)
 }
 
@@ -118,7 +152,11 @@ pub(super) struct Heartbeat(#[expect(dead_code, reason = "held, not read")] Beat
 
 impl Heartbeat {
     /// Puts the lease object, and puts it again from time to time. The first put tells whether the store can be written.
-    pub(super) fn start(objects: Arc<dyn Objects>, state: &Document, expiry: Duration) -> Result<Self> {
+    pub(super) fn start(
+        objects: Arc<dyn Objects>,
+        state: &Document,
+        expiry: Duration,
+    ) -> Result<Self> {
         let (key, holder) = (lease_key(state.generation), state.holder.clone());
         let text = move |beat: u64| format!("{beat}: {holder}\n");
         objects.put(&key, text(0).as_bytes(), Put::IfAbsent)?;

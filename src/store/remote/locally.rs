@@ -26,7 +26,9 @@ impl Shared {
 
     /// The cache, where flushes go to it.
     pub(super) fn local_cache(&self) -> Option<&Cache> {
-        self.cache.as_ref().filter(|cache| cache.flush == FlushTo::Local)
+        self.cache
+            .as_ref()
+            .filter(|cache| cache.flush == FlushTo::Local)
     }
 
     /// `false`: the local disk has no room, or fails.
@@ -36,14 +38,23 @@ impl Shared {
         if journal.paused {
             return Ok(false);
         }
-        let noted = mem::take(&mut self.noted.lock().unwrap_or_else(PoisonError::into_inner).locally);
+        let noted = mem::take(
+            &mut self
+                .noted
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .locally,
+        );
         if noted.is_empty() {
             return Ok(true);
         }
         let mut record = || {
             let live: Vec<(String, Option<Live>)> = {
                 let live = self.live();
-                noted.iter().map(|name| (name.clone(), live.get(name).cloned())).collect()
+                noted
+                    .iter()
+                    .map(|name| (name.clone(), live.get(name).cloned()))
+                    .collect()
             };
             let mut names = BTreeMap::new();
             for (name, live) in live {
@@ -53,7 +64,10 @@ impl Shared {
                         file.noted_locally.store(false, Ordering::SeqCst);
                         file.recorded(self, cache)?
                     }
-                    Some(Live::Known(file)) => Recorded::File { state: (*file).clone(), pages: Vec::new() },
+                    Some(Live::Known(file)) => Recorded::File {
+                        state: (*file).clone(),
+                        pages: Vec::new(),
+                    },
                     Some(Live::Gone) | None => Recorded::Gone,
                 };
                 names.insert(name, recorded);
@@ -64,19 +78,30 @@ impl Shared {
         if record().is_some() {
             return Ok(true);
         }
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).locally.extend(noted);
+        self.noted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .locally
+            .extend(noted);
         Ok(false)
     }
 
     /// Returns how many local flushes there were before what is committed now is looked at.
     pub(super) fn flushed_locally(&self) -> u64 {
-        self.cache.as_ref().map_or(0, |cache| cache.journal().flushes)
+        self.cache
+            .as_ref()
+            .map_or(0, |cache| cache.journal().flushes)
     }
 
     /// The store has what these local flushes were for. That must be recorded, or a crash would bring old contents back.
     pub(super) fn settle(&self, flushes: u64) -> Result<()> {
-        let Some(cache) = &self.cache else { return Ok(()) };
-        cache.journal().settle(flushes).map_err(|error| self.lose(error))
+        let Some(cache) = &self.cache else {
+            return Ok(());
+        };
+        cache
+            .journal()
+            .settle(flushes)
+            .map_err(|error| self.lose(error))
     }
 
     /// Shows what was flushed locally and is not in the store, as changed and not committed.
@@ -94,24 +119,36 @@ impl Shared {
                 }
             };
             self.live().insert(name.clone(), live);
-            self.noted.lock().unwrap_or_else(PoisonError::into_inner).names.insert(name.clone());
+            self.noted
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .names
+                .insert(name.clone());
         }
     }
 
     /// Brings what is flushed locally to the store, from time to time.
     pub(super) fn begin_uploads(self: &Arc<Self>) -> Result<Option<Beats>> {
-        let Some(cache) = self.local_cache() else { return Ok(None) };
+        let Some(cache) = self.local_cache() else {
+            return Ok(None);
+        };
         let shared = Arc::downgrade(self);
         let upload = move || {
             // An error is found by whoever changes something next.
-            shared.upgrade().is_some_and(|shared| shared.commit().is_ok())
+            shared
+                .upgrade()
+                .is_some_and(|shared| shared.commit().is_ok())
         };
         Beats::start("upload", cache.upload_after, upload).map(Some)
     }
 
     /// Commits everything, and sends flushes to the store as long as `work` takes, which moves things that are committed.
     pub(super) fn with_flushes_to_store<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let pause = |paused| self.cache.iter().for_each(|cache| cache.journal().paused = paused);
+        let pause = |paused| {
+            self.cache
+                .iter()
+                .for_each(|cache| cache.journal().paused = paused)
+        };
         pause(true);
         let done = self.commit().and_then(|()| work());
         pause(false);
@@ -120,7 +157,9 @@ impl Shared {
 
     /// Objects that are needed as long as the journal counts.
     pub(super) fn recorded_objects(&self) -> Vec<super::layout::ObjectId> {
-        self.cache.as_ref().map_or_else(Vec::new, |cache| cache.journal().objects().collect())
+        self.cache
+            .as_ref()
+            .map_or_else(Vec::new, |cache| cache.journal().objects().collect())
     }
 }
 
@@ -139,16 +178,27 @@ impl File {
             let count = pages.spilled(number, &bytes, cache.write(&bytes)?, true);
             shared.count(count);
         }
-        let list = pages.changed_pages().map(|(number, page)| (number, page.block.clone())).collect();
-        Some(Recorded::File { state: pages.base.clone(), pages: list })
+        let list = pages
+            .changed_pages()
+            .map(|(number, page)| (number, page.block.clone()))
+            .collect();
+        Some(Recorded::File {
+            state: pages.base.clone(),
+            pages: list,
+        })
     }
 
     /// Moves dirty pages of a part from memory to the local disk. `false`: there is no room.
     pub(super) fn spill(&self, shared: &Shared, cache: &Cache, part: u64) -> bool {
         let per_part = shared.part / PAGE;
         let loose = self.pages().without_block();
-        for (number, bytes) in loose.into_iter().filter(|(number, _)| number / per_part == part) {
-            let Some(block) = cache.write(&bytes) else { return false };
+        for (number, bytes) in loose
+            .into_iter()
+            .filter(|(number, _)| number / per_part == part)
+        {
+            let Some(block) = cache.write(&bytes) else {
+                return false;
+            };
             let count = self.pages_mut().spilled(number, &bytes, block, false);
             shared.count(count);
         }
@@ -157,10 +207,16 @@ impl File {
 
     /// Brings a page into memory that is only on the local disk.
     pub(super) fn recall(&self, shared: &Shared, page: u64) -> Result<()> {
-        let block = self.pages().pages.get(&page).and_then(|known| known.only_on_disk().cloned());
+        let block = self
+            .pages()
+            .pages
+            .get(&page)
+            .and_then(|known| known.only_on_disk().cloned());
         let Some(block) = block else { return Ok(()) };
         let bytes = self.bytes_of(shared, &block)?;
-        let count = self.pages_mut().recalled(page, &block, bytes, shared.tick());
+        let count = self
+            .pages_mut()
+            .recalled(page, &block, bytes, shared.tick());
         shared.count(count);
         shared.evict();
         Ok(())

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::layout::{Document, FileState, LAYER, MANIFESTS, Name, ROOT, Role, What, check_len, log_key, manifest_key};
+use super::layout::{
+    Document, FileState, LAYER, MANIFESTS, Name, ROOT, Role, What, check_len, log_key, manifest_key,
+};
 use crate::store::Put;
 use crate::store::objects::Objects;
 use crate::{Error, Kind, Result};
@@ -48,17 +50,28 @@ pub(super) enum Appended {
 /// All of an object. `None`: there is none.
 pub(super) fn read_all(objects: &dyn Objects, key: &str) -> Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; FIRST_READ];
-    let Some(n) = objects.read_at(key, 0, &mut bytes)? else { return Ok(None) };
+    let Some(n) = objects.read_at(key, 0, &mut bytes)? else {
+        return Ok(None);
+    };
     if n < bytes.len() {
         bytes.truncate(n);
         return Ok(Some(bytes));
     }
-    let Some(meta) = objects.stat(key)? else { return Ok(None) };
+    let Some(meta) = objects.stat(key)? else {
+        return Ok(None);
+    };
     check_len(key, meta.len)?;
     bytes.resize(meta.len as usize, 0);
-    let Some(n) = objects.read_at(key, 0, &mut bytes)? else { return Ok(None) };
+    let Some(n) = objects.read_at(key, 0, &mut bytes)? else {
+        return Ok(None);
+    };
     if n as u64 != meta.len {
-        return Err(Error::corrupt(LAYER, n as u64, format!("expected {} bytes, found {n}", meta.len)).in_file(key));
+        return Err(Error::corrupt(
+            LAYER,
+            n as u64,
+            format!("expected {} bytes, found {n}", meta.len),
+        )
+        .in_file(key));
     }
     Ok(Some(bytes))
 }
@@ -75,10 +88,15 @@ fn manifests(objects: &dyn Objects) -> Result<Manifests> {
     let mut found = Manifests::default();
     objects.list(MANIFESTS, &mut |key, _| {
         let digits = key.strip_prefix(MANIFESTS).unwrap_or_default();
-        let number = u64::from_str_radix(digits, 16).ok().filter(|number| manifest_key(*number) == key);
+        let number = u64::from_str_radix(digits, 16)
+            .ok()
+            .filter(|number| manifest_key(*number) == key);
         // Listed in the order of numbers.
         if number > found.newest {
-            found = Manifests { newest: number, before: found.newest };
+            found = Manifests {
+                newest: number,
+                before: found.newest,
+            };
         }
         Ok(())
     })?;
@@ -91,36 +109,60 @@ impl Log {
         let mut odd = None;
         let mut known = manifests(objects)?;
         for _ in 0..LOADS {
-            let Some(number) = known.newest else { return Ok(None) };
+            let Some(number) = known.newest else {
+                return Ok(None);
+            };
             let read = Self::read_from(objects, number);
             // While it was read its entries may have been replaced by a manifest, and even the manifest by another.
             let now = manifests(objects)?;
             match read {
-                Ok(Some(log)) if now == known => return Ok(Some(Self { before: known.before, ..log })),
+                Ok(Some(log)) if now == known => {
+                    return Ok(Some(Self {
+                        before: known.before,
+                        ..log
+                    }));
+                }
                 Err(error) if now == known => return Err(error),
                 Err(error) => odd = Some(error),
                 Ok(_) => {}
             }
             known = now;
         }
-        let busy = || Error::new(Kind::Conflict, LAYER, "its log is being rewritten faster than it can be read; try again");
+        let busy = || {
+            Error::new(
+                Kind::Conflict,
+                LAYER,
+                "its log is being rewritten faster than it can be read; try again",
+            )
+        };
         Err(odd.unwrap_or_else(busy))
     }
 
     fn read_from(objects: &dyn Objects, number: u64) -> Result<Option<Self>> {
         let key = manifest_key(number);
-        let Some(bytes) = read_all(objects, &key)? else { return Ok(None) };
+        let Some(bytes) = read_all(objects, &key)? else {
+            return Ok(None);
+        };
         let state = Document::parse(&key, &bytes, Role::Manifest)?;
         if state.number != number {
-            let message = format!("expected the manifest of entry {number:x}, found that of {:x}", state.number);
+            let message = format!(
+                "expected the manifest of entry {number:x}, found that of {:x}",
+                state.number
+            );
             return Err(Error::corrupt(LAYER, 0, message).in_file(key));
         }
-        let mut log = Self { manifest: (number, bytes.len() as u64), ..Self::of(state) };
+        let mut log = Self {
+            manifest: (number, bytes.len() as u64),
+            ..Self::of(state)
+        };
         while let Some(next) = log.state.number.checked_add(1) {
             let key = log_key(next);
-            let Some(bytes) = read_all(objects, &key)? else { break };
+            let Some(bytes) = read_all(objects, &key)? else {
+                break;
+            };
             let entry = Document::parse(&key, &bytes, Role::Entry)?;
-            log.check_follows(&entry).map_err(|error| error.in_file(&key))?;
+            log.check_follows(&entry)
+                .map_err(|error| error.in_file(&key))?;
             log.take(entry, bytes.len() as u64);
         }
         Ok(Some(log))
@@ -128,7 +170,13 @@ impl Log {
 
     /// A log that tells this state, and nothing after it.
     pub(super) fn of(state: Document) -> Self {
-        Self { state, manifest: (0, 0), before: None, entries: BTreeMap::new(), bytes: 0 }
+        Self {
+            state,
+            manifest: (0, 0),
+            before: None,
+            entries: BTreeMap::new(),
+            bytes: 0,
+        }
     }
 
     /// Begins a log where there is none: its first manifest lists the names that are there.
@@ -139,7 +187,10 @@ impl Log {
                 // Told before memory is full of names: the manifest could not be written.
                 bytes += key.len() as u64;
                 check_len(&manifest_key(0), bytes)?;
-                names.insert(key.to_owned(), Name::File(Arc::new(FileState::of_plain(meta))));
+                names.insert(
+                    key.to_owned(),
+                    Name::File(Arc::new(FileState::of_plain(meta))),
+                );
             }
             Ok(())
         })?;
@@ -156,7 +207,13 @@ impl Log {
             snapshots: BTreeMap::new(),
         };
         // Somebody else's is as good.
-        objects.put(&manifest_key(0), &first.encode(Role::Manifest), Put::IfAbsent).map(drop)
+        objects
+            .put(
+                &manifest_key(0),
+                &first.encode(Role::Manifest),
+                Put::IfAbsent,
+            )
+            .map(drop)
     }
 
     fn check_follows(&self, entry: &Document) -> Result<()> {
@@ -173,7 +230,10 @@ impl Log {
         if follows {
             return Ok(());
         }
-        let expected = format!("expected an entry that follows {:x} of generation {:x}", state.number, state.generation);
+        let expected = format!(
+            "expected an entry that follows {:x} of generation {:x}",
+            state.number, state.generation
+        );
         Err(Error::corrupt(LAYER, 0, expected))
     }
 
@@ -181,9 +241,26 @@ impl Log {
     fn take(&mut self, entry: Document, bytes: u64) {
         self.entries.insert(entry.number, entry.what);
         self.bytes += bytes;
-        let Document { number, id, parent, generation, what, part: _, settled, holder, names, snapshots } = entry;
+        let Document {
+            number,
+            id,
+            parent,
+            generation,
+            what,
+            part: _,
+            settled,
+            holder,
+            names,
+            snapshots,
+        } = entry;
         let state = &mut self.state;
-        (state.number, state.id, state.parent, state.generation, state.what) = (number, id, parent, generation, what);
+        (
+            state.number,
+            state.id,
+            state.parent,
+            state.generation,
+            state.what,
+        ) = (number, id, parent, generation, what);
         (state.settled, state.holder) = (settled, holder);
         for (name, known) in names {
             if known == Name::Done {
@@ -204,12 +281,20 @@ impl Log {
     /// An entry that would follow, saying nothing.
     pub(super) fn next(&self, what: What) -> Result<Document> {
         let state = &self.state;
-        let next = |number: u64| number.checked_add(1).ok_or_else(|| Error::new(Kind::Limit, LAYER, "the log is full"));
+        let next = |number: u64| {
+            number
+                .checked_add(1)
+                .ok_or_else(|| Error::new(Kind::Limit, LAYER, "the log is full"))
+        };
         Ok(Document {
             number: next(state.number)?,
             id: random()?,
             parent: state.id,
-            generation: if what == What::Take { next(state.generation)? } else { state.generation },
+            generation: if what == What::Take {
+                next(state.generation)?
+            } else {
+                state.generation
+            },
             what,
             part: state.part,
             settled: state.settled,
@@ -240,18 +325,28 @@ impl Log {
                     self.take(entry, bytes.len() as u64);
                     return Ok(Appended::Done);
                 }
-                Ok(Some(found)) => return Ok(Appended::Overtaken(Box::new(Document::parse(&key, &found, Role::Entry)?))),
+                Ok(Some(found)) => {
+                    return Ok(Appended::Overtaken(Box::new(Document::parse(
+                        &key,
+                        &found,
+                        Role::Entry,
+                    )?)));
+                }
                 Ok(None) => {}
                 Err(error) => failed = Some(error),
             }
         }
-        Err(failed.unwrap_or_else(|| Error::new(Kind::Io, LAYER, "an entry is said to be there and is not").in_file(key)))
+        Err(failed.unwrap_or_else(|| {
+            Error::new(Kind::Io, LAYER, "an entry is said to be there and is not").in_file(key)
+        }))
     }
 
     /// Returns whether the newest entry, put by who has read the log but did not write it, stands where another had been that a
     /// manifest has replaced meanwhile. Then it counts for nobody.
     pub(super) fn is_void(&self, objects: &dyn Objects) -> Result<bool> {
-        Ok(manifests(objects)?.newest.is_some_and(|number| number >= self.state.number))
+        Ok(manifests(objects)?
+            .newest
+            .is_some_and(|number| number >= self.state.number))
     }
 
     /// Returns whether so few entries came after the newest manifest that a new one is not worth it.
@@ -274,7 +369,11 @@ impl Log {
         objects.put(&manifest_key(number), &bytes, Put::Replace)?;
         (self.manifest, self.bytes) = ((number, bytes.len() as u64), 0);
         self.find_entries_before(objects, before)?;
-        let old: Vec<u64> = self.entries.range(..=before).map(|(number, _)| *number).collect();
+        let old: Vec<u64> = self
+            .entries
+            .range(..=before)
+            .map(|(number, _)| *number)
+            .collect();
         for number in old {
             if self.entries.remove(&number) != Some(What::Take) {
                 objects.remove(&log_key(number))?;
@@ -285,16 +384,21 @@ impl Log {
             manifests.extend((key < manifest_key(before).as_str()).then(|| key.to_owned()));
             Ok(())
         })?;
-        manifests.iter().try_for_each(|key| objects.remove(key).map(drop))
+        manifests
+            .iter()
+            .try_for_each(|key| objects.remove(key).map(drop))
     }
 
     /// Looks what the entries are for that an earlier writer left between its last two manifests.
     fn find_entries_before(&mut self, objects: &dyn Objects, newest: u64) -> Result<()> {
-        let Some(before) = self.before.take() else { return Ok(()) };
+        let Some(before) = self.before.take() else {
+            return Ok(());
+        };
         for number in (before + 1..=newest).rev().take(2 * MANY as usize) {
             let key = log_key(number);
             if let Some(bytes) = read_all(objects, &key)? {
-                self.entries.insert(number, Document::parse(&key, &bytes, Role::Entry)?.what);
+                self.entries
+                    .insert(number, Document::parse(&key, &bytes, Role::Entry)?.what);
             }
         }
         Ok(())
@@ -303,5 +407,6 @@ impl Log {
 
 /// A number that nobody else has.
 pub(super) fn random() -> Result<u64> {
-    getrandom::u64().map_err(|error| Error::new(Kind::Io, LAYER, "no random numbers").caused_by(error))
+    getrandom::u64()
+        .map_err(|error| Error::new(Kind::Io, LAYER, "no random numbers").caused_by(error))
 }

@@ -115,12 +115,20 @@ impl Remote {
     /// what was flushed to it alone, and somebody else has written the bundle since. Else that is committed first.
     pub fn open(objects: Arc<dyn Objects>, options: &RemoteOptions) -> Result<Arc<Self>> {
         if !options.part.is_power_of_two() || options.part < pages::PAGE || options.part > 1 << 30 {
-            return Err(Error::new(Kind::Invalid, LAYER, "expected a power of two from 64 KiB to 1 GiB for the size of objects"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "expected a power of two from 64 KiB to 1 GiB for the size of objects",
+            ));
         }
         if options.snapshot.is_some() && options.access == Access::ReadWrite {
             return Err(Error::read_only(LAYER));
         }
-        let cache = options.cache.as_ref().map(|cache| Cache::open(cache, options.access)).transpose()?;
+        let cache = options
+            .cache
+            .as_ref()
+            .map(|cache| Cache::open(cache, options.access))
+            .transpose()?;
         let check_fits = |state: Option<&Document>| match &cache {
             Some(cache) => cache.journal().check_fits(&*objects, state, &cache.place),
             None => Ok(()),
@@ -134,7 +142,9 @@ impl Remote {
             Access::ReadWrite => {
                 let log = lease::acquire(&objects, options, &|state, entry| {
                     check_fits(Some(state))?;
-                    cache.as_ref().map_or(Ok(()), |cache| cache.journal().announce(entry))
+                    cache
+                        .as_ref()
+                        .map_or(Ok(()), |cache| cache.journal().announce(entry))
                 })?;
                 let heartbeat = Heartbeat::start(objects.clone(), &log.state, options.expiry)?;
                 (Some(log), Some(heartbeat))
@@ -145,7 +155,11 @@ impl Remote {
             Some(name) => shared.show_snapshot(name)?,
             None => shared.replay(),
         }
-        let session = Arc::new(Session { shared, heartbeat: Mutex::new(heartbeat), uploads: Mutex::new(None) });
+        let session = Arc::new(Session {
+            shared,
+            heartbeat: Mutex::new(heartbeat),
+            uploads: Mutex::new(None),
+        });
         session.shared.commit()?;
         *session.uploads() = session.shared.begin_uploads()?;
         Ok(Arc::new(Self { session }))
@@ -176,7 +190,10 @@ impl Session {
         drop(self.uploads().take());
         self.shared.readers.close();
         self.shared.writers.close();
-        let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heartbeat = self
+            .heartbeat
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if self.shared.draft().is_some() {
             let given_up = self.shared.give_up();
             *heartbeat = None;
@@ -190,7 +207,11 @@ impl Session {
                 return self.shared.checkpoint(&|_| Ok(())).map(drop);
             }
             // Plain names have to wait; what nothing needs any more does not.
-            self.shared.log().as_mut().map_or(Ok(0), |log| self.shared.clear(log)).map(drop)
+            self.shared
+                .log()
+                .as_mut()
+                .map_or(Ok(0), |log| self.shared.clear(log))
+                .map(drop)
         };
         let closed = self.shared.with_flushes_to_store(|| {
             // The bundle is whole without it: the next writer can do it as well.

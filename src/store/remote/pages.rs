@@ -84,8 +84,16 @@ pub(super) struct Count {
 impl Page {
     fn count(&self) -> Count {
         let bytes = |counts: bool| if counts { PAGE as i64 } else { 0 };
-        let (in_memory, on_disk, changed) = (self.bytes.is_some(), self.block.is_some(), self.state != PageState::Clean);
-        Count { used: bytes(in_memory), dirty: bytes(in_memory && changed && !on_disk), spilled: bytes(on_disk && changed) }
+        let (in_memory, on_disk, changed) = (
+            self.bytes.is_some(),
+            self.block.is_some(),
+            self.state != PageState::Clean,
+        );
+        Count {
+            used: bytes(in_memory),
+            dirty: bytes(in_memory && changed && !on_disk),
+            spilled: bytes(on_disk && changed),
+        }
     }
 
     pub(super) fn held(&self) -> Held {
@@ -110,7 +118,11 @@ impl Page {
 impl Count {
     fn changed(before: Option<Count>, after: Option<Count>) -> Self {
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-        Self { used: after.used - before.used, dirty: after.dirty - before.dirty, spilled: after.spilled - before.spilled }
+        Self {
+            used: after.used - before.used,
+            dirty: after.dirty - before.dirty,
+            spilled: after.spilled - before.spilled,
+        }
     }
 
     pub(super) fn add(&mut self, other: Self) {
@@ -127,9 +139,11 @@ impl Pages {
         let (index, within) = (at / part_len, at % part_len);
         let rest = part_len - within;
         match self.base.parts.get(&index) {
-            Some(Part { object: Some(object), offset, len }) if within < *len => {
-                (Source::Object(*object, offset + within), len - within)
-            }
+            Some(Part {
+                object: Some(object),
+                offset,
+                len,
+            }) if within < *len => (Source::Object(*object, offset + within), len - within),
             None => match &self.base.plain {
                 Some(plain) if at < plain.len => (Source::Plain(at), rest.min(plain.len - at)),
                 _ => (Source::Zeros, rest),
@@ -144,7 +158,12 @@ impl Pages {
             return Count::default();
         }
         let used = AtomicU64::new(now);
-        let page_in = Page { bytes: Some(Arc::new(bytes)), block: None, state: PageState::Clean, used };
+        let page_in = Page {
+            bytes: Some(Arc::new(bytes)),
+            block: None,
+            state: PageState::Clean,
+            used,
+        };
         let count = Count::changed(None, Some(page_in.count()));
         self.pages.insert(page, page_in);
         count
@@ -162,7 +181,13 @@ impl Pages {
     ) -> Count {
         let before = self.pages.get(&page).map(Page::count);
         let known = self.pages.entry(page).or_insert_with(|| Page::zeros(now));
-        let new = || if within == (0..PAGE) { buffers.take() } else { buffers.zeros() };
+        let new = || {
+            if within == (0..PAGE) {
+                buffers.take()
+            } else {
+                buffers.zeros()
+            }
+        };
         let contents = known.bytes.get_or_insert_with(|| Arc::new(new()));
         Arc::make_mut(contents)[within.start as usize..within.end as usize].copy_from_slice(bytes);
         known.block = None;
@@ -171,14 +196,20 @@ impl Pages {
 
     /// Makes a whole page zeros.
     pub(super) fn clear(&mut self, page: u64, part_len: u64, now: u64) -> Count {
-        let before = self.pages.insert(page, Page::zeros(now)).as_ref().map(Page::count);
+        let before = self
+            .pages
+            .insert(page, Page::zeros(now))
+            .as_ref()
+            .map(Page::count);
         self.changed(page, before, part_len, now)
     }
 
     fn changed(&mut self, page: u64, before: Option<Count>, part_len: u64, now: u64) -> Count {
         self.dirty.insert(page * PAGE / part_len);
         self.version = self.version.wrapping_add(1);
-        let Some(known) = self.pages.get_mut(&page) else { return Count::default() };
+        let Some(known) = self.pages.get_mut(&page) else {
+            return Count::default();
+        };
         known.state = PageState::Dirty;
         known.used.store(now, Ordering::Relaxed);
         Count::changed(before, Some(known.count()))
@@ -188,7 +219,14 @@ impl Pages {
     pub(super) fn clear_part(&mut self, index: u64, part_len: u64) -> Count {
         let per_part = part_len / PAGE;
         let count = self.forget(index * per_part..(index + 1) * per_part);
-        self.base.parts.insert(index, Part { object: None, offset: 0, len: 0 });
+        self.base.parts.insert(
+            index,
+            Part {
+                object: None,
+                offset: 0,
+                len: 0,
+            },
+        );
         self.dirty.remove(&index);
         self.version = self.version.wrapping_add(1);
         count
@@ -197,7 +235,10 @@ impl Pages {
     /// The page that a cut to `len` would change a part of, where that is only on the local disk.
     pub(super) fn to_recall(&self, len: u64) -> Option<u64> {
         let cut = len / PAGE;
-        let known = self.pages.get(&cut).filter(|_| len < self.base.len && !len.is_multiple_of(PAGE))?;
+        let known = self
+            .pages
+            .get(&cut)
+            .filter(|_| len < self.base.len && !len.is_multiple_of(PAGE))?;
         known.only_on_disk().map(|_| cut)
     }
 
@@ -236,7 +277,10 @@ impl Pages {
         let gone: Vec<u64> = self.pages.range(pages).map(|(page, _)| *page).collect();
         let mut count = Count::default();
         for page in gone {
-            count.add(Count::changed(self.pages.remove(&page).as_ref().map(Page::count), None));
+            count.add(Count::changed(
+                self.pages.remove(&page).as_ref().map(Page::count),
+                None,
+            ));
         }
         count
     }
@@ -261,9 +305,20 @@ impl Pages {
     }
 
     /// A block has the bytes of a page, if they are still these. It goes from memory unless it `stays`.
-    pub(super) fn spilled(&mut self, page: u64, bytes: &Arc<Buffer>, block: Arc<Block>, stays: bool) -> Count {
-        let Some(known) = self.pages.get_mut(&page) else { return Count::default() };
-        let is_same = known.bytes.as_ref().is_some_and(|now| Arc::ptr_eq(now, bytes));
+    pub(super) fn spilled(
+        &mut self,
+        page: u64,
+        bytes: &Arc<Buffer>,
+        block: Arc<Block>,
+        stays: bool,
+    ) -> Count {
+        let Some(known) = self.pages.get_mut(&page) else {
+            return Count::default();
+        };
+        let is_same = known
+            .bytes
+            .as_ref()
+            .is_some_and(|now| Arc::ptr_eq(now, bytes));
         if !is_same || known.state == PageState::Clean || known.block.is_some() {
             return Count::default();
         }
@@ -276,9 +331,20 @@ impl Pages {
     }
 
     /// The bytes of a block are in memory again, if the page is still that block.
-    pub(super) fn recalled(&mut self, page: u64, block: &Arc<Block>, bytes: Buffer, now: u64) -> Count {
-        let Some(known) = self.pages.get_mut(&page) else { return Count::default() };
-        if !known.only_on_disk().is_some_and(|found| Arc::ptr_eq(found, block)) {
+    pub(super) fn recalled(
+        &mut self,
+        page: u64,
+        block: &Arc<Block>,
+        bytes: Buffer,
+        now: u64,
+    ) -> Count {
+        let Some(known) = self.pages.get_mut(&page) else {
+            return Count::default();
+        };
+        if !known
+            .only_on_disk()
+            .is_some_and(|found| Arc::ptr_eq(found, block))
+        {
             return Count::default();
         }
         let before = known.count();
@@ -301,13 +367,20 @@ impl Pages {
 
     /// Pages in memory that are neither in the store nor in a block.
     pub(super) fn without_block(&self) -> Vec<(u64, Arc<Buffer>)> {
-        let pages = self.changed_pages().filter(|(_, page)| page.block.is_none());
-        pages.filter_map(|(number, page)| Some((number, page.bytes.clone()?))).collect()
+        let pages = self
+            .changed_pages()
+            .filter(|(_, page)| page.block.is_none());
+        pages
+            .filter_map(|(number, page)| Some((number, page.bytes.clone()?)))
+            .collect()
     }
 
     /// Pages that are not in the store.
     pub(super) fn changed_pages(&self) -> impl Iterator<Item = (u64, &Page)> {
-        self.pages.iter().filter(|(_, page)| page.state != PageState::Clean).map(|(number, page)| (*number, page))
+        self.pages
+            .iter()
+            .filter(|(_, page)| page.state != PageState::Clean)
+            .map(|(number, page)| (*number, page))
     }
 
     /// Pages of a part, which are on their way from now on. `None`: nothing in it is dirty.
@@ -316,7 +389,9 @@ impl Pages {
             return None;
         }
         let per_part = part_len / PAGE;
-        let pages = self.pages.range_mut(index * per_part..(index + 1) * per_part);
+        let pages = self
+            .pages
+            .range_mut(index * per_part..(index + 1) * per_part);
         Some(
             pages
                 .map(|(number, page)| {
@@ -334,7 +409,10 @@ impl Pages {
         let per_part = part_len / PAGE;
         let mut count = Count::default();
         let mut gone = Vec::new();
-        for (number, page) in self.pages.range_mut(index * per_part..(index + 1) * per_part) {
+        for (number, page) in self
+            .pages
+            .range_mut(index * per_part..(index + 1) * per_part)
+        {
             if page.state == PageState::Leaving {
                 let before = page.count();
                 if arrived.is_some() {
@@ -347,7 +425,8 @@ impl Pages {
             }
         }
         // They would be taken for zeros; the object has them.
-        gone.iter().for_each(|number| drop(self.pages.remove(number)));
+        gone.iter()
+            .for_each(|number| drop(self.pages.remove(number)));
         match arrived {
             Some(part) => drop(self.base.parts.insert(index, part)),
             None => drop(self.dirty.insert(index)),
@@ -363,32 +442,50 @@ impl Pages {
 
     /// What was committed as `before` is stored as `now`; what was changed since stays where it is.
     pub(super) fn moved(&mut self, before: &FileState, now: &FileState, part_len: u64) {
-        self.base.parts.retain(|index, part| before.parts.get(index) != Some(part));
+        self.base
+            .parts
+            .retain(|index, part| before.parts.get(index) != Some(part));
         // What was cut off since must not come back.
         for (index, part) in now.parts.range(..self.least.div_ceil(part_len)) {
             let len = part.len.min(self.least - index * part_len);
-            self.base.parts.entry(*index).or_insert(Part { len, ..*part });
+            self.base
+                .parts
+                .entry(*index)
+                .or_insert(Part { len, ..*part });
         }
         self.plain_key = OnceLock::new();
-        self.base.plain = now.plain.as_ref().map(|plain| Plain { len: plain.len.min(self.least), ..plain.clone() });
+        self.base.plain = now.plain.as_ref().map(|plain| Plain {
+            len: plain.len.min(self.least),
+            ..plain.clone()
+        });
     }
 
     /// All pages, for when the file goes.
     pub(super) fn count(&self) -> Count {
         let mut count = Count::default();
-        self.pages.values().for_each(|page| count.add(Count::changed(Some(page.count()), None)));
+        self.pages
+            .values()
+            .for_each(|page| count.add(Count::changed(Some(page.count()), None)));
         count
     }
 }
 
 impl Page {
     fn zeros(now: u64) -> Self {
-        Self { bytes: None, block: None, state: PageState::Dirty, used: AtomicU64::new(now) }
+        Self {
+            bytes: None,
+            block: None,
+            state: PageState::Dirty,
+            used: AtomicU64::new(now),
+        }
     }
 
     /// A page that is not in the store; without a block, zeros.
     pub(super) fn replayed(block: Option<Arc<Block>>) -> Self {
-        Self { block, ..Self::zeros(0) }
+        Self {
+            block,
+            ..Self::zeros(0)
+        }
     }
 
     /// Returns whether its bytes need not stay in memory.

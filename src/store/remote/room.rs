@@ -40,7 +40,9 @@ impl Shared {
         if self.used.load(Ordering::Relaxed) <= self.memory as i64 {
             return;
         }
-        let Ok(_one_at_a_time) = self.pressure.try_lock() else { return };
+        let Ok(_one_at_a_time) = self.pressure.try_lock() else {
+            return;
+        };
         let files = self.open_files();
         let mut used: Vec<u64> = Vec::new();
         for file in &files {
@@ -50,7 +52,9 @@ impl Shared {
         }
         used.sort_unstable();
         // An eighth goes at a time, so that it is not looked for each page anew.
-        let Some(before) = used.get(used.len() / 8) else { return };
+        let Some(before) = used.get(used.len() / 8) else {
+            return;
+        };
         for file in &files {
             let count = file.pages_mut().forget_used_before(before + 1);
             self.count(count);
@@ -80,7 +84,10 @@ impl Shared {
         let spilled = self.spilled.load(Ordering::Relaxed);
         let half = (self.memory / 2) as i64;
         let is_full_of = |cache: &Cache| cache.is_full_of(spilled);
-        (self.dirty.load(Ordering::Relaxed) >= half, self.cache.as_ref().is_some_and(is_full_of))
+        (
+            self.dirty.load(Ordering::Relaxed) >= half,
+            self.cache.as_ref().is_some_and(is_full_of),
+        )
     }
 
     /// Dirty parts but for the quarter that was written last, which is likely to be written again; the oldest first.
@@ -95,8 +102,17 @@ impl Shared {
                     used = used.max(page.used.load(Ordering::Relaxed));
                     count += u64::from(page.is_only_here());
                 }
-                let len = pages.base.len.saturating_sub(index * self.part).min(self.part);
-                parts.push(Dirty { used, file: file.clone(), index: *index, is_whole: count == len.div_ceil(PAGE) });
+                let len = pages
+                    .base
+                    .len
+                    .saturating_sub(index * self.part)
+                    .min(self.part);
+                parts.push(Dirty {
+                    used,
+                    file: file.clone(),
+                    index: *index,
+                    is_whole: count == len.div_ceil(PAGE),
+                });
             }
         }
         parts.sort_by_key(|part| Reverse(part.used));
@@ -110,11 +126,16 @@ impl Shared {
     /// they go there first.
     pub(super) fn store_behind(self: &Arc<Self>) {
         let dirty = self.dirty.load(Ordering::Relaxed);
-        if dirty < (self.memory / 4) as i64 || dirty < self.behind.load(Ordering::Relaxed) || self.cache.is_some() {
+        if dirty < (self.memory / 4) as i64
+            || dirty < self.behind.load(Ordering::Relaxed)
+            || self.cache.is_some()
+        {
             return;
         }
-        self.behind.store(dirty + (self.part / 2) as i64, Ordering::Relaxed);
-        for Dirty { file, index, .. } in self.dirty_parts().into_iter().filter(|part| part.is_whole) {
+        self.behind
+            .store(dirty + (self.part / 2) as i64, Ordering::Relaxed);
+        for Dirty { file, index, .. } in self.dirty_parts().into_iter().filter(|part| part.is_whole)
+        {
             let shared = self.clone();
             let store = move || {
                 // An error is found by whoever flushes: the part is dirty then.
@@ -147,9 +168,17 @@ impl Shared {
             if !memory_is_full && !disk_is_full {
                 return Ok(());
             }
-            let parts: Vec<_> = self.dirty_parts().into_iter().map(|part| (part.file, part.index)).collect();
+            let parts: Vec<_> = self
+                .dirty_parts()
+                .into_iter()
+                .map(|part| (part.file, part.index))
+                .collect();
             let cache = self.cache.as_ref().filter(|_| !disk_is_full);
-            let is_spilled = cache.is_some_and(|cache| parts.iter().all(|(file, index)| file.spill(self, cache, *index)));
+            let is_spilled = cache.is_some_and(|cache| {
+                parts
+                    .iter()
+                    .all(|(file, index)| file.spill(self, cache, *index))
+            });
             if !is_spilled {
                 self.store_parts(&parts)?;
             }

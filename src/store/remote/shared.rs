@@ -149,7 +149,11 @@ impl Shared {
     /// A name for a new object.
     pub(super) fn new_object(&self) -> ObjectId {
         let number = self.next_object.fetch_add(1, Ordering::Relaxed);
-        ObjectId { generation: self.generation, session: self.session, number }
+        ObjectId {
+            generation: self.generation,
+            session: self.session,
+            number,
+        }
     }
 
     /// Returns whether this writer made the object.
@@ -170,7 +174,9 @@ impl Shared {
     /// Notes that the next commit has something to tell of a file.
     pub(super) fn note(&self, file: &File) {
         let known = file.noted.swap(true, Ordering::SeqCst);
-        if !known || (self.local_cache().is_some() && !file.noted_locally.swap(true, Ordering::SeqCst)) {
+        if !known
+            || (self.local_cache().is_some() && !file.noted_locally.swap(true, Ordering::SeqCst))
+        {
             self.note_name(&file.name);
         }
     }
@@ -203,7 +209,15 @@ impl Shared {
 
     pub(super) fn open_files(&self) -> Vec<Arc<File>> {
         let live = self.live();
-        live.values().filter_map(|name| if let Live::Open(file) = name { Some(file.clone()) } else { None }).collect()
+        live.values()
+            .filter_map(|name| {
+                if let Live::Open(file) = name {
+                    Some(file.clone())
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     /// Refuses changes of what is read-only, taken over by somebody else, or not known to be stored.
@@ -237,7 +251,10 @@ impl Shared {
     /// Refuses a plain object that is not the one that a commit tells of.
     pub(super) fn check_plain(&self, name: &str, plain: &Plain) -> Result<()> {
         let found = self.objects.stat(name)?;
-        if found.as_ref().is_some_and(|found| found.tag == plain.tag && found.len == plain.size) {
+        if found
+            .as_ref()
+            .is_some_and(|found| found.tag == plain.tag && found.len == plain.size)
+        {
             return Ok(());
         }
         Err(self.replaced(name, plain, found.is_some()))
@@ -248,7 +265,11 @@ impl Shared {
         if self.access == Access::ReadOnly {
             return self.moved_on(name, 0, Some(0));
         }
-        let changed = if is_there { "was replaced" } else { "was removed" };
+        let changed = if is_there {
+            "was replaced"
+        } else {
+            "was removed"
+        };
         let message = format!(
             "{changed} by something other than bandsaw since the last checkpoint; put the version with the tag {} back, or \
              remove everything under .bandsaw/ to take the bundle as its plain files are",
@@ -260,12 +281,16 @@ impl Shared {
     /// An object is not there any more, or is shorter than a commit says.
     pub(super) fn moved_on(&self, key: &str, offset: u64, found: Option<usize>) -> Error {
         if self.access == Access::ReadOnly {
-            let message =
-                "was changed by its writer since it was opened, and what it was then is not stored any more; open it anew";
+            let message = "was changed by its writer since it was opened, and what it was then is not stored any more; open it anew";
             return Error::new(Kind::Conflict, LAYER, message).in_file(key);
         }
         match found {
-            Some(n) => Error::corrupt(LAYER, offset + n as u64, "expected more bytes, found the end").in_file(key),
+            Some(n) => Error::corrupt(
+                LAYER,
+                offset + n as u64,
+                "expected more bytes, found the end",
+            )
+            .in_file(key),
             None => Error::not_found(LAYER, key),
         }
     }

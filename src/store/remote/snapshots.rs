@@ -25,7 +25,14 @@ impl Remote {
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let log = self.shared().log();
         let snapshots = log.iter().flat_map(|log| &log.state.snapshots);
-        snapshots.filter_map(|(name, at)| Some(Snapshot { name: name.clone(), created: (*at)?.created })).collect()
+        snapshots
+            .filter_map(|(name, at)| {
+                Some(Snapshot {
+                    name: name.clone(),
+                    created: (*at)?.created,
+                })
+            })
+            .collect()
     }
 
     /// Keeps the bundle as of now under a name that no snapshot has. Nothing is copied: what changes from now on is stored
@@ -33,7 +40,12 @@ impl Remote {
     pub fn create_snapshot(&self, name: &str) -> Result<()> {
         check_name(name)?;
         if name.contains('/') {
-            return Err(Error::new(Kind::Invalid, LAYER, "expected a name of a snapshot without /").named(name));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "expected a name of a snapshot without /",
+            )
+            .named(name));
         }
         let shared = self.shared();
         shared.commit()?;
@@ -41,9 +53,17 @@ impl Remote {
             if log.state.snapshots.contains_key(name) {
                 return Err(Error::new(Kind::Conflict, LAYER, "is a snapshot already").named(name));
             }
-            let kept = shared.put_snapshot(&Document { snapshots: BTreeMap::new(), ..log.state.clone() })?;
-            let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            Ok(BTreeMap::from([(name.to_owned(), Some(SnapshotRef { created, ..kept }))]))
+            let kept = shared.put_snapshot(&Document {
+                snapshots: BTreeMap::new(),
+                ..log.state.clone()
+            })?;
+            let created = SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs());
+            Ok(BTreeMap::from([(
+                name.to_owned(),
+                Some(SnapshotRef { created, ..kept }),
+            )]))
         })
     }
 
@@ -55,7 +75,11 @@ impl Remote {
             find(log, name)?;
             Ok(BTreeMap::from([(name.to_owned(), None)]))
         })?;
-        shared.log().as_mut().map_or(Ok(0), |log| shared.clear(log)).map(drop)
+        shared
+            .log()
+            .as_mut()
+            .map_or(Ok(0), |log| shared.clear(log))
+            .map(drop)
     }
 
     /// Makes the bundle what it was when the snapshot was made, in one commit. Nothing of it may be open.
@@ -65,17 +89,41 @@ impl Remote {
         shared.readers.wait_for_all();
         shared.writers.wait_for_all();
         let mut log = shared.log();
-        let Some(log) = log.as_mut() else { return Err(no_snapshot(name)) };
+        let Some(log) = log.as_mut() else {
+            return Err(no_snapshot(name));
+        };
         shared.check_changeable()?;
-        if shared.open_files().iter().any(|file| Arc::strong_count(file) > 2) {
-            return Err(Error::new(Kind::Conflict, LAYER, "is in use; nothing of it may be open when a snapshot is restored"));
+        if shared
+            .open_files()
+            .iter()
+            .any(|file| Arc::strong_count(file) > 2)
+        {
+            return Err(Error::new(
+                Kind::Conflict,
+                LAYER,
+                "is in use; nothing of it may be open when a snapshot is restored",
+            ));
         }
         let kept = shared.snapshot(&find(log, name)?)?.names;
-        let gone = log.state.names.keys().filter(|name| !kept.contains_key(*name)).map(|name| (name.clone(), Name::Gone));
-        let changed = kept.iter().filter(|(name, file)| log.state.names.get(*name) != Some(*file));
-        let names: BTreeMap<_, _> = gone.chain(changed.map(|(name, file)| (name.clone(), file.clone()))).collect();
-        let entry = Document { names, ..log.next(What::Change)? };
-        shared.append(log, entry).map_err(|error| shared.lose(error))?;
+        let gone = log
+            .state
+            .names
+            .keys()
+            .filter(|name| !kept.contains_key(*name))
+            .map(|name| (name.clone(), Name::Gone));
+        let changed = kept
+            .iter()
+            .filter(|(name, file)| log.state.names.get(*name) != Some(*file));
+        let names: BTreeMap<_, _> = gone
+            .chain(changed.map(|(name, file)| (name.clone(), file.clone())))
+            .collect();
+        let entry = Document {
+            names,
+            ..log.next(What::Change)?
+        };
+        shared
+            .append(log, entry)
+            .map_err(|error| shared.lose(error))?;
         shared.show(&log.state.names);
         Ok(())
     }
@@ -86,24 +134,44 @@ fn no_snapshot(name: &str) -> Error {
 }
 
 fn find(log: &Log, name: &str) -> Result<SnapshotRef> {
-    log.state.snapshots.get(name).copied().flatten().ok_or_else(|| no_snapshot(name))
+    log.state
+        .snapshots
+        .get(name)
+        .copied()
+        .flatten()
+        .ok_or_else(|| no_snapshot(name))
 }
 
 impl Shared {
     /// Commits a change of snapshots.
-    fn change_snapshots(&self, change: impl FnOnce(&Self, &Log) -> Result<BTreeMap<String, Option<SnapshotRef>>>) -> Result<()> {
+    fn change_snapshots(
+        &self,
+        change: impl FnOnce(&Self, &Log) -> Result<BTreeMap<String, Option<SnapshotRef>>>,
+    ) -> Result<()> {
         self.check_changeable()?;
         let mut log = self.log();
-        let Some(log) = log.as_mut() else { return Err(Error::read_only(LAYER)) };
+        let Some(log) = log.as_mut() else {
+            return Err(Error::read_only(LAYER));
+        };
         let snapshots = change(self, log)?;
-        let entry = Document { snapshots, ..log.next(What::Change)? };
+        let entry = Document {
+            snapshots,
+            ..log.next(What::Change)?
+        };
         self.append(log, entry).map_err(|error| self.lose(error))
     }
 
     fn put_snapshot(&self, manifest: &Document) -> Result<SnapshotRef> {
         let object = self.new_object();
-        self.objects.put(&object.key(), &manifest.encode(Role::Manifest), Put::Replace)?;
-        Ok(SnapshotRef { manifest: object, created: 0 })
+        self.objects.put(
+            &object.key(),
+            &manifest.encode(Role::Manifest),
+            Put::Replace,
+        )?;
+        Ok(SnapshotRef {
+            manifest: object,
+            created: 0,
+        })
     }
 
     /// What a snapshot keeps.
@@ -112,7 +180,10 @@ impl Shared {
         let bytes = read_all(&*self.objects, &key)?.ok_or_else(|| self.moved_on(&key, 0, None))?;
         let manifest = Document::parse(&key, &bytes, Role::Manifest)?;
         if manifest.part != self.part {
-            return Err(Error::corrupt(LAYER, 0, "expected parts of the size that the bundle has").in_file(key));
+            return Err(
+                Error::corrupt(LAYER, 0, "expected parts of the size that the bundle has")
+                    .in_file(key),
+            );
         }
         Ok(manifest)
     }
@@ -135,7 +206,11 @@ impl Shared {
     }
 
     /// Before plain objects are replaced or removed: snapshots that need them get copies of their own.
-    pub(super) fn keep_for_snapshots<'a>(&self, log: &mut Log, names: impl Iterator<Item = &'a String>) -> Result<()> {
+    pub(super) fn keep_for_snapshots<'a>(
+        &self,
+        log: &mut Log,
+        names: impl Iterator<Item = &'a String>,
+    ) -> Result<()> {
         if log.state.snapshots.is_empty() {
             return Ok(());
         }
@@ -147,7 +222,9 @@ impl Shared {
             let mut kept = self.snapshot(at)?;
             let mut changed = false;
             for name in &names {
-                let Some(Name::File(file)) = kept.names.get_mut(*name) else { continue };
+                let Some(Name::File(file)) = kept.names.get_mut(*name) else {
+                    continue;
+                };
                 if file.plain.is_none() {
                     continue;
                 }
@@ -163,13 +240,22 @@ impl Shared {
             }
             if changed {
                 let kept = self.put_snapshot(&kept)?;
-                snapshots.insert(snapshot.clone(), Some(SnapshotRef { created: at.created, ..kept }));
+                snapshots.insert(
+                    snapshot.clone(),
+                    Some(SnapshotRef {
+                        created: at.created,
+                        ..kept
+                    }),
+                );
             }
         }
         if snapshots.is_empty() {
             return Ok(());
         }
-        let entry = Document { snapshots, ..log.next(What::Change)? };
+        let entry = Document {
+            snapshots,
+            ..log.next(What::Change)?
+        };
         self.append(log, entry).map_err(|error| self.lose(error))
     }
 }

@@ -23,14 +23,26 @@ fn check(name: &str) -> Result<()> {
 impl FileState {
     /// The file that an object is.
     pub(super) fn of_plain(object: &ObjectMeta) -> Self {
-        let plain = Plain { len: object.len, size: object.len, tag: object.tag.clone() };
-        Self { len: object.len, plain: Some(plain), ..Self::default() }
+        let plain = Plain {
+            len: object.len,
+            size: object.len,
+            tag: object.tag.clone(),
+        };
+        Self {
+            len: object.len,
+            plain: Some(plain),
+            ..Self::default()
+        }
     }
 }
 
 impl Shared {
     fn meta_of(&self, file: &FileState) -> Meta {
-        Meta { len: file.len, allocated: file.len, version: self.version_of(file) }
+        Meta {
+            len: file.len,
+            allocated: file.len,
+            version: self.version_of(file),
+        }
     }
 
     /// What stands under a name. `None`: no file.
@@ -41,7 +53,10 @@ impl Shared {
             None if !self.plain_only => return Ok(None),
             None => {}
         }
-        Ok(self.objects.stat(name)?.map(|found| Live::Known(Arc::new(FileState::of_plain(&found)))))
+        Ok(self
+            .objects
+            .stat(name)?
+            .map(|found| Live::Known(Arc::new(FileState::of_plain(&found)))))
     }
 
     /// The file under a name, opened. `None`: there is none.
@@ -90,21 +105,27 @@ impl Shared {
 
     /// Stores what of a file is in memory alone.
     fn store_dirty(self: &Arc<Self>, name: &str) -> Result<()> {
-        let file = self.open_file(name)?.ok_or_else(|| Error::not_found(LAYER, name))?;
+        let file = self
+            .open_file(name)?
+            .ok_or_else(|| Error::not_found(LAYER, name))?;
         self.store_files(&[file])
     }
 
     /// The file, all of it in objects that never change, but for what was written to it in the last moment. To be called while
     /// bytes [stay](Self::staying) where they are.
     fn frozen(self: &Arc<Self>, name: &str) -> Result<FileState> {
-        let file = self.open_file(name)?.ok_or_else(|| Error::not_found(LAYER, name))?;
+        let file = self
+            .open_file(name)?
+            .ok_or_else(|| Error::not_found(LAYER, name))?;
         let base = file.pages().base.clone();
         self.without_plain(name, base)
     }
 
     /// The same file, an object of its own in the place of the plain one.
     pub(super) fn without_plain(&self, name: &str, mut base: FileState) -> Result<FileState> {
-        let Some(plain) = base.plain.take() else { return Ok(base) };
+        let Some(plain) = base.plain.take() else {
+            return Ok(base);
+        };
         self.check_plain(name, &plain)?;
         let object = self.new_object();
         self.objects.copy(name, &object.key())?;
@@ -112,7 +133,11 @@ impl Shared {
         for index in 0..plain.len.div_ceil(self.part) {
             let offset = index * self.part;
             let len = (plain.len - offset).min(self.part);
-            base.parts.entry(index).or_insert(Part { object: Some(object), offset, len });
+            base.parts.entry(index).or_insert(Part {
+                object: Some(object),
+                offset,
+                len,
+            });
         }
         Ok(base)
     }
@@ -139,7 +164,11 @@ impl Store for Remote {
                 None => return self.open(name, Open::Write),
             },
         };
-        Ok(Some(Arc::new(Opened { session: self.session.clone(), file, access })))
+        Ok(Some(Arc::new(Opened {
+            session: self.session.clone(),
+            file,
+            access,
+        })))
     }
 
     fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {
@@ -151,7 +180,11 @@ impl Store for Remote {
         }
         // Filled before it has its name: nobody sees a part of it.
         let file = Arc::new(File::new(name, shared, FileState::default()));
-        let filled = Opened { session: self.session.clone(), file: file.clone(), access: Access::ReadWrite };
+        let filled = Opened {
+            session: self.session.clone(),
+            file: file.clone(),
+            access: Access::ReadWrite,
+        };
         file.set_noted();
         filled.set_len(bytes.len() as u64, Leave::Zeros)?;
         filled.write_at(0, bytes)?;
@@ -167,7 +200,11 @@ impl Store for Remote {
 
     fn stat(&self, name: &str) -> Result<Option<Meta>> {
         check(name)?;
-        let meta = |len, version| Meta { len, allocated: len, version };
+        let meta = |len, version| Meta {
+            len,
+            allocated: len,
+            version,
+        };
         Ok(self.shared().find(name)?.map(|live| match live {
             Live::Open(file) => {
                 let pages = file.pages();
@@ -229,15 +266,24 @@ impl Store for Remote {
                 if check(key).is_err() {
                     return Ok(());
                 }
-                each(Entry::new(key, &|| Ok(Some(shared.meta_of(&FileState::of_plain(found))))))
+                each(Entry::new(key, &|| {
+                    Ok(Some(shared.meta_of(&FileState::of_plain(found))))
+                }))
             });
         }
         let names: Vec<String> = {
             let live = shared.live();
-            let found = live.range(prefix.to_owned()..).take_while(|(name, _)| name.starts_with(prefix));
-            found.filter(|(_, live)| !matches!(live, Live::Gone)).map(|(name, _)| name.clone()).collect()
+            let found = live
+                .range(prefix.to_owned()..)
+                .take_while(|(name, _)| name.starts_with(prefix));
+            found
+                .filter(|(_, live)| !matches!(live, Live::Gone))
+                .map(|(name, _)| name.clone())
+                .collect()
         };
-        names.iter().try_for_each(|name| each(Entry::new(name, &|| self.stat(name))))
+        names
+            .iter()
+            .try_for_each(|name| each(Entry::new(name, &|| self.stat(name))))
     }
 
     fn sync(&self) -> Result<()> {

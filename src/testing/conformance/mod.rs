@@ -55,9 +55,15 @@ impl Case {
     #[track_caller]
     fn must_refuse<T>(&self, doing: impl Display, kind: Kind, result: Result<T>) -> Error {
         match result {
-            Ok(_) => panic!("{}: {doing}: expected {kind:?}, but it was done", self.promise),
+            Ok(_) => panic!(
+                "{}: {doing}: expected {kind:?}, but it was done",
+                self.promise
+            ),
             Err(error) if error.kind() == kind => error,
-            Err(error) => panic!("{}: {doing}: expected {kind:?}, got {error:?}", self.promise),
+            Err(error) => panic!(
+                "{}: {doing}: expected {kind:?}, got {error:?}",
+                self.promise
+            ),
         }
     }
 
@@ -70,13 +76,19 @@ impl Case {
     fn read(&self, range: Range<u64>) -> Vec<u8> {
         // Filled beforehand: a device that forgets to write zeros into the buffer must not pass.
         let mut buf = vec![0xee; (range.end - range.start) as usize];
-        self.must(format_args!("read {range:?}"), self.device.read_at(range.start, &mut buf));
+        self.must(
+            format_args!("read {range:?}"),
+            self.device.read_at(range.start, &mut buf),
+        );
         buf
     }
 
     #[track_caller]
     fn write(&self, offset: u64, bytes: &[u8]) {
-        self.must(format_args!("write {} bytes at {offset}", bytes.len()), self.device.write_at(offset, bytes));
+        self.must(
+            format_args!("write {} bytes at {offset}", bytes.len()),
+            self.device.write_at(offset, bytes),
+        );
     }
 
     #[track_caller]
@@ -87,12 +99,19 @@ impl Case {
 
     #[track_caller]
     fn compare(&self, offset: u64, found: &[u8], expected: &[u8], why: &str) {
-        assert_eq!(found.len(), expected.len(), "{}: {why}: lengths differ", self.promise);
+        assert_eq!(
+            found.len(),
+            expected.len(),
+            "{}: {why}: lengths differ",
+            self.promise
+        );
         if found == expected {
             return; // told apart by the C library, not byte by byte in a debug build
         }
         if let Some(index) = (0..found.len()).find(|index| found[*index] != expected[*index]) {
-            let differing = (0..found.len()).filter(|index| found[*index] != expected[*index]).count();
+            let differing = (0..found.len())
+                .filter(|index| found[*index] != expected[*index])
+                .count();
             panic!(
                 "{}: {why}: byte {} is {:#04x}, expected {:#04x} ({differing} of {} bytes from {offset} on differ)",
                 self.promise,
@@ -111,22 +130,38 @@ impl Case {
         for extent in self.device.extents(range.clone()) {
             let (at, kind) = self.must(format_args!("extents of {range:?}"), extent);
             if kind != ExtentKind::Data {
-                let ends = [at.start..at.end.min(at.start + MIN_LEN), at.end.saturating_sub(MIN_LEN).max(at.start)..at.end];
+                let ends = [
+                    at.start..at.end.min(at.start + MIN_LEN),
+                    at.end.saturating_sub(MIN_LEN).max(at.start)..at.end,
+                ];
                 for end in ends {
                     let zeros = vec![0; (end.end - end.start) as usize];
-                    self.expect(end.start, &zeros, &format!("extents say {kind:?} at {at:?}"));
+                    self.expect(
+                        end.start,
+                        &zeros,
+                        &format!("extents say {kind:?} at {at:?}"),
+                    );
                 }
             }
             let middle = at.start + (at.end - at.start) / 2;
-            let again = self.must(format_args!("extent at {middle}"), self.device.extent_at(middle..at.end));
+            let again = self.must(
+                format_args!("extent at {middle}"),
+                self.device.extent_at(middle..at.end),
+            );
             self.claim(
                 again.kind == kind,
-                format_args!("extent {at:?} is {kind:?} from its start, {:?} from its middle", again.kind),
+                format_args!(
+                    "extent {at:?} is {kind:?} from its start, {:?} from its middle",
+                    again.kind
+                ),
             );
             found.push((at, kind));
         }
         let end = found.last().map_or(range.start, |(at, _)| at.end);
-        self.claim(end == range.end, format_args!("extents of {range:?} end at {end}"));
+        self.claim(
+            end == range.end,
+            format_args!("extents of {range:?} end at {end}"),
+        );
         found
     }
 

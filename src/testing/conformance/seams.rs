@@ -11,7 +11,14 @@ impl Case {
     /// The ends of the device and the borders of its first units and of its last.
     pub(super) fn seams(&self) -> Vec<u64> {
         let len = self.len();
-        let mut seams = vec![0, self.unit, 2 * self.unit, 3 * self.unit, (len - 1) / self.unit * self.unit, len];
+        let mut seams = vec![
+            0,
+            self.unit,
+            2 * self.unit,
+            3 * self.unit,
+            (len - 1) / self.unit * self.unit,
+            len,
+        ];
         seams.retain(|seam| *seam <= len);
         seams.sort_unstable();
         seams.dedup();
@@ -21,12 +28,18 @@ impl Case {
     /// A window around each seam, clipped to the device.
     pub(super) fn windows(&self) -> Vec<Range<u64>> {
         let len = self.len();
-        self.seams().into_iter().map(|seam| seam.saturating_sub(REACH)..len.min(seam + REACH)).collect()
+        self.seams()
+            .into_iter()
+            .map(|seam| seam.saturating_sub(REACH)..len.min(seam + REACH))
+            .collect()
     }
 
     /// What stands in all windows, for a later [`expect_windows`](Self::expect_windows).
     pub(super) fn read_windows(&self) -> Vec<(u64, Vec<u8>)> {
-        self.windows().into_iter().map(|window| (window.start, self.read(window))).collect()
+        self.windows()
+            .into_iter()
+            .map(|window| (window.start, self.read(window)))
+            .collect()
     }
 
     #[track_caller]
@@ -40,7 +53,10 @@ impl Case {
     pub(super) fn fill_windows(&self, seed: u64) -> Vec<(u64, Vec<u8>)> {
         let mut random = crate::testing::Random::new(seed);
         for window in self.windows() {
-            self.write(window.start, &random.bytes((window.end - window.start) as usize));
+            self.write(
+                window.start,
+                &random.bytes((window.end - window.start) as usize),
+            );
         }
         self.read_windows()
     }

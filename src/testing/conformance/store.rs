@@ -31,7 +31,10 @@ impl fmt::Debug for Stores<'_> {
 impl<'a> Stores<'a> {
     /// The stores that `make` makes, as for [`store`].
     pub fn new(make: impl Fn() -> Arc<dyn Store> + 'a) -> Self {
-        Self { make: Box::new(make), reopen: None }
+        Self {
+            make: Box::new(make),
+            reopen: None,
+        }
     }
 
     /// How to open the store that was made last again.
@@ -44,7 +47,10 @@ impl<'a> Stores<'a> {
     /// Runs the suite.
     pub fn check(&self) {
         for (promise, check) in CHECKS {
-            check(&Case { promise, store: (self.make)() });
+            check(&Case {
+                promise,
+                store: (self.make)(),
+            });
         }
         self.check_files();
         self.check_lasting();
@@ -54,17 +60,29 @@ impl<'a> Stores<'a> {
     fn check_files(&self) {
         let make = || {
             let store = (self.make)();
-            let file = store.open("folder/file", Open::CreateNew).expect("make a file").expect("a new file");
-            file.set_len(300_001, Leave::Zeros).expect("give it a length");
+            let file = store
+                .open("folder/file", Open::CreateNew)
+                .expect("make a file")
+                .expect("a new file");
+            file.set_len(300_001, Leave::Zeros)
+                .expect("give it a length");
             file
         };
         match &self.reopen {
             None => Devices::new(make).check(),
             Some(again) => Devices::new(make)
-                .reopen(|| again().open("folder/file", Open::Write).expect("open a file").expect("the file that was made"))
+                .reopen(|| {
+                    again()
+                        .open("folder/file", Open::Write)
+                        .expect("open a file")
+                        .expect("the file that was made")
+                })
                 .check(),
         }
-        let case = Case { promise: "a file opened for reading is read-only", store: (self.make)() };
+        let case = Case {
+            promise: "a file opened for reading is read-only",
+            store: (self.make)(),
+        };
         drop(case.filled("file", 200_000, 1));
         read_only(case.open("file", Open::Read));
     }
@@ -72,7 +90,10 @@ impl<'a> Stores<'a> {
     fn check_lasting(&self) {
         let Some(reopen) = &self.reopen else { return };
         let promise = "names and contents are there when opened again";
-        let case = Case { promise, store: (self.make)() };
+        let case = Case {
+            promise,
+            store: (self.make)(),
+        };
         let file = case.filled("bands/0", 5000, 2);
         case.must("flush", file.flush());
         case.put("gone", b"1");
@@ -82,7 +103,10 @@ impl<'a> Stores<'a> {
         case.must("copy", case.store.copy("moved", "copied"));
         case.must("sync", case.store.sync());
         drop((file, case));
-        let case = Case { promise, store: reopen() };
+        let case = Case {
+            promise,
+            store: reopen(),
+        };
         case.expect_names("", &["bands/0", "copied", "moved"]);
         case.expect("bands/0", &Random::new(2).bytes(5000));
         case.expect("copied", b"2");
@@ -101,7 +125,9 @@ const CHECKS: &[(&str, Check)] = &[
     ("remove says whether there was a file", removes),
     ("list meets what begins with the prefix, once", lists),
     ("a file seen twice is one file", one_file),
-    ("sync may be repeated", |case| (0..3).for_each(|_| case.must("sync", case.store.sync()))),
+    ("sync may be repeated", |case| {
+        (0..3).for_each(|_| case.must("sync", case.store.sync()))
+    }),
     ("locks shut out", locks_shut_out),
     ("threads make files side by side", threads_make_files),
 ];
@@ -120,9 +146,15 @@ impl Case {
     #[track_caller]
     fn must_refuse<T>(&self, doing: impl Display, kind: Kind, result: Result<T>) -> Error {
         match result {
-            Ok(_) => panic!("{}: {doing}: expected {kind:?}, but it was done", self.promise),
+            Ok(_) => panic!(
+                "{}: {doing}: expected {kind:?}, but it was done",
+                self.promise
+            ),
             Err(error) if error.kind() == kind => error,
-            Err(error) => panic!("{}: {doing}: expected {kind:?}, got {error:?}", self.promise),
+            Err(error) => panic!(
+                "{}: {doing}: expected {kind:?}, got {error:?}",
+                self.promise
+            ),
         }
     }
 
@@ -133,13 +165,19 @@ impl Case {
 
     #[track_caller]
     fn open(&self, name: &str, how: Open) -> Arc<dyn BlockDevice> {
-        let found = self.must(format_args!("open {name} ({how:?})"), self.store.open(name, how));
+        let found = self.must(
+            format_args!("open {name} ({how:?})"),
+            self.store.open(name, how),
+        );
         found.unwrap_or_else(|| panic!("{}: open {name} ({how:?}): found none", self.promise))
     }
 
     #[track_caller]
     fn put(&self, name: &str, bytes: &[u8]) {
-        let done = self.must(format_args!("put {name}"), self.store.put(name, bytes, Put::Replace));
+        let done = self.must(
+            format_args!("put {name}"),
+            self.store.put(name, bytes, Put::Replace),
+        );
         self.claim(done, format_args!("put {name}: replacing was refused"));
     }
 
@@ -155,15 +193,34 @@ impl Case {
     #[track_caller]
     fn expect(&self, name: &str, expected: &[u8]) {
         let file = self.open(name, Open::Read);
-        let found = self.must(format_args!("read {name}"), file.read_vec(0, file.info().len as usize));
-        self.claim(found == expected, format_args!("{name} holds other bytes than it should ({} bytes)", found.len()));
+        let found = self.must(
+            format_args!("read {name}"),
+            file.read_vec(0, file.info().len as usize),
+        );
+        self.claim(
+            found == expected,
+            format_args!(
+                "{name} holds other bytes than it should ({} bytes)",
+                found.len()
+            ),
+        );
     }
 
     #[track_caller]
     fn exists(&self, name: &str) -> bool {
-        let known = self.must(format_args!("stat {name}"), self.store.stat(name)).is_some();
-        let opened = self.must(format_args!("open {name}"), self.store.open(name, Open::Read)).is_some();
-        self.claim(known == opened, format_args!("{name}: stat and open do not agree on whether it exists"));
+        let known = self
+            .must(format_args!("stat {name}"), self.store.stat(name))
+            .is_some();
+        let opened = self
+            .must(
+                format_args!("open {name}"),
+                self.store.open(name, Open::Read),
+            )
+            .is_some();
+        self.claim(
+            known == opened,
+            format_args!("{name}: stat and open do not agree on whether it exists"),
+        );
         known
     }
 
@@ -176,22 +233,43 @@ impl Case {
         });
         self.must(format_args!("list {prefix:?}"), listed);
         found.sort();
-        self.claim(found == expected, format_args!("list {prefix:?}: met {found:?}, expected {expected:?}"));
+        self.claim(
+            found == expected,
+            format_args!("list {prefix:?}: met {found:?}, expected {expected:?}"),
+        );
     }
 }
 
 fn open_finds_and_makes(case: &Case) {
-    let open = |name, how| case.must(format_args!("open {name} ({how:?})"), case.store.open(name, how));
-    case.claim(open("a/b/c", Open::Read).is_none(), "found what nobody made");
-    case.claim(open("a/b/c", Open::Write).is_none(), "found what nobody made");
+    let open = |name, how| {
+        case.must(
+            format_args!("open {name} ({how:?})"),
+            case.store.open(name, how),
+        )
+    };
+    case.claim(
+        open("a/b/c", Open::Read).is_none(),
+        "found what nobody made",
+    );
+    case.claim(
+        open("a/b/c", Open::Write).is_none(),
+        "found what nobody made",
+    );
     case.expect_names("", &[]);
     let made = case.open("a/b/c", Open::CreateNew);
     case.claim(made.info().len == 0, "a new file is not empty");
     case.must("grow", made.set_len(3, Leave::Zeros));
     case.must("write", made.write_at(0, b"abc"));
-    case.must_refuse("write past the end", Kind::OutOfRange, made.write_at(3, b"d"));
+    case.must_refuse(
+        "write past the end",
+        Kind::OutOfRange,
+        made.write_at(3, b"d"),
+    );
     drop(made);
-    case.claim(open("a/b/c", Open::CreateNew).is_none(), "made a file over another");
+    case.claim(
+        open("a/b/c", Open::CreateNew).is_none(),
+        "made a file over another",
+    );
     for how in [Open::Read, Open::Write, Open::Create] {
         let bytes = case.must("read", case.open("a/b/c", how).read_array::<3>(0));
         case.claim(bytes == *b"abc", format_args!("{how:?}: other bytes"));
@@ -202,9 +280,21 @@ fn open_finds_and_makes(case: &Case) {
 
 fn names_lead_nowhere_else(case: &Case) {
     case.put("file", b"1");
-    for name in ["", "/", "/file", "..", "../file", "a/../file", "./file", "a//b", "a/", "a\0b"] {
-        let refuse =
-            |doing: &str, result: Result<()>| drop(case.must_refuse(format_args!("{doing} {name:?}"), Kind::Invalid, result));
+    for name in [
+        "",
+        "/",
+        "/file",
+        "..",
+        "../file",
+        "a/../file",
+        "./file",
+        "a//b",
+        "a/",
+        "a\0b",
+    ] {
+        let refuse = |doing: &str, result: Result<()>| {
+            drop(case.must_refuse(format_args!("{doing} {name:?}"), Kind::Invalid, result))
+        };
         refuse("open", case.store.open(name, Open::Create).map(drop));
         refuse("put", case.store.put(name, b"", Put::Replace).map(drop));
         refuse("stat", case.store.stat(name).map(drop));
@@ -227,7 +317,10 @@ fn put_replaces_or_leaves(case: &Case) {
     case.claim(put(b"three", Put::Replace), "replacing is refused");
     case.expect("deep/name", b"three");
     let seen = case.must("read the file that was replaced", old.read_array::<3>(0));
-    case.claim(seen == *b"one" || seen == *b"thr", "a reader of the replaced file sees a mix");
+    case.claim(
+        seen == *b"one" || seen == *b"thr",
+        "a reader of the replaced file sees a mix",
+    );
     put(b"", Put::Replace);
     case.expect("deep/name", b"");
     case.expect_names("", &["deep/name"]);
@@ -235,21 +328,33 @@ fn put_replaces_or_leaves(case: &Case) {
 
 fn stat_knows(case: &Case) {
     let stat = |name| case.must("stat", case.store.stat(name));
-    case.claim(stat("none").is_none() && stat("no/ne").is_none(), "knows what nobody made");
+    case.claim(
+        stat("none").is_none() && stat("no/ne").is_none(),
+        "knows what nobody made",
+    );
     let file = case.filled("folder/file", 10_000, 3);
     case.must("flush", file.flush());
     case.claim(stat("folder").is_none(), "a folder is a file");
     let before = stat("folder/file").expect("known");
-    case.claim(before.len == 10_000, format_args!("{before:?} of 10,000 bytes"));
+    case.claim(
+        before.len == 10_000,
+        format_args!("{before:?} of 10,000 bytes"),
+    );
     // Clocks of file systems tick slowly.
     thread::sleep(std::time::Duration::from_millis(20));
     case.must("write", file.write_at(9_999, b"!"));
     case.must("flush", file.flush());
     let after = stat("folder/file").expect("known");
-    case.claim(after.version != before.version, "a write did not change the version");
+    case.claim(
+        after.version != before.version,
+        "a write did not change the version",
+    );
     case.put("folder/file", b"new");
     let replaced = stat("folder/file").expect("known");
-    case.claim(replaced.len == 3 && replaced.version != after.version, format_args!("{replaced:?} after a put"));
+    case.claim(
+        replaced.len == 3 && replaced.version != after.version,
+        format_args!("{replaced:?} after a put"),
+    );
 }
 
 fn copies_are_independent(case: &Case) {
@@ -258,15 +363,30 @@ fn copies_are_independent(case: &Case) {
     case.must("flush", file.flush());
     case.must("copy", case.store.copy("from", "new/to"));
     case.expect("new/to", &bytes);
-    case.must("write to the copy", case.open("new/to", Open::Write).write_at(0, b"copy"));
+    case.must(
+        "write to the copy",
+        case.open("new/to", Open::Write).write_at(0, b"copy"),
+    );
     case.must("write to the original", file.write_at(4, b"original"));
     case.expect("new/to", &[b"copy", &bytes[4..]].concat());
     case.expect("from", &[&bytes[..4], b"original", &bytes[12..]].concat());
     case.put("to", b"old");
     case.must("copy over another", case.store.copy("from", "to"));
-    case.claim(case.must("stat", case.store.stat("to")).is_some_and(|meta| meta.len == 70_000), "the copy is short");
-    case.must_refuse("copy nothing", Kind::NotFound, case.store.copy("none", "there"));
-    case.must_refuse("copy nothing", Kind::NotFound, case.store.copy("no/ne", "there"));
+    case.claim(
+        case.must("stat", case.store.stat("to"))
+            .is_some_and(|meta| meta.len == 70_000),
+        "the copy is short",
+    );
+    case.must_refuse(
+        "copy nothing",
+        Kind::NotFound,
+        case.store.copy("none", "there"),
+    );
+    case.must_refuse(
+        "copy nothing",
+        Kind::NotFound,
+        case.store.copy("no/ne", "there"),
+    );
     case.expect_names("", &["from", "new/to", "to"]);
 }
 
@@ -282,11 +402,25 @@ fn renames_replace(case: &Case) {
         renamed => case.must("rename", renamed),
     }
     case.expect("b", b"1");
-    case.must("rename into a new folder", case.store.rename("b", "new/folder/c"));
+    case.must(
+        "rename into a new folder",
+        case.store.rename("b", "new/folder/c"),
+    );
     case.expect("new/folder/c", b"1");
-    case.must("rename to itself", case.store.rename("new/folder/c", "new/folder/c"));
-    case.must_refuse("rename nothing", Kind::NotFound, case.store.rename("a", "b"));
-    case.must_refuse("rename nothing", Kind::NotFound, case.store.rename("no/ne", "b"));
+    case.must(
+        "rename to itself",
+        case.store.rename("new/folder/c", "new/folder/c"),
+    );
+    case.must_refuse(
+        "rename nothing",
+        Kind::NotFound,
+        case.store.rename("a", "b"),
+    );
+    case.must_refuse(
+        "rename nothing",
+        Kind::NotFound,
+        case.store.rename("no/ne", "b"),
+    );
     case.expect_names("", &["new/folder/c"]);
 }
 
@@ -295,27 +429,48 @@ fn removes(case: &Case) {
     let remove = |name| case.must("remove", case.store.remove(name));
     case.claim(!remove("a") && !remove("y/a"), "removed what was not there");
     case.claim(remove("x/a"), "did not find what was there");
-    case.claim(!remove("x/a") && !case.exists("x/a"), "a removed file is there");
+    case.claim(
+        !remove("x/a") && !case.exists("x/a"),
+        "a removed file is there",
+    );
     case.expect_names("", &[]);
     case.put("x/a", b"2");
     case.expect("x/a", b"2");
 }
 
 fn lists(case: &Case) {
-    for name in ["Info.plist", "bands/0", "bands/10", "bands/1", "bands/1f", "bands2/1", "token", "deep/er/still"] {
+    for name in [
+        "Info.plist",
+        "bands/0",
+        "bands/10",
+        "bands/1",
+        "bands/1f",
+        "bands2/1",
+        "token",
+        "deep/er/still",
+    ] {
         case.put(name, name.as_bytes());
     }
     case.expect_names("bands/", &["bands/0", "bands/1", "bands/10", "bands/1f"]);
     case.expect_names("bands/1", &["bands/1", "bands/10", "bands/1f"]);
-    case.expect_names("bands", &["bands/0", "bands/1", "bands/10", "bands/1f", "bands2/1"]);
+    case.expect_names(
+        "bands",
+        &["bands/0", "bands/1", "bands/10", "bands/1f", "bands2/1"],
+    );
     case.expect_names("deep/er/", &["deep/er/still"]);
     case.expect_names("t", &["token"]);
     case.expect_names("none/", &[]);
     let mut met = BTreeSet::new();
     let listed = case.store.list("", &mut |entry| {
         let meta = entry.meta()?.expect("a file that is there");
-        case.claim(meta.len == entry.name.len() as u64, format_args!("{}: {meta:?}", entry.name));
-        case.claim(met.insert(entry.name.to_owned()), format_args!("{} was met twice", entry.name));
+        case.claim(
+            meta.len == entry.name.len() as u64,
+            format_args!("{}: {meta:?}", entry.name),
+        );
+        case.claim(
+            met.insert(entry.name.to_owned()),
+            format_args!("{} was met twice", entry.name),
+        );
         Ok(())
     });
     case.must("list all", listed);
@@ -326,7 +481,10 @@ fn lists(case: &Case) {
         Err(Error::new(Kind::Cancelled, "test", "enough"))
     });
     case.must_refuse("list with an error", Kind::Cancelled, stopped);
-    case.claim(calls == 1, format_args!("an error did not stop the walk: {calls} calls"));
+    case.claim(
+        calls == 1,
+        format_args!("an error did not stop the walk: {calls} calls"),
+    );
 }
 
 fn one_file(case: &Case) {
@@ -334,10 +492,16 @@ fn one_file(case: &Case) {
     let two = case.open("file", Open::Write);
     case.must("write", one.write_at(100, b"seen at once"));
     let seen = case.must("read", two.read_array::<12>(100));
-    case.claim(seen == *b"seen at once", "a write is not seen by who else has the file open");
+    case.claim(
+        seen == *b"seen at once",
+        "a write is not seen by who else has the file open",
+    );
     case.must("discard", two.discard(0..8192, Leave::Zeros));
     let seen = case.must("read", one.read_array::<12>(100));
-    case.claim(seen == [0; 12], "a discard is not seen by who else has the file open");
+    case.claim(
+        seen == [0; 12],
+        "a discard is not seen by who else has the file open",
+    );
 }
 
 fn locks_shut_out(case: &Case) {
@@ -347,16 +511,32 @@ fn locks_shut_out(case: &Case) {
     let held = case.must("lock", lock("lock", Lock::Exclusive));
     case.claim(case.exists("lock"), "no lock file was made");
     for mode in [Lock::Shared, Lock::Exclusive] {
-        let error = case.must_refuse(format_args!("lock twice ({mode:?})"), Kind::Conflict, lock("lock", mode));
-        case.claim(error.to_string().contains("in use"), format_args!("the error does not say why: {error}"));
+        let error = case.must_refuse(
+            format_args!("lock twice ({mode:?})"),
+            Kind::Conflict,
+            lock("lock", mode),
+        );
+        case.claim(
+            error.to_string().contains("in use"),
+            format_args!("the error does not say why: {error}"),
+        );
     }
     drop(case.must("lock another", lock("other", Lock::Exclusive)));
     drop((held, nothing));
-    let readers = [lock("lock", Lock::Shared), lock("lock", Lock::Shared)].map(|held| case.must("share", held));
-    case.must_refuse("lock what is shared", Kind::Conflict, lock("lock", Lock::Exclusive));
+    let readers = [lock("lock", Lock::Shared), lock("lock", Lock::Shared)]
+        .map(|held| case.must("share", held));
+    case.must_refuse(
+        "lock what is shared",
+        Kind::Conflict,
+        lock("lock", Lock::Exclusive),
+    );
     let [one, two] = readers;
     drop(one);
-    case.must_refuse("lock what one still shares", Kind::Conflict, lock("lock", Lock::Exclusive));
+    case.must_refuse(
+        "lock what one still shares",
+        Kind::Conflict,
+        lock("lock", Lock::Exclusive),
+    );
     drop(two);
     drop(case.must("lock what is free", lock("lock", Lock::Exclusive)));
 }
@@ -370,7 +550,10 @@ fn threads_make_files(case: &Case) {
                     case.filled(&name(thread, file), 3000, thread);
                     case.must("sync", case.store.sync());
                     if file % 2 == 1 {
-                        case.claim(case.must("remove", case.store.remove(&name(thread, file))), "nothing was removed");
+                        case.claim(
+                            case.must("remove", case.store.remove(&name(thread, file))),
+                            "nothing was removed",
+                        );
                     }
                 }
             });
@@ -378,7 +561,10 @@ fn threads_make_files(case: &Case) {
     });
     for thread in 0..8 {
         for file in 0..8 {
-            case.claim(case.exists(&name(thread, file)) == (file % 2 == 0), format_args!("file {file} of thread {thread}"));
+            case.claim(
+                case.exists(&name(thread, file)) == (file % 2 == 0),
+                format_args!("file {file} of thread {thread}"),
+            );
         }
         case.expect(&name(thread, 0), &Random::new(thread).bytes(3000));
     }

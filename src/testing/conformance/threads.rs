@@ -22,7 +22,11 @@ pub(super) fn eight_units(case: &Case) {
                 for round in 0..ROUNDS {
                     let bytes = content(thread, round, area(thread));
                     case.write(area(thread).start, &bytes);
-                    case.expect(area(thread).start, &bytes, &format!("thread {thread} reads its own unit"));
+                    case.expect(
+                        area(thread).start,
+                        &bytes,
+                        &format!("thread {thread} reads its own unit"),
+                    );
                     if round % 4 == thread % 4 {
                         case.must("flush", case.device.flush());
                     }
@@ -31,7 +35,11 @@ pub(super) fn eight_units(case: &Case) {
         }
     });
     for thread in 0..THREADS {
-        case.expect(area(thread).start, &content(thread, ROUNDS - 1, area(thread)), "after all threads");
+        case.expect(
+            area(thread).start,
+            &content(thread, ROUNDS - 1, area(thread)),
+            "after all threads",
+        );
     }
 }
 
@@ -43,34 +51,51 @@ fn content(thread: u64, round: u64, area: Range<u64>) -> Vec<u8> {
 pub(super) fn one_unit(case: &Case) {
     const PIECE: u64 = 97;
     let size = (16 << 10).min(case.len());
-    for start in [0, case.unit.min(case.len() - size / 2).saturating_sub(size / 2)] {
+    for start in [
+        0,
+        case.unit
+            .min(case.len() - size / 2)
+            .saturating_sub(size / 2),
+    ] {
         let pieces = size / PIECE;
         let own = |thread: u64| (0..pieces).filter(move |piece| piece % THREADS == thread);
         thread::scope(|scope| {
             for thread in 0..THREADS {
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
-                        own(thread).for_each(|piece| write_piece(case, start + piece * PIECE, PIECE, piece, round));
-                        own(thread).for_each(|piece| expect_piece(case, start + piece * PIECE, PIECE, piece, round));
+                        own(thread).for_each(|piece| {
+                            write_piece(case, start + piece * PIECE, PIECE, piece, round)
+                        });
+                        own(thread).for_each(|piece| {
+                            expect_piece(case, start + piece * PIECE, PIECE, piece, round)
+                        });
                     }
                 });
             }
         });
-        (0..pieces).for_each(|piece| expect_piece(case, start + piece * PIECE, PIECE, piece, ROUNDS - 1));
+        (0..pieces)
+            .for_each(|piece| expect_piece(case, start + piece * PIECE, PIECE, piece, ROUNDS - 1));
     }
 }
 
 /// Some pieces are discarded, the others written.
 fn write_piece(case: &Case, at: u64, len: u64, piece: u64, round: u64) {
     if (piece + round).is_multiple_of(5) {
-        case.must(format_args!("discard a piece at {at}"), case.device.discard(at..at + len, Leave::Zeros));
+        case.must(
+            format_args!("discard a piece at {at}"),
+            case.device.discard(at..at + len, Leave::Zeros),
+        );
     } else {
         case.write(at, &content(piece, round, 0..len));
     }
 }
 
 fn expect_piece(case: &Case, at: u64, len: u64, piece: u64, round: u64) {
-    let expected = if (piece + round).is_multiple_of(5) { vec![0; len as usize] } else { content(piece, round, 0..len) };
+    let expected = if (piece + round).is_multiple_of(5) {
+        vec![0; len as usize]
+    } else {
+        content(piece, round, 0..len)
+    };
     case.expect(at, &expected, "a piece between the pieces of other threads");
 }
 
@@ -95,7 +120,11 @@ pub(super) fn reads_beside_discards(case: &Case) {
         }
         let stopping = Stop(&stop);
         for round in 0..4 * ROUNDS {
-            let leave = if round % 2 == 0 { Leave::Zeros } else { Leave::Any };
+            let leave = if round % 2 == 0 {
+                Leave::Zeros
+            } else {
+                Leave::Any
+            };
             for range in [0..kept.start, kept.end..end, next.clone()] {
                 let some = range.start..range.end.min(range.start + (128 << 10));
                 case.write(range.start, &content(2, round, some));
@@ -111,7 +140,9 @@ pub(super) fn reads_beside_discards(case: &Case) {
 pub(super) fn cuts_beside_requests(case: &Case) {
     let (len, block) = (case.len(), u64::from(case.info().block));
     let less = len - 8 * block;
-    if case.device.set_len(len, Leave::Zeros).is_err() || case.device.set_len(less, Leave::Zeros).is_err() {
+    if case.device.set_len(len, Leave::Zeros).is_err()
+        || case.device.set_len(less, Leave::Zeros).is_err()
+    {
         return; // of fixed length
     }
     let stop = AtomicBool::new(false);
@@ -130,7 +161,10 @@ pub(super) fn cuts_beside_requests(case: &Case) {
                         case.device.discard(at..at + block, Leave::Zeros),
                     ];
                     for error in results.into_iter().filter_map(Result::err) {
-                        case.claim(error.kind() == Kind::OutOfRange, format_args!("beside a cut: {error:?}"));
+                        case.claim(
+                            error.kind() == Kind::OutOfRange,
+                            format_args!("beside a cut: {error:?}"),
+                        );
                     }
                 }
             });
@@ -143,7 +177,11 @@ pub(super) fn cuts_beside_requests(case: &Case) {
         drop(stopping);
     });
     case.must("grow", case.device.set_len(len, Leave::Zeros));
-    case.expect(less, &vec![0; 8 * block as usize], "cut off beside requests");
+    case.expect(
+        less,
+        &vec![0; 8 * block as usize],
+        "cut off beside requests",
+    );
 }
 
 /// Stops the other threads, also when this one panics: the scope would wait for them for ever.

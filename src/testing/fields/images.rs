@@ -45,7 +45,11 @@ impl Image {
     pub(super) fn store(&self, files: &Files) -> Arc<dyn Store> {
         let store = MemoryStore::default();
         for (name, bytes) in files {
-            let name = if name.is_empty() { self.name.to_owned() } else { format!("{}/{name}", self.name) };
+            let name = if name.is_empty() {
+                self.name.to_owned()
+            } else {
+                format!("{}/{name}", self.name)
+            };
             store.put(&name, bytes, Put::Replace).unwrap();
         }
         Arc::new(store)
@@ -57,10 +61,17 @@ impl Image {
         let folder = format!("{}/", self.name);
         store
             .list(self.name, &mut |entry| {
-                let within = if entry.name == self.name { Some("") } else { entry.name.strip_prefix(&folder) };
+                let within = if entry.name == self.name {
+                    Some("")
+                } else {
+                    entry.name.strip_prefix(&folder)
+                };
                 if let Some(within) = within {
                     let file = store.open(entry.name, Open::Read)?.unwrap();
-                    files.insert(within.to_owned(), file.read_vec(0, file.info().len as usize)?);
+                    files.insert(
+                        within.to_owned(),
+                        file.read_vec(0, file.info().len as usize)?,
+                    );
                 }
                 Ok(())
             })
@@ -72,9 +83,16 @@ impl Image {
     pub(super) fn contents(&self, files: &Files, keys: &Secret) -> Result<Contents> {
         let store = MemoryStore::default();
         for (name, bytes) in files {
-            store.put(if name.is_empty() { self.name } else { name }, bytes, Put::Replace)?;
+            store.put(
+                if name.is_empty() { self.name } else { name },
+                bytes,
+                Put::Replace,
+            )?;
         }
-        let options = OpenOptions { keys: Some(keys), ..OpenOptions::default() };
+        let options = OpenOptions {
+            keys: Some(keys),
+            ..OpenOptions::default()
+        };
         let file = files.contains_key("").then_some(self.name);
         let mut contents = contents::contents(Arc::new(store), file, &options)?;
         // Without the journal's flag in the volume header its files are listed like all others.
@@ -97,7 +115,12 @@ fn read(path: &Path) -> Files {
             if entry.is_dir() {
                 folders.push(entry);
             } else {
-                let name = entry.strip_prefix(path).unwrap().to_str().unwrap().to_owned();
+                let name = entry
+                    .strip_prefix(path)
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned();
                 files.insert(name, fs::read(&entry).unwrap());
             }
         }
@@ -111,7 +134,10 @@ pub(super) const FILES: usize = 49;
 /// A folder with files of several lengths, enough for trees of several nodes.
 fn fill(folder: &Path) {
     for number in 0..48_usize {
-        let name = folder.join(format!("folder {}/a file with a name of some length, {number:02}", number % 4));
+        let name = folder.join(format!(
+            "folder {}/a file with a name of some length, {number:02}",
+            number % 4
+        ));
         fs::create_dir_all(name.parent().unwrap()).unwrap();
         fs::write(&name, vec![number as u8 + 1; number * 97]).unwrap();
     }
@@ -128,10 +154,17 @@ fn make(
     encrypted: bool,
 ) -> Image {
     let path = folder.join(name);
-    let volume =
-        NewVolume { layout, name: "Data".into(), format: volume, block_size: None, source: Source::Folder(source.to_owned()) };
-    let encryption =
-        encrypted.then(|| Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(Secret::new(PASSPHRASE.into())) });
+    let volume = NewVolume {
+        layout,
+        name: "Data".into(),
+        format: volume,
+        block_size: None,
+        source: Source::Folder(source.to_owned()),
+    };
+    let encryption = encrypted.then(|| Encryption {
+        iterations: Some(LEAST_ITERATIONS),
+        ..Encryption::new(Secret::new(PASSPHRASE.into()))
+    });
     let options = CreateOptions {
         format,
         band_size: format.has_bands().then_some(1 << 20),
@@ -142,14 +175,21 @@ fn make(
     };
     drop(create(&path, options, &Silent).unwrap());
     let files = read(&path);
-    Image { name, files, structures: Vec::new(), lists: Vec::new(), is_encrypted: encrypted }
+    Image {
+        name,
+        files,
+        structures: Vec::new(),
+        lists: Vec::new(),
+        is_encrypted: encrypted,
+    }
 }
 
 /// Every image, made below `folder`.
 pub(super) fn all(folder: &Path) -> Vec<Image> {
     let source = folder.join("source");
     fill(&source);
-    let raw = |name, layout, volume| make(folder, name, &source, Format::Udrw, layout, volume, false);
+    let raw =
+        |name, layout, volume| make(folder, name, &source, Format::Udrw, layout, volume, false);
     let mut images = Vec::new();
     for (name, format) in [
         ("hfs.img", NewFormat::HfsPlus),
@@ -165,7 +205,11 @@ pub(super) fn all(folder: &Path) -> Vec<Image> {
         };
         images.push(image);
     }
-    for (name, layout) in [("gpt.img", Layout::Gptspud), ("apm.img", Layout::Spud), ("mbr.img", Layout::MbrSpud)] {
+    for (name, layout) in [
+        ("gpt.img", Layout::Gptspud),
+        ("apm.img", Layout::Spud),
+        ("mbr.img", Layout::MbrSpud),
+    ] {
         let mut image = raw(name, layout, NewFormat::HfsPlus);
         image.structures = match layout {
             Layout::Gptspud => structures::gpt(&image.files[""]),
@@ -182,16 +226,39 @@ pub(super) fn all(folder: &Path) -> Vec<Image> {
         ("apfs.sparsebundle", NewFormat::Apfs, false),
         ("secret.sparsebundle", NewFormat::HfsPlus, true),
     ] {
-        let mut image = make(folder, name, &source, Format::Udsb, Layout::Gptspud, volume, encrypted);
+        let mut image = make(
+            folder,
+            name,
+            &source,
+            Format::Udsb,
+            Layout::Gptspud,
+            volume,
+            encrypted,
+        );
         image.lists = ["Info.plist", "Info.bckup"].map(String::from).to_vec();
         if encrypted {
             image.structures = structures::encryption(&image.files["token"]);
-            image.structures.iter_mut().for_each(|structure| structure.file = "token".into());
+            image
+                .structures
+                .iter_mut()
+                .for_each(|structure| structure.file = "token".into());
         }
         images.push(image);
     }
-    for (name, format) in [("hfs.sparseimage", Format::Udsp), ("hfs.asif", Format::Asif), ("hfs.dmg", Format::Udzo)] {
-        let mut image = make(folder, name, &source, format, Layout::Gptspud, NewFormat::HfsPlus, false);
+    for (name, format) in [
+        ("hfs.sparseimage", Format::Udsp),
+        ("hfs.asif", Format::Asif),
+        ("hfs.dmg", Format::Udzo),
+    ] {
+        let mut image = make(
+            folder,
+            name,
+            &source,
+            format,
+            Layout::Gptspud,
+            NewFormat::HfsPlus,
+            false,
+        );
         let bytes = &image.files[""];
         image.structures = match format {
             Format::Udsp => structures::sparse_image(),
@@ -201,7 +268,12 @@ pub(super) fn all(folder: &Path) -> Vec<Image> {
         images.push(image);
     }
     for image in &images {
-        assert!(image.structures.iter().all(|structure| structure.range().end <= image.files[&structure.file].len()));
+        assert!(
+            image
+                .structures
+                .iter()
+                .all(|structure| structure.range().end <= image.files[&structure.file].len())
+        );
     }
     images
 }
@@ -224,7 +296,11 @@ pub(super) struct Change {
 impl Image {
     /// Returns how many [`change`](Self::change)s there are.
     pub(super) fn fields(&self) -> usize {
-        self.structures.iter().map(|structure| structure.fields.len()).sum::<usize>() + self.lists.len() * LIST_KEYS.len()
+        self.structures
+            .iter()
+            .map(|structure| structure.fields.len())
+            .sum::<usize>()
+            + self.lists.len() * LIST_KEYS.len()
     }
 
     /// The change number `which` of field number `field`; `None` if it changes nothing.
@@ -235,20 +311,39 @@ impl Image {
             }
             field -= structure.fields.len();
         }
-        self.change_list(&self.lists[field / LIST_KEYS.len()], LIST_KEYS[field % LIST_KEYS.len()], which, random)
+        self.change_list(
+            &self.lists[field / LIST_KEYS.len()],
+            LIST_KEYS[field % LIST_KEYS.len()],
+            which,
+            random,
+        )
     }
 
-    fn change_bytes(&self, structure: &Structure, field: &super::layout::Field, which: u64, random: u64) -> Option<Change> {
+    fn change_bytes(
+        &self,
+        structure: &Structure,
+        field: &super::layout::Field,
+        which: u64,
+        random: u64,
+    ) -> Option<Change> {
         let original = &self.files[&structure.file];
         let mut bytes = original.clone();
         let range = structure.offset + field.offset..structure.offset + field.offset + field.size;
         let is_sealed = which % 2 == 1 && !matches!(structure.seal, Seal::None);
         let value = if field.is_number {
-            let shift = |index: usize| 8 * if field.is_big_endian { field.size - 1 - index } else { index };
+            let shift = |index: usize| {
+                8 * if field.is_big_endian {
+                    field.size - 1 - index
+                } else {
+                    index
+                }
+            };
             let old = bytes[range.clone()]
                 .iter()
                 .enumerate()
-                .fold(0_u64, |value, (index, byte)| value | u64::from(*byte) << shift(index));
+                .fold(0_u64, |value, (index, byte)| {
+                    value | u64::from(*byte) << shift(index)
+                });
             let new = changed_number(old, field.size, which / 2, random);
             for (index, byte) in bytes[range.clone()].iter_mut().enumerate() {
                 *byte = (new >> shift(index)) as u8;
@@ -271,8 +366,19 @@ impl Image {
             structure.seal.seal(&mut bytes);
             changed.extend(structure.seal.ranges(&bytes));
         }
-        let name = format!("{}, {}, {value}{}", structure.name, field.name, if is_sealed { ", checksum right" } else { "" });
-        Some(Change { name, file: structure.file.clone(), structure: structure.range(), bytes, changed })
+        let name = format!(
+            "{}, {}, {value}{}",
+            structure.name,
+            field.name,
+            if is_sealed { ", checksum right" } else { "" }
+        );
+        Some(Change {
+            name,
+            file: structure.file.clone(),
+            structure: structure.range(),
+            bytes,
+            changed,
+        })
     }
 
     fn change_list(&self, list: &str, key: &str, which: u64, random: u64) -> Option<Change> {
@@ -303,7 +409,12 @@ impl Image {
 }
 
 /// The keys of a bundle's property lists.
-const LIST_KEYS: [&str; 4] = ["band-size", "size", "bundle-backingstore-version", "diskimage-bundle-type"];
+const LIST_KEYS: [&str; 4] = [
+    "band-size",
+    "size",
+    "bundle-backingstore-version",
+    "diskimage-bundle-type",
+];
 
 /// Another number in place of `old`.
 fn changed_number(old: u64, size: usize, which: u64, random: u64) -> u64 {

@@ -31,7 +31,10 @@ const ELEMENTS: usize = 3;
 impl Layout {
     /// The structures that `sources` declare; `U16` and the like are big-endian there if `is_big_endian`.
     pub(super) fn read(sources: &[&str], is_big_endian: bool) -> Self {
-        let mut layout = Self { is_big_endian, ..Self::default() };
+        let mut layout = Self {
+            is_big_endian,
+            ..Self::default()
+        };
         for source in sources {
             layout.read_source(source);
         }
@@ -42,14 +45,30 @@ impl Layout {
         let mut lines = source.lines().map(str::trim);
         while let Some(line) = lines.next() {
             let line = without_visibility(line);
-            if let Some(name) = line.strip_prefix("struct ").and_then(|rest| rest.strip_suffix(" {")) {
-                let fields = lines.by_ref().take_while(|line| *line != "}").filter_map(field).collect();
+            if let Some(name) = line
+                .strip_prefix("struct ")
+                .and_then(|rest| rest.strip_suffix(" {"))
+            {
+                let fields = lines
+                    .by_ref()
+                    .take_while(|line| *line != "}")
+                    .filter_map(field)
+                    .collect();
                 self.structs.insert(name.to_owned(), fields);
-            } else if let Some((name, value)) =
-                line.strip_prefix("const ").or(line.strip_prefix("type ")).and_then(|rest| rest.split_once('='))
+            } else if let Some((name, value)) = line
+                .strip_prefix("const ")
+                .or(line.strip_prefix("type "))
+                .and_then(|rest| rest.split_once('='))
             {
                 let name = name.split(':').next().unwrap_or(name).trim();
-                self.names.insert(name.to_owned(), value.rsplit_once(';').map_or(value, |(value, _)| value).trim().to_owned());
+                self.names.insert(
+                    name.to_owned(),
+                    value
+                        .rsplit_once(';')
+                        .map_or(value, |(value, _)| value)
+                        .trim()
+                        .to_owned(),
+                );
             }
         }
     }
@@ -66,22 +85,45 @@ impl Layout {
     fn flatten(&self, kind: &str, path: &str, offset: usize, fields: &mut Vec<Field>) -> usize {
         let (digits, is_big_endian) = match kind.strip_prefix("Le").or(kind.strip_prefix("Be")) {
             Some(digits) => (digits, kind.starts_with("Be")),
-            None => (kind.strip_prefix(['U', 'u', 'i']).unwrap_or(""), self.is_big_endian),
+            None => (
+                kind.strip_prefix(['U', 'u', 'i']).unwrap_or(""),
+                self.is_big_endian,
+            ),
         };
         if let Ok(bits) = digits.parse::<usize>() {
-            fields.push(Field { name: path.to_owned(), offset, size: bits / 8, is_number: true, is_big_endian });
+            fields.push(Field {
+                name: path.to_owned(),
+                offset,
+                size: bits / 8,
+                is_number: true,
+                is_big_endian,
+            });
             return bits / 8;
         }
-        if let Some((element, count)) = kind.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')?.rsplit_once("; ")) {
+        if let Some((element, count)) = kind
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']')?.rsplit_once("; "))
+        {
             let count = self.number(count);
             if element == "u8" {
-                fields.push(Field { name: path.to_owned(), offset, size: count, is_number: false, is_big_endian });
+                fields.push(Field {
+                    name: path.to_owned(),
+                    offset,
+                    size: count,
+                    is_number: false,
+                    is_big_endian,
+                });
                 return count;
             }
             let mut size = 0;
             for index in 0..count {
                 let before = fields.len();
-                size = self.flatten(element, &format!("{path}[{index}]"), offset + index * size, fields);
+                size = self.flatten(
+                    element,
+                    &format!("{path}[{index}]"),
+                    offset + index * size,
+                    fields,
+                );
                 if index >= ELEMENTS && index + 1 < count {
                     fields.truncate(before);
                 }
@@ -91,10 +133,17 @@ impl Layout {
         if let Some(kind) = self.names.get(kind) {
             return self.flatten(kind, path, offset, fields);
         }
-        let members = self.structs.get(kind).unwrap_or_else(|| panic!("the size of {kind} at {path} is not known"));
+        let members = self
+            .structs
+            .get(kind)
+            .unwrap_or_else(|| panic!("the size of {kind} at {path} is not known"));
         let mut size = 0;
         for (name, kind) in members {
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            let path = if path.is_empty() {
+                name.clone()
+            } else {
+                format!("{path}.{name}")
+            };
             size += self.flatten(kind, &path, offset + size, fields);
         }
         size
@@ -103,22 +152,36 @@ impl Layout {
     fn number(&self, text: &str) -> usize {
         let text = text.trim_end_matches(" as usize");
         text.parse().unwrap_or_else(|_| {
-            let value = self.names.get(text).unwrap_or_else(|| panic!("the number {text} is not known"));
+            let value = self
+                .names
+                .get(text)
+                .unwrap_or_else(|| panic!("the number {text} is not known"));
             self.number(value)
         })
     }
 }
 
 fn without_visibility(line: &str) -> &str {
-    let Some(rest) = line.strip_prefix("pub") else { return line };
-    let rest = if rest.starts_with('(') { rest.split_once(')').map_or(rest, |(_, rest)| rest) } else { rest };
+    let Some(rest) = line.strip_prefix("pub") else {
+        return line;
+    };
+    let rest = if rest.starts_with('(') {
+        rest.split_once(')').map_or(rest, |(_, rest)| rest)
+    } else {
+        rest
+    };
     rest.trim_start()
 }
 
 /// Name and type of a member: `/*08*/ pub(super) kind: U32, // …`.
 fn field(line: &str) -> Option<(String, String)> {
     let rest = line.strip_prefix("/*")?.split_once("*/")?.1.trim();
-    let (name, kind) = without_visibility(rest).split("//").next()?.trim().strip_suffix(',')?.split_once(": ")?;
+    let (name, kind) = without_visibility(rest)
+        .split("//")
+        .next()?
+        .trim()
+        .strip_suffix(',')?
+        .split_once(": ")?;
     Some((name.to_owned(), kind.to_owned()))
 }
 
@@ -142,7 +205,10 @@ mod tests {
                 /*24*/ kind: i8,
             }";
         let fields = Layout::read(&[source], true).fields("OuterRaw");
-        let told: Vec<_> = fields.iter().map(|field| (&*field.name, field.offset, field.size)).collect();
+        let told: Vec<_> = fields
+            .iter()
+            .map(|field| (&*field.name, field.offset, field.size))
+            .collect();
         assert_eq!(
             told,
             [

@@ -53,7 +53,8 @@ impl Case<'_> {
                 Err(_) => "error",
             });
         }
-        let target = Target::in_store(store.clone(), self.image.name).map_err(|error| error.to_string())?;
+        let target =
+            Target::in_store(store.clone(), self.image.name).map_err(|error| error.to_string())?;
         undo_target(&target).map_err(|error| format!("cannot undo: {error}"))?;
         if self.image.read(&store) != damaged {
             return Err("undo leaves other bytes than there were".into());
@@ -63,8 +64,14 @@ impl Case<'_> {
 
     fn repair(&self, store: &Arc<dyn Store>) -> crate::Result<Repaired> {
         let target = Target::in_store(store.clone(), self.image.name)?;
-        let options = OpenOptions { keys: Some(self.keys), ..OpenOptions::default() };
-        let chosen = Options { how: How::Apply, ..Options::default() };
+        let options = OpenOptions {
+            keys: Some(self.keys),
+            ..OpenOptions::default()
+        };
+        let chosen = Options {
+            how: How::Apply,
+            ..Options::default()
+        };
         repair_target(&target, &options, &chosen, &Silent)
     }
 
@@ -84,15 +91,24 @@ impl Case<'_> {
     }
 
     fn compare(&self, files: &Files, when: &str) -> Result<(), String> {
-        let found = self.image.contents(files, self.keys).map_err(|error| format!("{when}: {error}"))?;
+        let found = self
+            .image
+            .contents(files, self.keys)
+            .map_err(|error| format!("{when}: {error}"))?;
         for (path, expected) in self.expected {
             match found.get(path) {
                 Some(found) if found == expected => {}
-                Some(found) => return Err(format!("{when}: {path} has {found:?}, not {expected:?}")),
+                Some(found) => {
+                    return Err(format!("{when}: {path} has {found:?}, not {expected:?}"));
+                }
                 None => return Err(format!("{when}: {path} is gone")),
             }
         }
-        if found.len() == self.expected.len() { Ok(()) } else { Err(format!("{when}: there are more files than before")) }
+        if found.len() == self.expected.len() {
+            Ok(())
+        } else {
+            Err(format!("{when}: there are more files than before"))
+        }
     }
 }
 
@@ -113,10 +129,19 @@ const ENCRYPTED_CASES: usize = 24;
 pub fn run(scratch: &Path, cases: usize, seed: u64, only: &str) -> Report {
     let images = images::all(scratch);
     let keys = &Secret::new(images::PASSPHRASE.into());
-    let expected: Vec<_> = images.iter().map(|image| image.contents(&image.files, keys).unwrap()).collect();
-    assert!(expected.iter().all(|contents| contents.len() >= images::FILES), "every file can be read");
-    let fields: Vec<_> =
-        (0..images.len()).flat_map(|image| (0..images[image].fields()).map(move |field| (image, field))).collect();
+    let expected: Vec<_> = images
+        .iter()
+        .map(|image| image.contents(&image.files, keys).unwrap())
+        .collect();
+    assert!(
+        expected
+            .iter()
+            .all(|contents| contents.len() >= images::FILES),
+        "every file can be read"
+    );
+    let fields: Vec<_> = (0..images.len())
+        .flat_map(|image| (0..images[image].fields()).map(move |field| (image, field)))
+        .collect();
     let (next, encrypted) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let report = Mutex::new(Report::default());
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -133,18 +158,32 @@ pub fn run(scratch: &Path, cases: usize, seed: u64, only: &str) -> Report {
                     let (at, field) = fields[number.wrapping_mul(7919) % fields.len()];
                     let image = &images[at];
                     let which = random.within(0..24);
-                    let Some(change) = image.change(field, which, random.number()) else { continue };
+                    let Some(change) = image.change(field, which, random.number()) else {
+                        continue;
+                    };
                     if !format!("{}: {}", image.name, change.name).contains(only) {
                         continue;
                     }
-                    if image.is_encrypted && encrypted.fetch_add(1, Ordering::Relaxed) >= ENCRYPTED_CASES {
+                    if image.is_encrypted
+                        && encrypted.fetch_add(1, Ordering::Relaxed) >= ENCRYPTED_CASES
+                    {
                         continue;
                     }
-                    let outcome = Case { image, expected: &expected[at], change: &change, keys }.run();
+                    let outcome = Case {
+                        image,
+                        expected: &expected[at],
+                        change: &change,
+                        keys,
+                    }
+                    .run();
                     let mut report = report.lock().unwrap();
                     match outcome {
-                        Ok(outcome) => *report.counts.entry((image.name, outcome)).or_default() += 1,
-                        Err(error) => report.failures.push(format!("{}: {}: {error}", image.name, change.name)),
+                        Ok(outcome) => {
+                            *report.counts.entry((image.name, outcome)).or_default() += 1
+                        }
+                        Err(error) => report
+                            .failures
+                            .push(format!("{}: {}: {error}", image.name, change.name)),
                     }
                 }
             });

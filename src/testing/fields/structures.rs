@@ -35,12 +35,23 @@ pub(super) enum Seal {
 
 impl Structure {
     fn new(name: impl Into<String>, offset: usize, fields: Vec<Field>, seal: Seal) -> Self {
-        Self { name: name.into(), file: String::new(), offset, fields, seal }
+        Self {
+            name: name.into(),
+            file: String::new(),
+            offset,
+            fields,
+            seal,
+        }
     }
 
     /// The bytes it takes.
     pub(super) fn range(&self) -> Range<usize> {
-        let end = self.fields.iter().map(|field| field.offset + field.size).max().unwrap_or(0);
+        let end = self
+            .fields
+            .iter()
+            .map(|field| field.offset + field.size)
+            .max()
+            .unwrap_or(0);
         self.offset..self.offset + end
     }
 }
@@ -52,7 +63,9 @@ impl Seal {
             Self::None => Vec::new(),
             Self::GptHeader(at) => iter::once(at + 16..at + 20).collect(),
             Self::GptEntries(at) => vec![at + 88..at + 92, at + 16..at + 20],
-            Self::ApfsObject(range) => iter::once(range.start..(range.start + 8).min(bytes.len())).collect(),
+            Self::ApfsObject(range) => {
+                iter::once(range.start..(range.start + 8).min(bytes.len())).collect()
+            }
         }
     }
 
@@ -95,16 +108,27 @@ fn fletcher64(bytes: &[u8]) -> u64 {
 }
 
 fn be(bytes: &[u8], at: usize, len: usize) -> usize {
-    bytes[at..at + len].iter().fold(0, |value, byte| value << 8 | usize::from(*byte))
+    bytes[at..at + len]
+        .iter()
+        .fold(0, |value, byte| value << 8 | usize::from(*byte))
 }
 
 fn le(bytes: &[u8], at: usize, len: usize) -> usize {
-    bytes[at..at + len].iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte))
+    bytes[at..at + len]
+        .iter()
+        .rev()
+        .fold(0, |value, byte| value << 8 | usize::from(*byte))
 }
 
 /// One number that no structure of the sources declares, such as an entry of an array at the end of a node.
 fn number(offset: usize, size: usize, is_big_endian: bool) -> Vec<Field> {
-    vec![Field { name: "number".into(), offset, size, is_number: true, is_big_endian }]
+    vec![Field {
+        name: "number".into(),
+        offset,
+        size,
+        is_number: true,
+        is_big_endian,
+    }]
 }
 
 macro_rules! sources {
@@ -114,44 +138,94 @@ macro_rules! sources {
 /// The headers, trees' nodes and journal of the HFS+ volume in `range` of the file.
 pub(super) fn hfsplus(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
     let layout = Layout::read(
-        &sources!["fs/hfsplus/layout/volume.rs", "fs/hfsplus/layout/btree.rs", "fs/hfsplus/layout/journal.rs"],
+        &sources![
+            "fs/hfsplus/layout/volume.rs",
+            "fs/hfsplus/layout/btree.rs",
+            "fs/hfsplus/layout/journal.rs"
+        ],
         true,
     );
     let (header, volume) = (range.start + 1024, &bytes[range.clone()]);
     let mut found = vec![
-        Structure::new("volume header", header, layout.fields("VolumeHeaderRaw"), Seal::None),
-        Structure::new("alternate volume header", range.end - 1024, layout.fields("VolumeHeaderRaw"), Seal::None),
+        Structure::new(
+            "volume header",
+            header,
+            layout.fields("VolumeHeaderRaw"),
+            Seal::None,
+        ),
+        Structure::new(
+            "alternate volume header",
+            range.end - 1024,
+            layout.fields("VolumeHeaderRaw"),
+            Seal::None,
+        ),
     ];
     let block = be(volume, 1024 + 40, 4);
     for (tree, fork) in [("extents", 192), ("catalog", 272), ("attributes", 352)] {
         // New volumes keep each tree in one piece.
-        let (start, blocks) = (be(volume, 1024 + fork + 16, 4) * block, be(volume, 1024 + fork + 20, 4));
+        let (start, blocks) = (
+            be(volume, 1024 + fork + 16, 4) * block,
+            be(volume, 1024 + fork + 20, 4),
+        );
         if blocks == 0 {
             continue;
         }
         let size = be(volume, start + 32, 2);
         let at = range.start + start;
-        found.push(Structure::new(format!("{tree} header record"), at + 14, layout.fields("TreeHeaderRaw"), Seal::None));
-        found.push(Structure::new(format!("{tree} map"), at + 248, number(0, 1, true), Seal::None));
+        found.push(Structure::new(
+            format!("{tree} header record"),
+            at + 14,
+            layout.fields("TreeHeaderRaw"),
+            Seal::None,
+        ));
+        found.push(Structure::new(
+            format!("{tree} map"),
+            at + 248,
+            number(0, 1, true),
+            Seal::None,
+        ));
         for node in 0..blocks * block / size {
             let node_at = start + node * size;
             let records = be(volume, node_at + 10, 2);
-            if volume[node_at..node_at + size].iter().all(|byte| *byte == 0) {
+            if volume[node_at..node_at + size]
+                .iter()
+                .all(|byte| *byte == 0)
+            {
                 continue;
             }
             let name = format!("{tree} node {node}");
-            found.push(Structure::new(&name, range.start + node_at, layout.fields("NodeDescriptorRaw"), Seal::None));
+            found.push(Structure::new(
+                &name,
+                range.start + node_at,
+                layout.fields("NodeDescriptorRaw"),
+                Seal::None,
+            ));
             for record in 0..=records {
                 let offset = range.start + node_at + size - 2 * (record + 1);
-                found.push(Structure::new(format!("{name} offset {record}"), offset, number(0, 2, true), Seal::None));
+                found.push(Structure::new(
+                    format!("{name} offset {record}"),
+                    offset,
+                    number(0, 2, true),
+                    Seal::None,
+                ));
             }
         }
     }
     let info = be(volume, 1024 + 12, 4) * block;
     if info != 0 {
         let journal = be(volume, info + 36, 8);
-        found.push(Structure::new("journal info block", range.start + info, layout.fields("JournalInfoBlockRaw"), Seal::None));
-        found.push(Structure::new("journal header", range.start + journal, layout.fields("JournalHeaderRaw"), Seal::None));
+        found.push(Structure::new(
+            "journal info block",
+            range.start + info,
+            layout.fields("JournalInfoBlockRaw"),
+            Seal::None,
+        ));
+        found.push(Structure::new(
+            "journal header",
+            range.start + journal,
+            layout.fields("JournalHeaderRaw"),
+            Seal::None,
+        ));
     }
     found
 }
@@ -192,15 +266,19 @@ pub(super) fn apfs(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
         };
         let mut add = |name: &str, offset| {
             let label = format!("{name} in block {}", (at - range.start) / 4096);
-            found.push(Structure::new(label, offset, layout.fields(name), Seal::ApfsObject(block.clone())));
+            found.push(Structure::new(
+                label,
+                offset,
+                layout.fields(name),
+                Seal::ApfsObject(block.clone()),
+            ));
         };
         add(name, at);
         match name {
             "NodeRaw" if le(bytes, at + 0x20, 2) & 1 == 1 => add("TreeInfoRaw", block.end - 0x28),
             "ChunkInfoRaw" => add("ChunkRaw", at + 0x28),
-            "CheckpointMapRaw" => {
-                (0..le(bytes, at + 0x24, 4)).for_each(|entry| add("CheckpointEntryRaw", at + 0x28 + entry * 0x28))
-            }
+            "CheckpointMapRaw" => (0..le(bytes, at + 0x24, 4))
+                .for_each(|entry| add("CheckpointEntryRaw", at + 0x28 + entry * 0x28)),
             _ => {}
         }
     }
@@ -210,9 +288,19 @@ pub(super) fn apfs(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
 /// Both headers and the used entries of the GPT of a disk.
 pub(super) fn gpt(bytes: &[u8]) -> Vec<Structure> {
     let layout = Layout::read(&sources!["partition/layout.rs"], false);
-    let mut found = vec![Structure::new("protective MBR", 0, layout.fields("MbrRaw"), Seal::None)];
+    let mut found = vec![Structure::new(
+        "protective MBR",
+        0,
+        layout.fields("MbrRaw"),
+        Seal::None,
+    )];
     for (name, at) in [("primary GPT", 512), ("backup GPT", bytes.len() - 512)] {
-        found.push(Structure::new(format!("{name} header"), at, layout.fields("GptHeaderRaw"), Seal::GptHeader(at)));
+        found.push(Structure::new(
+            format!("{name} header"),
+            at,
+            layout.fields("GptHeaderRaw"),
+            Seal::GptHeader(at),
+        ));
         let table = le(bytes, at + 72, 8) * 512;
         for entry in 0..2 {
             let offset = table + entry * 128;
@@ -230,37 +318,80 @@ pub(super) fn gpt(bytes: &[u8]) -> Vec<Structure> {
 /// The driver descriptor and the entries of an Apple partition map.
 pub(super) fn apm(bytes: &[u8]) -> Vec<Structure> {
     let layout = Layout::read(&sources!["partition/layout.rs"], true);
-    let mut found = vec![Structure::new("driver descriptor", 0, layout.fields("DriverDescriptorRaw"), Seal::None)];
+    let mut found = vec![Structure::new(
+        "driver descriptor",
+        0,
+        layout.fields("DriverDescriptorRaw"),
+        Seal::None,
+    )];
     for entry in 1..=be(bytes, 512 + 4, 4) {
-        found.push(Structure::new(format!("APM entry {entry}"), entry * 512, layout.fields("ApmEntryRaw"), Seal::None));
+        found.push(Structure::new(
+            format!("APM entry {entry}"),
+            entry * 512,
+            layout.fields("ApmEntryRaw"),
+            Seal::None,
+        ));
     }
     found
 }
 
 /// The master boot record of a disk.
 pub(super) fn mbr() -> Vec<Structure> {
-    vec![Structure::new("MBR", 0, Layout::read(&sources!["partition/layout.rs"], false).fields("MbrRaw"), Seal::None)]
+    vec![Structure::new(
+        "MBR",
+        0,
+        Layout::read(&sources!["partition/layout.rs"], false).fields("MbrRaw"),
+        Seal::None,
+    )]
 }
 
 /// The first node of a sparse image.
 pub(super) fn sparse_image() -> Vec<Structure> {
     let layout = Layout::read(&sources!["container/sparseimage/layout.rs"], true);
-    vec![Structure::new("sparse image header", 0, layout.fields("HeadRaw"), Seal::None)]
+    vec![Structure::new(
+        "sparse image header",
+        0,
+        layout.fields("HeadRaw"),
+        Seal::None,
+    )]
 }
 
 /// The header, the directories and the first entries of the tables of an ASIF image.
 pub(super) fn asif(bytes: &[u8]) -> Vec<Structure> {
     let layout = Layout::read(&sources!["container/asif/layout.rs"], true);
-    let mut found = vec![Structure::new("ASIF header", 0, layout.fields("HeaderRaw"), Seal::None)];
+    let mut found = vec![Structure::new(
+        "ASIF header",
+        0,
+        layout.fields("HeaderRaw"),
+        Seal::None,
+    )];
     let chunk = be(bytes, 0x40, 4);
-    for (number, at) in [be(bytes, 0x10, 8), be(bytes, 0x18, 8)].into_iter().enumerate() {
-        found.push(Structure::new(format!("ASIF directory {number}, version"), at, number_at(8), Seal::None));
+    for (number, at) in [be(bytes, 0x10, 8), be(bytes, 0x18, 8)]
+        .into_iter()
+        .enumerate()
+    {
+        found.push(Structure::new(
+            format!("ASIF directory {number}, version"),
+            at,
+            number_at(8),
+            Seal::None,
+        ));
         let table = be(bytes, at + 8, 8);
-        found.push(Structure::new(format!("ASIF directory {number}, entry 0"), at + 8, number_at(8), Seal::None));
+        found.push(Structure::new(
+            format!("ASIF directory {number}, entry 0"),
+            at + 8,
+            number_at(8),
+            Seal::None,
+        ));
         if number == 0 && table != 0 && (table & 0x007F_FFFF_FFFF_FFFF) * chunk < bytes.len() {
             let table = (table & 0x007F_FFFF_FFFF_FFFF) * chunk;
             for entry in 0..4 {
-                found.push(Structure::new(format!("ASIF table entry {entry}"), table + entry * 8, number_at(8), Seal::None));
+                found.push(Structure::new(
+                    format!("ASIF table entry {entry}"),
+                    table + entry * 8,
+                    number_at(8),
+                    Seal::None,
+                ));
             }
         }
     }
@@ -274,18 +405,44 @@ fn number_at(size: usize) -> Vec<Field> {
 /// The header, the directory and the passphrase entry of an encrypted image.
 pub(super) fn encryption(bytes: &[u8]) -> Vec<Structure> {
     let layout = Layout::read(&sources!["crypt/layout.rs", "crypt/layout/entry.rs"], true);
-    let mut found = vec![Structure::new("encryption header", 0, layout.fields("HeaderRaw"), Seal::None)];
+    let mut found = vec![Structure::new(
+        "encryption header",
+        0,
+        layout.fields("HeaderRaw"),
+        Seal::None,
+    )];
     for entry in 0..be(bytes, 0x48, 4) {
         let at = 0x4C + entry * 20;
-        found.push(Structure::new(format!("key directory {entry}"), at, layout.fields("DirectoryRaw"), Seal::None));
+        found.push(Structure::new(
+            format!("key directory {entry}"),
+            at,
+            layout.fields("DirectoryRaw"),
+            Seal::None,
+        ));
         let place = be(bytes, at + 4, 8);
-        found.push(Structure::new(format!("key entry {entry}"), place, layout.fields("PassphraseRaw"), Seal::None));
+        found.push(Structure::new(
+            format!("key entry {entry}"),
+            place,
+            layout.fields("PassphraseRaw"),
+            Seal::None,
+        ));
     }
     found
 }
 
 /// The trailer of a compressed image.
 pub(super) fn udif(bytes: &[u8]) -> Vec<Structure> {
-    let layout = Layout::read(&sources!["container/udif/layout/trailer.rs", "container/udif/layout/mod.rs"], true);
-    vec![Structure::new("koly trailer", bytes.len() - 512, layout.fields("KolyRaw"), Seal::None)]
+    let layout = Layout::read(
+        &sources![
+            "container/udif/layout/trailer.rs",
+            "container/udif/layout/mod.rs"
+        ],
+        true,
+    );
+    vec![Structure::new(
+        "koly trailer",
+        bytes.len() - 512,
+        layout.fields("KolyRaw"),
+        Seal::None,
+    )]
 }

@@ -25,13 +25,21 @@ pub fn apfs_container(input: &[u8]) {
 
 fn read_all(bytes: Vec<u8>) {
     let device: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(bytes));
-    let Ok(container) = Container::open(device, None).map(Arc::new) else { return };
+    let Ok(container) = Container::open(device, None).map(Arc::new) else {
+        return;
+    };
     for number in 1..=container.volumes().len().min(4) as u32 {
         let key = |_: &_| Ok(VolumeKey::Passphrase(Secret::new(b"guess".to_vec())));
-        let Ok(volume) = container.open_volume(number, None, &key) else { continue };
+        let Ok(volume) = container.open_volume(number, None, &key) else {
+            continue;
+        };
         let walked = walk::walk(&volume, MOST_OBJECTS);
         assert!(walked.objects <= MOST_OBJECTS);
-        assert!(walked.first_error.is_none_or(|error| error.kind() != Kind::ReadOnly));
+        assert!(
+            walked
+                .first_error
+                .is_none_or(|error| error.kind() != Kind::ReadOnly)
+        );
     }
 }
 
@@ -61,7 +69,11 @@ pub(super) fn container_seeds() -> Vec<Vec<u8>> {
 
 pub(super) fn node_seeds() -> Vec<Vec<u8>> {
     let sample = apfs_sample();
-    sample.chunks(4096).filter(|node| apfs::read_node(node) > 0).map(<[u8]>::to_vec).collect()
+    sample
+        .chunks(4096)
+        .filter(|node| apfs::read_node(node) > 0)
+        .map(<[u8]>::to_vec)
+        .collect()
 }
 
 pub(super) fn record_seeds() -> Vec<Vec<u8>> {

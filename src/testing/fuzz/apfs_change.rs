@@ -22,8 +22,12 @@ pub fn apfs_change(input: &[u8]) {
     let mut bytes = disk.to_vec();
     apfs::reseal(&mut bytes);
     let device: Arc<dyn BlockDevice> = Arc::new(Memory::from(bytes));
-    let Ok(container) = Container::open(device, None).map(Arc::new) else { return };
-    let Ok(fs) = ApfsMut::open(&container, 1, WriteOptions { now: Some(NOW) }, &key) else { return };
+    let Ok(container) = Container::open(device, None).map(Arc::new) else {
+        return;
+    };
+    let Ok(fs) = ApfsMut::open(&container, 1, WriteOptions { now: Some(NOW) }, &key) else {
+        return;
+    };
     let _ = spoil(&fs);
     let _ = fs.take_snapshot("snapshot");
     let _ = change(&fs, true);
@@ -40,19 +44,44 @@ fn key(_: &LockedVolume) -> crate::Result<VolumeKey> {
 
 /// Containers with some files: one with a snapshot, one encrypted.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    [false, true].iter().map(|&encrypted| describe(&sample(encrypted))).collect()
+    [false, true]
+        .iter()
+        .map(|&encrypted| describe(&sample(encrypted)))
+        .collect()
 }
 
 fn sample(encrypted: bool) -> Vec<u8> {
-    let volume = NewVolume { name: "Sample".into(), case_sensitive: false, uuid: Uuid::nil() };
-    let options = Options { volumes: vec![volume], created: NOW, latest: None, uuid: Uuid::nil() };
-    let encryption = VolumeEncryption { passphrase: passphrase(), recovery_key: None, hint: None, iterations: 1 };
-    let plan = Plan::encrypted(Tree::empty(NOW), options, Some(&encryption).filter(|_| encrypted));
+    let volume = NewVolume {
+        name: "Sample".into(),
+        case_sensitive: false,
+        uuid: Uuid::nil(),
+    };
+    let options = Options {
+        volumes: vec![volume],
+        created: NOW,
+        latest: None,
+        uuid: Uuid::nil(),
+    };
+    let encryption = VolumeEncryption {
+        passphrase: passphrase(),
+        recovery_key: None,
+        hint: None,
+        iterations: 1,
+    };
+    let plan = Plan::encrypted(
+        Tree::empty(NOW),
+        options,
+        Some(&encryption).filter(|_| encrypted),
+    );
     let device = Arc::new(Memory::zeros(1200 << 10));
-    plan.and_then(|plan| plan.build(&*device, &Silent)).expect("the sample can be built");
+    plan.and_then(|plan| plan.build(&*device, &Silent))
+        .expect("the sample can be built");
     let container = Arc::new(Container::open(device.clone(), None).expect("the sample opens"));
-    let fs = ApfsMut::open(&container, 1, WriteOptions { now: Some(NOW) }, &key).expect("the sample can be changed");
-    change(&fs, false).and_then(|()| fs.sync()).expect("the sample has room");
+    let fs = ApfsMut::open(&container, 1, WriteOptions { now: Some(NOW) }, &key)
+        .expect("the sample can be changed");
+    change(&fs, false)
+        .and_then(|()| fs.sync())
+        .expect("the sample has room");
     if !encrypted {
         fs.take_snapshot("before").expect("the sample has room");
         let _ = spoil(&fs);

@@ -36,11 +36,16 @@ pub fn info_plist(input: &[u8]) {
 /// bundle is refused, or it is a blank disk, which can be written and finished and then holds what was written.
 pub fn rebanding_plist(input: &[u8]) {
     let store = MemoryStore::default();
-    for (name, bytes) in [("Info.plist", REBANDING.as_bytes()), ("rebanding.plist", input)] {
+    for (name, bytes) in [
+        ("Info.plist", REBANDING.as_bytes()),
+        ("rebanding.plist", input),
+    ] {
         let put = store.put(name, bytes, Put::Replace);
         assert!(put.is_ok());
     }
-    let Ok(bundle) = Bundle::open(Arc::new(store.clone()), Access::ReadOnly) else { return };
+    let Ok(bundle) = Bundle::open(Arc::new(store.clone()), Access::ReadOnly) else {
+        return;
+    };
     let len = bundle.info().len;
     let mut sector = vec![1; len.min(512) as usize];
     for offset in [0, len.saturating_sub(512)] {
@@ -48,7 +53,9 @@ pub fn rebanding_plist(input: &[u8]) {
         assert!(sector.iter().all(|&byte| byte == 0));
     }
     drop(bundle);
-    let open = || Bundle::open(Arc::new(store.clone()), Access::ReadWrite).expect("the bundle can be opened");
+    let open = || {
+        Bundle::open(Arc::new(store.clone()), Access::ReadWrite).expect("the bundle can be opened")
+    };
     let at = len.saturating_sub(512);
     let bundle = open();
     // Memory has no holes: the file of a band that is written far from its beginning would be all there.
@@ -58,15 +65,18 @@ pub fn rebanding_plist(input: &[u8]) {
         let bundle = open();
         assert!(!bundle.is_between() && bundle.info().len == len);
         assert!(bundle.read_at(at, &mut sector).is_ok());
-        assert!(sector.iter().all(|&byte| byte == if written { 7 } else { 0 }));
+        assert!(
+            sector
+                .iter()
+                .all(|&byte| byte == if written { 7 } else { 0 })
+        );
     }
 }
 
 /// Bytes of a disk that is written to.
 const MOST_LEN: u64 = 1 << 20;
 /// The lists beside it.
-const REBANDING: &str =
-    "<plist version=\"1.0\"><dict><key>diskimage-bundle-type</key><string>bandsaw.rebanding</string></dict></plist>";
+const REBANDING: &str = "<plist version=\"1.0\"><dict><key>diskimage-bundle-type</key><string>bandsaw.rebanding</string></dict></plist>";
 
 pub(super) fn rebanding_seeds() -> Vec<Vec<u8>> {
     let list = |from: u64, to: u64, moved: u64, naming: bool| {
@@ -77,8 +87,15 @@ pub(super) fn rebanding_seeds() -> Vec<Vec<u8>> {
              </dict></plist>"
         )
     };
-    let all = [(4096, 8192, 0, false), (8192, 4096, 12288, false), (4096, 12288, 61440, false), (4096, 8192, 61440, true)];
-    all.into_iter().map(|(from, to, moved, naming)| list(from, to, moved, naming).into_bytes()).collect()
+    let all = [
+        (4096, 8192, 0, false),
+        (8192, 4096, 12288, false),
+        (4096, 12288, 61440, false),
+        (4096, 8192, 61440, true),
+    ];
+    all.into_iter()
+        .map(|(from, to, moved, naming)| list(from, to, moved, naming).into_bytes())
+        .collect()
 }
 
 /// The bytes of an operation in an input of [`bundle_model`].
@@ -91,27 +108,52 @@ const MOST_BYTES: u32 = 20_000;
 /// An input is the length of a disk and of its bands, in sectors, whether its version is 2, and then operations. The bundle
 /// does them as a plain vector does, and holds the same after it is opened again.
 pub fn bundle_model(input: &[u8]) {
-    let Some((&[len, band, version], operations)) = input.split_first_chunk() else { return };
+    let Some((&[len, band, version], operations)) = input.split_first_chunk() else {
+        return;
+    };
     let store = MemoryStore::default();
-    let plist = plist((u64::from(len % 64) + 1) * 4096, (u64::from(band) + 1) * 512, 1 + version % 2);
+    let plist = plist(
+        (u64::from(len % 64) + 1) * 4096,
+        (u64::from(band) + 1) * 512,
+        1 + version % 2,
+    );
     let put = store.put("Info.plist", plist.as_bytes(), Put::Replace);
     assert!(put.is_ok());
     let open = || -> Arc<dyn BlockDevice> {
-        Arc::new(Bundle::open(Arc::new(store.clone()), Access::ReadWrite).expect("the bundle can be opened"))
+        Arc::new(
+            Bundle::open(Arc::new(store.clone()), Access::ReadWrite)
+                .expect("the bundle can be opened"),
+        )
     };
-    let operations: Vec<_> = operations.as_chunks().0.iter().take(MOST_OPS).map(operation).collect();
+    let operations: Vec<_> = operations
+        .as_chunks()
+        .0
+        .iter()
+        .take(MOST_OPS)
+        .map(operation)
+        .collect();
     Model::new(open()).reopen(open).run(&operations);
 }
 
 /// Every twelve bytes are some operation.
 fn operation(bytes: &[u8; OP]) -> Op {
     let &[what, flags, a, b, c, d, e, f, seed @ ..] = bytes;
-    let span =
-        Span { start: u16::from_le_bytes([a, b]), aligned: flags & 1 != 0, len: u32::from_le_bytes([c, d, e, f]) % MOST_BYTES };
+    let span = Span {
+        start: u16::from_le_bytes([a, b]),
+        aligned: flags & 1 != 0,
+        len: u32::from_le_bytes([c, d, e, f]) % MOST_BYTES,
+    };
     match what % 16 {
         0..4 => Op::Read(span),
         4..8 => Op::Write(span, u32::from_le_bytes(seed).into()),
-        8..10 => Op::Discard(span, if flags & 2 == 0 { Leave::Zeros } else { Leave::Any }),
+        8..10 => Op::Discard(
+            span,
+            if flags & 2 == 0 {
+                Leave::Zeros
+            } else {
+                Leave::Any
+            },
+        ),
         10 => Op::Extents(span),
         11 => Op::Flush,
         12..14 => Op::Resize(a as i8),
@@ -132,19 +174,34 @@ fn plist(len: u64, band: u64, version: u8) -> String {
 
 pub(super) fn plist_seeds() -> Vec<Vec<u8>> {
     let store = MemoryStore::default();
-    let made = Bundle::create(Arc::new(store.clone()), &CreateOptions { len: 1 << 30, band_size: None });
+    let made = Bundle::create(
+        Arc::new(store.clone()),
+        &CreateOptions {
+            len: 1 << 30,
+            band_size: None,
+        },
+    );
     assert!(made.is_ok());
-    let info = store.open("Info.plist", crate::store::Open::Read).ok().flatten().expect("a bundle has an Info.plist");
+    let info = store
+        .open("Info.plist", crate::store::Open::Read)
+        .ok()
+        .flatten()
+        .expect("a bundle has an Info.plist");
     let mut xml = vec![0; info.info().len as usize];
     info.read_at(0, &mut xml).expect("it can be read");
     let mut binary = Vec::new();
     let value = plist::Value::from_reader_xml(&*xml).expect("it is a property list");
-    value.to_writer_binary(&mut binary).expect("it can be written");
+    value
+        .to_writer_binary(&mut binary)
+        .expect("it can be written");
     vec![xml, binary, plist(4096, 512, 2).into_bytes()]
 }
 
 pub(super) fn model_seeds() -> Vec<Vec<u8>> {
     let operations = |seed| crate::testing::Random::new(seed).bytes(OP * MOST_OPS);
     let disks = [[16, 8, 0], [16, 8, 1], [255, 255, 0], [1, 0, 1], [0, 0, 0]];
-    (0..).zip(disks).map(|(seed, disk)| [&disk[..], &operations(seed)].concat()).collect()
+    (0..)
+        .zip(disks)
+        .map(|(seed, disk)| [&disk[..], &operations(seed)].concat())
+        .collect()
 }

@@ -9,8 +9,8 @@ use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use crate::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{
-    Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode, NodeId,
-    Timestamp,
+    Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork,
+    NewKind, NewNode, NodeId, Timestamp,
 };
 use crate::problem::Severity;
 use crate::progress::Silent;
@@ -24,23 +24,40 @@ pub fn hfsplus_change(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let device = Arc::new(disk);
     let before = is_sound(&device).then(|| contents(&device)).flatten();
-    let options = WriteOptions { cache: 256 << 10, now: Some(Timestamp::from_seconds(1_750_000_000)), system_files: false };
-    let Ok(fs) = HfsPlusMut::open(device.clone(), options) else { return };
+    let options = WriteOptions {
+        cache: 256 << 10,
+        now: Some(Timestamp::from_seconds(1_750_000_000)),
+        system_files: false,
+    };
+    let Ok(fs) = HfsPlusMut::open(device.clone(), options) else {
+        return;
+    };
     let _ = change(&fs, before.is_none());
     let left = fs.unmount();
     drop(fs);
     let Some(before) = before else { return };
     assert!(left.is_ok(), "a sound volume cannot be unmounted: {left:?}");
-    assert!(is_sound(&device), "{:?}", hfsplus::check(device.clone(), &Silent));
+    assert!(
+        is_sound(&device),
+        "{:?}",
+        hfsplus::check(device.clone(), &Silent)
+    );
     let after = contents(&device).expect("a sound volume opens");
     for (id, bytes) in before {
-        assert!(after.get(&id) == Some(&bytes), "object {id:?} is not what it was");
+        assert!(
+            after.get(&id) == Some(&bytes),
+            "object {id:?} is not what it was"
+        );
     }
 }
 
 fn is_sound(device: &Arc<Memory>) -> bool {
     let device: Arc<dyn BlockDevice> = device.clone();
-    hfsplus::check(device, &Silent).is_ok_and(|problems| problems.iter().all(|problem| problem.severity < Severity::Warning))
+    hfsplus::check(device, &Silent).is_ok_and(|problems| {
+        problems
+            .iter()
+            .all(|problem| problem.severity < Severity::Warning)
+    })
 }
 
 /// What is in each file; `None` if the volume does not open.
@@ -53,7 +70,9 @@ fn contents(device: &Arc<Memory>) -> Option<BTreeMap<NodeId, Vec<u8>>> {
             match entry.attributes.kind {
                 FileKind::Folder => folders.push(entry.attributes.id),
                 FileKind::File if !entry.name.starts_with(".journal") => {
-                    let Ok(file) = fs.open(entry.attributes.id, Fork::Data) else { continue };
+                    let Ok(file) = fs.open(entry.attributes.id, Fork::Data) else {
+                        continue;
+                    };
                     if let Ok(bytes) = file.read_vec(0, file.info().len as usize) {
                         found.insert(entry.attributes.id, bytes);
                     }
@@ -73,14 +92,24 @@ pub(super) fn change(fs: &dyn FileSystemMut, all: bool) -> Result<()> {
     let root = fs.root();
     let dir = fs.create(root, "a new folder", &NewNode::new(NewKind::Folder))?;
     for number in 0..20_u8 {
-        let id = fs.create(dir, &format!("a file of a longer name {number}"), &NewNode::new(NewKind::File))?;
+        let id = fs.create(
+            dir,
+            &format!("a file of a longer name {number}"),
+            &NewNode::new(NewKind::File),
+        )?;
         let _ = fs.write_all(id, &vec![number; 700 * usize::from(number)]);
         let _ = fs.set_xattr_bytes(id, "user.small", &[number; 50]);
     }
-    let id = fs.lookup(dir, "a file of a longer name 7")?.map_or(dir, |found| found.id);
+    let id = fs
+        .lookup(dir, "a file of a longer name 7")?
+        .map_or(dir, |found| found.id);
     let _ = fs.set_xattr_bytes(id, "user.large", &[3; 9000]);
     let _ = fs.link(id, root, "a second name");
-    let _ = fs.rename((dir, "a file of a longer name 8"), (root, "a moved file"), Existing::Keep);
+    let _ = fs.rename(
+        (dir, "a file of a longer name 8"),
+        (root, "a moved file"),
+        Existing::Keep,
+    );
     let file = fs.open_mut(id, Fork::Data)?;
     let _ = file.set_len(20_000, Leave::Zeros);
     let _ = fs.remove(dir, "a file of a longer name 7");
@@ -100,7 +129,12 @@ pub(super) fn spoil(fs: &dyn FileSystemMut) -> Result<()> {
     let mut folders = vec![fs.root()];
     let mut met = 0;
     while let Some(folder) = folders.pop() {
-        for (number, entry) in fs.entries(folder).unwrap_or_default().into_iter().enumerate() {
+        for (number, entry) in fs
+            .entries(folder)
+            .unwrap_or_default()
+            .into_iter()
+            .enumerate()
+        {
             met += 1;
             if met > MOST_OBJECTS {
                 return Ok(());
@@ -111,10 +145,22 @@ pub(super) fn spoil(fs: &dyn FileSystemMut) -> Result<()> {
             }
             let _ = match number % 6 {
                 0 => fs.remove(folder, &entry.name),
-                1 => fs.rename((folder, &entry.name), (fs.root(), "moved"), Existing::Replace),
-                2 => fs.set_attributes(id, &Change { mode: Some(0o600), ..Change::default() }),
+                1 => fs.rename(
+                    (folder, &entry.name),
+                    (fs.root(), "moved"),
+                    Existing::Replace,
+                ),
+                2 => fs.set_attributes(
+                    id,
+                    &Change {
+                        mode: Some(0o600),
+                        ..Change::default()
+                    },
+                ),
                 3 => fs.set_xattr_bytes(id, "user.color", b"green"),
-                4 => fs.open_mut(id, Fork::Data).and_then(|file| file.set_len(30_000, Leave::Zeros)),
+                4 => fs
+                    .open_mut(id, Fork::Data)
+                    .and_then(|file| file.set_len(30_000, Leave::Zeros)),
                 _ => fs.link(id, folder, "a name more"),
             };
         }
@@ -126,8 +172,13 @@ pub(super) fn spoil(fs: &dyn FileSystemMut) -> Result<()> {
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let plain = sample_with_room(4096, 768 << 10);
     let journaled = Arc::new(Memory::from(plain.clone()));
-    let fs = HfsPlusMut::open(journaled.clone(), WriteOptions::default()).expect("the sample opens");
-    fs.enable_journal(None).expect("the sample has room for a journal");
+    let fs =
+        HfsPlusMut::open(journaled.clone(), WriteOptions::default()).expect("the sample opens");
+    fs.enable_journal(None)
+        .expect("the sample has room for a journal");
     drop(fs);
-    [plain, journaled.to_vec()].iter().map(|volume| super::describe(volume)).collect()
+    [plain, journaled.to_vec()]
+        .iter()
+        .map(|volume| super::describe(volume))
+        .collect()
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::{describe, disk};
-use crate::crypt::{self, Device, KeyMaterial, KeyWrap, LEAST_ITERATIONS, Locked, Protection, Secret};
+use crate::crypt::{
+    self, Device, KeyMaterial, KeyWrap, LEAST_ITERATIONS, Locked, Protection, Secret,
+};
 use crate::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use crate::problem::{Problems, Severity};
 use crate::testing::Random;
@@ -17,19 +19,30 @@ pub fn crypt_header(input: &[u8]) {
     let checked = crypt::check(&*file, &mut problems);
     let told = checked.is_err() || problems.worst() > Some(Severity::Note);
     let Ok(read) = Locked::read(&*file) else {
-        assert!(told, "a check finds nothing wrong with a header that is refused");
+        assert!(
+            told,
+            "a check finds nothing wrong with a header that is refused"
+        );
         return;
     };
     assert!(told || checked.ok().flatten() == read.as_ref().map(|header| header.describe().block));
     let Some(header) = read else { return };
     let description = header.describe();
-    let Ok(keys) = KeyMaterial::random(description.key_bits) else { panic!("{description:?}") };
+    let Ok(keys) = KeyMaterial::random(description.key_bits) else {
+        panic!("{description:?}")
+    };
     let Ok(device) = Device::new(file.clone(), header, &keys) else {
-        assert!(told, "a check finds nothing wrong with data that are cut short");
+        assert!(
+            told,
+            "a check finds nothing wrong with data that are cut short"
+        );
         return;
     };
     let len = device.info().len;
-    assert!(len == description.data_size && len <= file.info().len, "{description:?}");
+    assert!(
+        len == description.data_size && len <= file.info().len,
+        "{description:?}"
+    );
     for offset in [0, len.saturating_sub(512)] {
         assert!(device.read_vec(offset, len.min(512) as usize).is_ok());
     }
@@ -50,15 +63,22 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         };
         let device = Device::create(file.clone(), &protection);
         let device = device.expect("it can be made");
-        let grown =
-            device.set_len(8192, Leave::Zeros).and_then(|()| device.write_at(100, b"secret")).and_then(|()| device.flush());
+        let grown = device
+            .set_len(8192, Leave::Zeros)
+            .and_then(|()| device.write_at(100, b"secret"))
+            .and_then(|()| device.flush());
         grown.expect("it can be written");
         let mut bytes = file.to_vec();
         bytes.resize(bytes.len().next_multiple_of(512), 0);
         bytes
     };
     let passphrase = made(128, 512);
-    vec![describe(&with_certificate(passphrase.clone())), describe(&passphrase), describe(&made(256, 4096)), describe(&trailed())]
+    vec![
+        describe(&with_certificate(passphrase.clone())),
+        describe(&passphrase),
+        describe(&made(256, 4096)),
+        describe(&trailed()),
+    ]
 }
 
 /// The same with the entry of a private key in the place of the passphrase's. Source: docs/formats/encrypted.md §2.2.
@@ -67,9 +87,15 @@ fn with_certificate(mut image: Vec<u8>) -> Vec<u8> {
     let noise = Random::new(1).bytes(256);
     image[ENTRY..ENTRY + 616].fill(0);
     // In the directory: kind and size (0x234); in the entry: length of the hash, RSA, PKCS#1, no mode, length of the blob.
-    for (at, word) in
-        [(0x4F, 2), (0x5E, 2), (0x5F, 0x34), (ENTRY + 3, 20), (ENTRY + 0x27, 42), (ENTRY + 0x2B, 10), (ENTRY + 0x32, 1)]
-    {
+    for (at, word) in [
+        (0x4F, 2),
+        (0x5E, 2),
+        (0x5F, 0x34),
+        (ENTRY + 3, 20),
+        (ENTRY + 0x27, 42),
+        (ENTRY + 0x2B, 10),
+        (ENTRY + 0x32, 1),
+    ] {
         image[at] = word;
     }
     image[ENTRY + 4..][..20].copy_from_slice(&noise[..20]);
@@ -125,10 +151,25 @@ mod tests {
         let ways: Vec<_> = seeds()
             .iter()
             .map(|seed| {
-                let header = Locked::read(&disk(seed).unwrap()).unwrap().unwrap().describe();
-                (header.version, header.has_passphrase(), header.has_public_key())
+                let header = Locked::read(&disk(seed).unwrap())
+                    .unwrap()
+                    .unwrap()
+                    .describe();
+                (
+                    header.version,
+                    header.has_passphrase(),
+                    header.has_public_key(),
+                )
             })
             .collect();
-        assert_eq!(ways, [(2, false, true), (2, true, false), (2, true, false), (1, true, false)]);
+        assert_eq!(
+            ways,
+            [
+                (2, false, true),
+                (2, true, false),
+                (2, true, false),
+                (1, true, false)
+            ]
+        );
     }
 }

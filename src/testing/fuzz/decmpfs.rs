@@ -13,16 +13,34 @@ const MOST: u64 = 300_000;
 /// An input is a type (8 bits), a size (24 bits), how long the attribute is (16 bits), what stands in it, and a resource fork. The
 /// file is refused, or it has contents of that size, of which each place reads the same alone as with those around it.
 pub fn decmpfs(input: &[u8]) {
-    let Some((&[number, size @ .., low, high], rest)) = input.split_first_chunk::<6>() else { return };
-    let size = size.into_iter().rev().fold(0, |size, byte| size << 8 | u64::from(byte));
-    let (inside, fork) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes([low, high]))));
-    let value = [&b"fpmc"[..], &u32::from(number).to_le_bytes(), &size.to_le_bytes(), inside].concat();
-    let Ok(device) = contents(&value, || Ok(Arc::new(Memory::read_only(fork)))) else { return };
+    let Some((&[number, size @ .., low, high], rest)) = input.split_first_chunk::<6>() else {
+        return;
+    };
+    let size = size
+        .into_iter()
+        .rev()
+        .fold(0, |size, byte| size << 8 | u64::from(byte));
+    let (inside, fork) =
+        rest.split_at(rest.len().min(usize::from(u16::from_le_bytes([low, high]))));
+    let value = [
+        &b"fpmc"[..],
+        &u32::from(number).to_le_bytes(),
+        &size.to_le_bytes(),
+        inside,
+    ]
+    .concat();
+    let Ok(device) = contents(&value, || Ok(Arc::new(Memory::read_only(fork)))) else {
+        return;
+    };
     assert_eq!(device.info().len, size);
     let len = size.min(MOST);
-    let Ok(all) = device.read_vec(0, len as usize) else { return };
+    let Ok(all) = device.read_vec(0, len as usize) else {
+        return;
+    };
     for at in (0..len).step_by(50_021) {
-        let piece = device.read_vec(at, (len - at).min(70_001) as usize).expect("all of it was read");
+        let piece = device
+            .read_vec(at, (len - at).min(70_001) as usize)
+            .expect("all of it was read");
         assert!(all[at as usize..].starts_with(&piece), "at {at}");
     }
 }
@@ -31,12 +49,17 @@ pub fn decmpfs(input: &[u8]) {
 /// that. What is packed keeps within its bounds and unpacks to what it was.
 pub fn decmpfs_pack(input: &[u8]) {
     const METHODS: [Method; 3] = [Method::Zlib, Method::Lzvn, Method::Lzfse];
-    let Some((&[method, low, high, times], rest)) = input.split_first_chunk::<4>() else { return };
+    let Some((&[method, low, high, times], rest)) = input.split_first_chunk::<4>() else {
+        return;
+    };
     let plain = rest.repeat(usize::from(times) + 1);
     let plain = &plain[..plain.len().min(MOST as usize)];
     let level = Level::new(method / 3 % 9 + 1).expect("from 1 to 9");
     let packing = Packing::new(METHODS[usize::from(method) % 3], level).expect("these are written");
-    let bounds = Bounds { attribute: 3802, fork: u64::from(u16::from_le_bytes([low, high])) * 8 };
+    let bounds = Bounds {
+        attribute: 3802,
+        fork: u64::from(u16::from_le_bytes([low, high])) * 8,
+    };
     let mut fork = Vec::new();
     let mut write = |at: u64, bytes: &[u8]| {
         let end = at as usize + bytes.len();
@@ -48,24 +71,49 @@ pub fn decmpfs_pack(input: &[u8]) {
         buf.copy_from_slice(&plain[at as usize..at as usize + buf.len()]);
         Ok(())
     };
-    let source = Plain { len: plain.len() as u64, read: &mut read };
-    let Ok(Some(packed)) = pack(source, packing, bounds, &Silent, &mut write) else { return };
-    assert!(packed.attribute.len() <= 3802 && packed.fork_len <= bounds.fork && packed.fork_len == fork.len() as u64);
-    let device = contents(&packed.attribute, || Ok(Arc::new(Memory::read_only(fork)))).expect("what was packed opens");
-    assert!(device.read_vec(0, device.info().len as usize).expect("what was packed unpacks") == plain);
+    let source = Plain {
+        len: plain.len() as u64,
+        read: &mut read,
+    };
+    let Ok(Some(packed)) = pack(source, packing, bounds, &Silent, &mut write) else {
+        return;
+    };
+    assert!(
+        packed.attribute.len() <= 3802
+            && packed.fork_len <= bounds.fork
+            && packed.fork_len == fork.len() as u64
+    );
+    let device = contents(&packed.attribute, || Ok(Arc::new(Memory::read_only(fork))))
+        .expect("what was packed opens");
+    assert!(
+        device
+            .read_vec(0, device.info().len as usize)
+            .expect("what was packed unpacks")
+            == plain
+    );
 }
 
 pub(super) fn pack_seeds() -> Vec<Vec<u8>> {
-    let text: Vec<u8> = (0_u32..).flat_map(|n| format!("{n}, ").into_bytes()).take(900).collect();
+    let text: Vec<u8> = (0_u32..)
+        .flat_map(|n| format!("{n}, ").into_bytes())
+        .take(900)
+        .collect();
     let seed = |method: u8, times: u8| [&[method, 255, 255, times], &text[..]].concat();
-    (0..3).flat_map(|method| [seed(method, 0), seed(method, 80), seed(method + 12, 200)]).collect()
+    (0..3)
+        .flat_map(|method| [seed(method, 0), seed(method, 80), seed(method + 12, 200)])
+        .collect()
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let plain: Vec<u8> = (0_u32..).flat_map(|n| format!("{n}, ").into_bytes()).take(70_000).collect();
+    let plain: Vec<u8> = (0_u32..)
+        .flat_map(|n| format!("{n}, ").into_bytes())
+        .take(70_000)
+        .collect();
     let packed = |codec, plain: &[u8]| {
         let mut packed = Vec::new();
-        Encoder::new(codec, Level::default()).encode(plain, &mut packed).expect("anything can be compressed");
+        Encoder::new(codec, Level::default())
+            .encode(plain, &mut packed)
+            .expect("anything can be compressed");
         packed
     };
     let seed = |number: u8, size: usize, inside: &[u8], fork: &[u8]| {
@@ -75,10 +123,16 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     };
     let (first, last) = plain.split_at(65_536);
     let offsets = |first: &[u8], last: &[u8]| {
-        let ends = [12, 12 + first.len() as u32, (12 + first.len() + last.len()) as u32];
+        let ends = [
+            12,
+            12 + first.len() as u32,
+            (12 + first.len() + last.len()) as u32,
+        ];
         [&ends.map(u32::to_le_bytes).concat(), first, last].concat()
     };
-    let lzvn = [0xE5, b'h', b'e', b'l', b'l', b'o', 0x46, b'!', 0x38, 5, 0x06, 0, 0, 0, 0, 0, 0, 0];
+    let lzvn = [
+        0xE5, b'h', b'e', b'l', b'l', b'o', 0x46, b'!', 0x38, 5, 0x06, 0, 0, 0, 0, 0, 0, 0,
+    ];
     vec![
         seed(1, 5, b"hello", &[]),
         seed(3, 900, &packed(Codec::Zlib, &plain[..900]), &[]),
@@ -86,8 +140,18 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         seed(7, 13, &lzvn, &[]),
         seed(9, 5, b"\xCChello", &[]),
         seed(11, 900, &packed(Codec::Lzfse, &plain[..900]), &[]),
-        seed(12, plain.len(), &[], &offsets(&packed(Codec::Lzfse, first), &packed(Codec::Lzfse, last))),
+        seed(
+            12,
+            plain.len(),
+            &[],
+            &offsets(&packed(Codec::Lzfse, first), &packed(Codec::Lzfse, last)),
+        ),
         seed(13, 5, b"ZBM\x09\x0b\0\0\x05\0\0hello\x06\0\0\0\0\0", &[]),
-        seed(10, plain.len(), &[], &offsets(&[b"\xCC", first].concat(), &[b"\xCC", last].concat())),
+        seed(
+            10,
+            plain.len(),
+            &[],
+            &offsets(&[b"\xCC", first].concat(), &[b"\xCC", last].concat()),
+        ),
     ]
 }

@@ -12,19 +12,28 @@ const KINDS: [Foreign; 4] = [Foreign::Ext, Foreign::Fat, Foreign::ExFat, Foreign
 /// An input is the number of a file system, then it describes a disk. The map is refused, or its free runs lie on the disk, in
 /// order and apart, and are all that is counted.
 pub fn foreign_free(input: &[u8]) {
-    let Some((&kind, rest)) = input.split_first() else { return };
-    let (kind, Some(disk)) = (KINDS[usize::from(kind) % KINDS.len()], disk(rest)) else { return };
+    let Some((&kind, rest)) = input.split_first() else {
+        return;
+    };
+    let (kind, Some(disk)) = (KINDS[usize::from(kind) % KINDS.len()], disk(rest)) else {
+        return;
+    };
     let mut bytes = disk.to_vec();
     if kind == Foreign::ExFat {
         // Or nothing behind the check sum would ever be looked at.
         sketch::seal_exfat(&mut bytes);
     }
     let len = bytes.len() as u64;
-    let Ok(map) = kind.free_map(Arc::new(Memory::read_only(bytes))) else { return };
+    let Ok(map) = kind.free_map(Arc::new(Memory::read_only(bytes))) else {
+        return;
+    };
     let (mut end, mut free) = (None, 0);
     for run in map.free_runs(0..u64::MAX) {
         let Ok(run) = run else { return };
-        assert!(run.start < run.end && run.end <= len && end.is_none_or(|end| run.start > end), "{run:?} after {end:?}");
+        assert!(
+            run.start < run.end && run.end <= len && end.is_none_or(|end| run.start > end),
+            "{run:?} after {end:?}"
+        );
         free += run.end - run.start;
         end = Some(run.end);
     }
@@ -36,13 +45,24 @@ pub fn foreign_free(input: &[u8]) {
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     let mut add = |kind: Foreign, bytes: &[u8]| {
-        let number = KINDS.iter().position(|other| *other == kind).unwrap_or_default();
+        let number = KINDS
+            .iter()
+            .position(|other| *other == kind)
+            .unwrap_or_default();
         seeds.push([vec![number as u8], describe(bytes)].concat());
     };
-    for sums in [sketch::ExtSums::None, sketch::ExtSums::Descriptors, sketch::ExtSums::All] {
+    for sums in [
+        sketch::ExtSums::None,
+        sketch::ExtSums::Descriptors,
+        sketch::ExtSums::All,
+    ] {
         add(Foreign::Ext, &sketch::ext(sums, 100..120));
     }
-    for width in [sketch::Width::Fat12, sketch::Width::Fat16, sketch::Width::Fat32] {
+    for width in [
+        sketch::Width::Fat12,
+        sketch::Width::Fat16,
+        sketch::Width::Fat32,
+    ] {
         add(Foreign::Fat, &sketch::fat(width, 2..30));
     }
     add(Foreign::ExFat, &sketch::exfat(2..20));

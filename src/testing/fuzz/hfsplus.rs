@@ -25,7 +25,9 @@ pub fn hfsplus_volume(input: &[u8]) {
     let findings = hfsplus::check(device.clone(), &Silent);
     let stumbled = read_all(device).filter(|error| error.kind() == Kind::Corrupt);
     if let (Ok(findings), Some(error)) = (findings, stumbled) {
-        let damaged = findings.iter().any(|problem| problem.severity == Severity::Damage);
+        let damaged = findings
+            .iter()
+            .any(|problem| problem.severity == Severity::Damage);
         assert!(damaged, "reading found {error}, a check {findings:?}");
     }
 }
@@ -37,12 +39,20 @@ pub(super) fn read_all(device: Arc<dyn BlockDevice>) -> Option<Error> {
         Ok(volume) => volume,
         Err(error) => return Some(error),
     };
-    assert!(probed.is_ok_and(|found| found.is_some()), "a volume is opened that is not found");
+    assert!(
+        probed.is_ok_and(|found| found.is_some()),
+        "a volume is opened that is not found"
+    );
     let info = volume.volume();
     assert!(info.free <= info.total, "{info:?}");
     let walked = walk::walk(&volume, MOST_OBJECTS);
     assert!(walked.objects <= MOST_OBJECTS);
-    assert!(walked.first_error.as_ref().is_none_or(|error| error.kind() != Kind::ReadOnly));
+    assert!(
+        walked
+            .first_error
+            .as_ref()
+            .is_none_or(|error| error.kind() != Kind::ReadOnly)
+    );
     walked.first_error
 }
 
@@ -60,7 +70,10 @@ pub(super) fn volume_seeds() -> Vec<Vec<u8>> {
 
 pub(super) fn node_seeds() -> Vec<Vec<u8>> {
     let volume = sample(false, 4096);
-    let nodes = volume.chunks(4096).chain(volume.chunks(8192)).filter(|node| hfsplus::read_node(node) > 0);
+    let nodes = volume
+        .chunks(4096)
+        .chain(volume.chunks(8192))
+        .filter(|node| hfsplus::read_node(node) > 0);
     nodes.map(<[u8]>::to_vec).collect()
 }
 
@@ -76,7 +89,8 @@ pub(super) fn sample_with_room(block_size: u32, room: usize) -> Vec<u8> {
 }
 
 fn build_sample(case_sensitive: bool, block_size: u32, room: usize) -> Vec<u8> {
-    let plan = build::Plan::new(sample_tree(), options(case_sensitive, block_size)).expect("the sample can be planned");
+    let plan = build::Plan::new(sample_tree(), options(case_sensitive, block_size))
+        .expect("the sample can be planned");
     let disk = Memory::zeros(plan.minimum_len().expect("the sample has a length") as usize + room);
     plan.build(&disk, &Silent).expect("the sample can be built");
     disk.to_vec()
@@ -102,25 +116,60 @@ fn sample_tree() -> Tree {
     nodes.push(node(2, "file.txt", SourceKind::File(text("deep down"))));
     nodes.push(node(2, "same.txt", SourceKind::HardLink(3)));
     nodes.push(node(0, "empty", SourceKind::File(Stream::empty())));
-    nodes.push(node(0, "long", SourceKind::File(Stream::Bytes(vec![7; 10_000].into()))));
-    nodes.push(node(0, "link", SourceKind::Symlink("docs/deep/file.txt".into())));
-    nodes.push(node(0, "null", SourceKind::Special(FileKind::CharDevice, 0x0300_0002)));
-    let mut dressed = node(1, "dressed å é 漢字", SourceKind::File(text("with attributes")));
+    nodes.push(node(
+        0,
+        "long",
+        SourceKind::File(Stream::Bytes(vec![7; 10_000].into())),
+    ));
+    nodes.push(node(
+        0,
+        "link",
+        SourceKind::Symlink("docs/deep/file.txt".into()),
+    ));
+    nodes.push(node(
+        0,
+        "null",
+        SourceKind::Special(FileKind::CharDevice, 0x0300_0002),
+    ));
+    let mut dressed = node(
+        1,
+        "dressed å é 漢字",
+        SourceKind::File(text("with attributes")),
+    );
     dressed.xattrs = vec![
-        ("com.apple.FinderInfo".into(), text("TEXTttxt\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")),
-        ("com.apple.ResourceFork".into(), Stream::Bytes(vec![9; 600].into())),
+        (
+            "com.apple.FinderInfo".into(),
+            text("TEXTttxt\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
+        ),
+        (
+            "com.apple.ResourceFork".into(),
+            Stream::Bytes(vec![9; 600].into()),
+        ),
         ("user.color".into(), text("blue")),
         ("user.long".into(), Stream::Bytes(vec![3; 5_000].into())),
     ];
     nodes.push(dressed);
     let many = nodes.len() as u32;
     nodes.push(node(0, "many", SourceKind::Folder));
-    nodes.extend((0..60).map(|n| node(many, &format!("entry number {n:03}"), SourceKind::File(Stream::empty()))));
-    Tree { nodes, contents: Box::new(AllInHand) }
+    nodes.extend((0..60).map(|n| {
+        node(
+            many,
+            &format!("entry number {n:03}"),
+            SourceKind::File(Stream::empty()),
+        )
+    }));
+    Tree {
+        nodes,
+        contents: Box::new(AllInHand),
+    }
 }
 
 fn node(parent: u32, name: &str, kind: SourceKind) -> SourceNode {
-    let mode = if kind == SourceKind::Folder { 0o755 } else { 0o644 };
+    let mode = if kind == SourceKind::Folder {
+        0o755
+    } else {
+        0o644
+    };
     let modified = Timestamp::from_seconds(1_600_000_000);
     SourceNode {
         parent,
@@ -149,6 +198,10 @@ impl fmt::Debug for AllInHand {
 
 impl Contents for AllInHand {
     fn open(&self, _stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
-        Err(Error::new(Kind::NotFound, "sample", "there is nothing to open"))
+        Err(Error::new(
+            Kind::NotFound,
+            "sample",
+            "there is nothing to open",
+        ))
     }
 }

@@ -7,9 +7,10 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::hfsplus::{read_all, sample_with_room};
 use crate::device::Memory;
 use crate::fs::hfsplus::layout::{
-    BLOCK_LIST_CHECKSUM, BLOCK_LIST_SUMMED, BlockInfoRaw, BlockListHeaderRaw, HEADER_OFFSET, JOURNAL_ENDIAN,
-    JOURNAL_HEADER_CHECKSUM, JOURNAL_HEADER_SUMMED, JOURNAL_MAGIC, JournalChecksum, JournalHeaderRaw, JournalInfoBlockRaw,
-    JournalOrder, VolumeHeaderRaw, block_list_flags, journal_flags, volume_attributes,
+    BLOCK_LIST_CHECKSUM, BLOCK_LIST_SUMMED, BlockInfoRaw, BlockListHeaderRaw, HEADER_OFFSET,
+    JOURNAL_ENDIAN, JOURNAL_HEADER_CHECKSUM, JOURNAL_HEADER_SUMMED, JOURNAL_MAGIC, JournalChecksum,
+    JournalHeaderRaw, JournalInfoBlockRaw, JournalOrder, VolumeHeaderRaw, block_list_flags,
+    journal_flags, volume_attributes,
 };
 
 const BLOCK: usize = 4096;
@@ -22,10 +23,15 @@ const LIST: usize = 512;
 /// and lists are made right, so that the numbers behind them are met. The volume is refused, or everything in it can be
 /// asked, changes of the journal included; nothing is written.
 pub fn journal(input: &[u8]) {
-    let Some((flags, input)) = input.split_first() else { return };
+    let Some((flags, input)) = input.split_first() else {
+        return;
+    };
     let mut volume = volume().to_vec();
     let journal = &mut volume[journal_at()..][..JOURNAL];
-    journal.iter_mut().zip(input).for_each(|(byte, new)| *byte = *new);
+    journal
+        .iter_mut()
+        .zip(input)
+        .for_each(|(byte, new)| *byte = *new);
     if flags % 2 == 1 {
         seal(journal);
     }
@@ -45,7 +51,9 @@ fn volume() -> &'static [u8] {
             ..JournalInfoBlockRaw::new_zeroed()
         };
         volume[info_block..][..size_of_val(&info)].copy_from_slice(info.as_bytes());
-        if let Ok((header, _)) = VolumeHeaderRaw::mut_from_prefix(&mut volume[HEADER_OFFSET as usize..]) {
+        if let Ok((header, _)) =
+            VolumeHeaderRaw::mut_from_prefix(&mut volume[HEADER_OFFSET as usize..])
+        {
             header.attributes = (header.attributes.get() | volume_attributes::JOURNALED).into();
             header.journal_info_block = ((info_block / BLOCK) as u32).into();
         }
@@ -59,20 +67,33 @@ fn journal_at() -> usize {
 
 /// Makes the checksums right, of the header and of the lists that follow each other from the start that it tells.
 fn seal(journal: &mut [u8]) {
-    let Ok((header, _)) = JournalHeaderRaw::read_from_prefix(journal) else { return };
-    let Some(order) = JournalOrder::of(&header) else { return };
+    let Ok((header, _)) = JournalHeaderRaw::read_from_prefix(journal) else {
+        return;
+    };
+    let Some(order) = JournalOrder::of(&header) else {
+        return;
+    };
     let put = |field: &mut [u8], sum: u32| {
-        let sum = if order == JournalOrder::Little { sum.to_le_bytes() } else { sum.to_be_bytes() };
+        let sum = if order == JournalOrder::Little {
+            sum.to_le_bytes()
+        } else {
+            sum.to_be_bytes()
+        };
         field.copy_from_slice(&sum);
     };
-    let sum = JournalChecksum::of_header(&journal[..JOURNAL_HEADER_SUMMED], JOURNAL_HEADER_CHECKSUM);
+    let sum =
+        JournalChecksum::of_header(&journal[..JOURNAL_HEADER_SUMMED], JOURNAL_HEADER_CHECKSUM);
     put(&mut journal[JOURNAL_HEADER_CHECKSUM], sum);
     let mut at = usize::try_from(order.u64(header.start)).unwrap_or(usize::MAX);
-    while let Some(list) = journal.get_mut(at..).and_then(|rest| rest.get_mut(..BLOCK_LIST_SUMMED)) {
+    while let Some(list) = journal
+        .get_mut(at..)
+        .and_then(|rest| rest.get_mut(..BLOCK_LIST_SUMMED))
+    {
         put(&mut list[BLOCK_LIST_CHECKSUM], 0);
         let sum = JournalChecksum::of_header(list, BLOCK_LIST_CHECKSUM);
         put(&mut list[BLOCK_LIST_CHECKSUM], sum);
-        let used = BlockListHeaderRaw::read_from_prefix(list).map_or(0, |(list, _)| order.u32(list.bytes_used));
+        let used = BlockListHeaderRaw::read_from_prefix(list)
+            .map_or(0, |(list, _)| order.u32(list.bytes_used));
         match at.checked_add(used as usize) {
             Some(next) if used > 0 => at = next,
             _ => return,
@@ -82,14 +103,34 @@ fn seal(journal: &mut [u8]) {
 
 /// A journal whose one transaction writes a sector of zeros, and the volume header as it is, in either byte order.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    [JournalOrder::Little, JournalOrder::Big].map(|order| [&[1][..], &seed(order)].concat()).into()
+    [JournalOrder::Little, JournalOrder::Big]
+        .map(|order| [&[1][..], &seed(order)].concat())
+        .into()
 }
 
 fn seed(order: JournalOrder) -> Vec<u8> {
     let little = order == JournalOrder::Little;
-    let u16 = |value: u16| if little { value.to_le_bytes() } else { value.to_be_bytes() };
-    let u32 = |value: u32| if little { value.to_le_bytes() } else { value.to_be_bytes() };
-    let u64 = |value: u64| if little { value.to_le_bytes() } else { value.to_be_bytes() };
+    let u16 = |value: u16| {
+        if little {
+            value.to_le_bytes()
+        } else {
+            value.to_be_bytes()
+        }
+    };
+    let u32 = |value: u32| {
+        if little {
+            value.to_le_bytes()
+        } else {
+            value.to_be_bytes()
+        }
+    };
+    let u64 = |value: u64| {
+        if little {
+            value.to_le_bytes()
+        } else {
+            value.to_be_bytes()
+        }
+    };
     let used = (LIST + 2 * SECTOR) as u32;
     let header = JournalHeaderRaw {
         magic: u32(JOURNAL_MAGIC),
@@ -109,10 +150,17 @@ fn seed(order: JournalOrder) -> Vec<u8> {
         checksum: [0; 4],
         flags: u32(block_list_flags::FIRST),
     };
-    let info =
-        |number: u64, size: u32, checksum: u32| BlockInfoRaw { number: u64(number), size: u32(size), checksum: u32(checksum) };
+    let info = |number: u64, size: u32, checksum: u32| BlockInfoRaw {
+        number: u64(number),
+        size: u32(size),
+        checksum: u32(checksum),
+    };
     let last = (volume().len() / SECTOR) as u64 - 4;
-    let infos = [info(0, 0, 1), info(last, SECTOR as u32, 0), info(HEADER_OFFSET / SECTOR as u64, SECTOR as u32, 0)];
+    let infos = [
+        info(0, 0, 1),
+        info(last, SECTOR as u32, 0),
+        info(HEADER_OFFSET / SECTOR as u64, SECTOR as u32, 0),
+    ];
     let mut journal = vec![0; SECTOR + used as usize];
     journal[..size_of_val(&header)].copy_from_slice(header.as_bytes());
     journal[SECTOR..][..64].copy_from_slice(&[list.as_bytes(), infos.as_bytes()].concat());

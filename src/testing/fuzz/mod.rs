@@ -54,35 +54,151 @@ pub struct Target {
 
 /// All of them.
 pub const TARGETS: &[Target] = &[
-    Target { name: "address", run: address, seeds: text::address_seeds },
-    Target { name: "size", run: size, seeds: text::size_seeds },
-    Target { name: "partition_map", run: partition_map, seeds: partition::seeds },
-    Target { name: "hfsplus_volume", run: hfsplus_volume, seeds: hfsplus::volume_seeds },
-    Target { name: "hfsplus_change", run: hfsplus_change, seeds: change::seeds },
-    Target { name: "apfs_change", run: apfs_change, seeds: apfs_change::seeds },
-    Target { name: "apfs_spaceman", run: apfs_spaceman, seeds: apfs_space::seeds },
-    Target { name: "foreign_free", run: foreign_free, seeds: foreign::seeds },
-    Target { name: "journal", run: journal, seeds: journal::seeds },
-    Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
-    Target { name: "apfs_container", run: apfs_container, seeds: apfs::container_seeds },
-    Target { name: "apfs_node", run: apfs_node, seeds: apfs::node_seeds },
-    Target { name: "apfs_record", run: apfs_record, seeds: apfs::record_seeds },
-    Target { name: "apfs_keybag", run: apfs_keybag, seeds: apfs::keybag_seeds },
-    Target { name: "tar_import", run: tar_import, seeds: tar::seeds },
-    Target { name: "object_log", run: object_log, seeds: object_store::seeds },
-    Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
-    Target { name: "rebanding_plist", run: rebanding_plist, seeds: bundle::rebanding_seeds },
-    Target { name: "sparse_image", run: sparse_image, seeds: sparse::sparse_image_seeds },
-    Target { name: "asif", run: asif, seeds: sparse::asif_seeds },
-    Target { name: "udif", run: udif, seeds: udif::udif_seeds },
-    Target { name: "udif_resources", run: udif_resources, seeds: udif_set::resource_seeds },
-    Target { name: "udif_set", run: udif_set, seeds: udif_set::set_seeds },
-    Target { name: "codec", run: codec, seeds: udif::codec_seeds },
-    Target { name: "encode", run: encode, seeds: udif::encode_seeds },
-    Target { name: "crypt_header", run: crypt_header, seeds: crypt::seeds },
-    Target { name: "decmpfs", run: decmpfs, seeds: decmpfs::seeds },
-    Target { name: "decmpfs_pack", run: decmpfs_pack, seeds: decmpfs::pack_seeds },
-    Target { name: "bundle_model", run: bundle_model, seeds: bundle::model_seeds },
+    Target {
+        name: "address",
+        run: address,
+        seeds: text::address_seeds,
+    },
+    Target {
+        name: "size",
+        run: size,
+        seeds: text::size_seeds,
+    },
+    Target {
+        name: "partition_map",
+        run: partition_map,
+        seeds: partition::seeds,
+    },
+    Target {
+        name: "hfsplus_volume",
+        run: hfsplus_volume,
+        seeds: hfsplus::volume_seeds,
+    },
+    Target {
+        name: "hfsplus_change",
+        run: hfsplus_change,
+        seeds: change::seeds,
+    },
+    Target {
+        name: "apfs_change",
+        run: apfs_change,
+        seeds: apfs_change::seeds,
+    },
+    Target {
+        name: "apfs_spaceman",
+        run: apfs_spaceman,
+        seeds: apfs_space::seeds,
+    },
+    Target {
+        name: "foreign_free",
+        run: foreign_free,
+        seeds: foreign::seeds,
+    },
+    Target {
+        name: "journal",
+        run: journal,
+        seeds: journal::seeds,
+    },
+    Target {
+        name: "btree_node",
+        run: btree_node,
+        seeds: hfsplus::node_seeds,
+    },
+    Target {
+        name: "apfs_container",
+        run: apfs_container,
+        seeds: apfs::container_seeds,
+    },
+    Target {
+        name: "apfs_node",
+        run: apfs_node,
+        seeds: apfs::node_seeds,
+    },
+    Target {
+        name: "apfs_record",
+        run: apfs_record,
+        seeds: apfs::record_seeds,
+    },
+    Target {
+        name: "apfs_keybag",
+        run: apfs_keybag,
+        seeds: apfs::keybag_seeds,
+    },
+    Target {
+        name: "tar_import",
+        run: tar_import,
+        seeds: tar::seeds,
+    },
+    Target {
+        name: "object_log",
+        run: object_log,
+        seeds: object_store::seeds,
+    },
+    Target {
+        name: "info_plist",
+        run: info_plist,
+        seeds: bundle::plist_seeds,
+    },
+    Target {
+        name: "rebanding_plist",
+        run: rebanding_plist,
+        seeds: bundle::rebanding_seeds,
+    },
+    Target {
+        name: "sparse_image",
+        run: sparse_image,
+        seeds: sparse::sparse_image_seeds,
+    },
+    Target {
+        name: "asif",
+        run: asif,
+        seeds: sparse::asif_seeds,
+    },
+    Target {
+        name: "udif",
+        run: udif,
+        seeds: udif::udif_seeds,
+    },
+    Target {
+        name: "udif_resources",
+        run: udif_resources,
+        seeds: udif_set::resource_seeds,
+    },
+    Target {
+        name: "udif_set",
+        run: udif_set,
+        seeds: udif_set::set_seeds,
+    },
+    Target {
+        name: "codec",
+        run: codec,
+        seeds: udif::codec_seeds,
+    },
+    Target {
+        name: "encode",
+        run: encode,
+        seeds: udif::encode_seeds,
+    },
+    Target {
+        name: "crypt_header",
+        run: crypt_header,
+        seeds: crypt::seeds,
+    },
+    Target {
+        name: "decmpfs",
+        run: decmpfs,
+        seeds: decmpfs::seeds,
+    },
+    Target {
+        name: "decmpfs_pack",
+        run: decmpfs_pack,
+        seeds: decmpfs::pack_seeds,
+    },
+    Target {
+        name: "bundle_model",
+        run: bundle_model,
+        seeds: bundle::model_seeds,
+    },
 ];
 
 /// Sectors of the largest disk that an input describes: 4 MiB.
@@ -114,7 +230,11 @@ fn disk(input: &[u8]) -> Option<Memory> {
 /// The input that describes a disk of these bytes, a number of whole sectors.
 fn describe(bytes: &[u8]) -> Vec<u8> {
     let sectors = bytes.len() / SECTOR;
-    assert!(sectors <= usize::from(MAX_SECTORS) && bytes.len().is_multiple_of(SECTOR), "{} bytes", bytes.len());
+    assert!(
+        sectors <= usize::from(MAX_SECTORS) && bytes.len().is_multiple_of(SECTOR),
+        "{} bytes",
+        bytes.len()
+    );
     let mut input = (sectors as u16).to_le_bytes().to_vec();
     for (number, sector) in (0_u16..).zip(bytes.chunks(SECTOR)) {
         if sector.iter().any(|&byte| byte != 0) {

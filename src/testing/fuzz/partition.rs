@@ -11,7 +11,9 @@ use crate::problem::{Problems, Severity};
 /// Probing and checking change nothing and find the same partitions, and what is wrong for one is for the other; partitions lie within the disk and have numbers of their own. Repair is refused and changes
 /// nothing, or leaves a map without damage that has the same partitions; a second one finds nothing to do.
 pub fn partition_map(input: &[u8]) {
-    let Some((flags, input)) = input.split_first() else { return };
+    let Some((flags, input)) = input.split_first() else {
+        return;
+    };
     let Some(disk) = disk(input) else { return };
     if flags % 2 == 1 {
         gpt::seal(&disk);
@@ -20,7 +22,10 @@ pub fn partition_map(input: &[u8]) {
     let probed = partition::probe(&disk);
     let mut problems = Problems::default();
     let checked = partition::check(&disk, &mut problems);
-    assert!(disk.to_vec() == before, "probing or checking changed the disk");
+    assert!(
+        disk.to_vec() == before,
+        "probing or checking changed the disk"
+    );
     match (&probed, &checked) {
         (Ok(probed), Ok(checked)) => {
             let partitions = |map: &Option<Map>| map.as_ref().map(|map| map.partitions.clone());
@@ -28,7 +33,9 @@ pub fn partition_map(input: &[u8]) {
             let wrong = probed.as_ref().is_some_and(|map| !map.problems.is_empty());
             assert!(!wrong || problems.worst().is_some(), "{probed:?}");
         }
-        (Err(_), checked) => assert!(checked.is_err() || problems.worst() == Some(Severity::Damage)),
+        (Err(_), checked) => {
+            assert!(checked.is_err() || problems.worst() == Some(Severity::Damage))
+        }
         (Ok(probed), Err(_)) => panic!("a check is refused, but there is {probed:?}"),
     }
     let found = probed.ok().flatten();
@@ -39,8 +46,13 @@ pub fn partition_map(input: &[u8]) {
         Err(_) => assert!(disk.to_vec() == before, "a refused repair changed the disk"),
         Ok(_) => {
             let repaired = partition::probe(&disk).ok().flatten();
-            let (Some(found), Some(repaired)) = (found, repaired) else { panic!("a map appeared or went away") };
-            assert_eq!((found.disk_guid, &found.partitions), (repaired.disk_guid, &repaired.partitions));
+            let (Some(found), Some(repaired)) = (found, repaired) else {
+                panic!("a map appeared or went away")
+            };
+            assert_eq!(
+                (found.disk_guid, &found.partitions),
+                (repaired.disk_guid, &repaired.partitions)
+            );
             assert_eq!(gpt::repair(&disk).ok(), Some(gpt::Repaired::default()));
         }
     }
@@ -48,8 +60,18 @@ pub fn partition_map(input: &[u8]) {
 
 fn check(map: &Map, len: u64) {
     let within = |range: &std::ops::Range<u64>| range.start < range.end && range.end <= len;
-    assert!(map.partitions.iter().all(|partition| within(&partition.range)), "{map:?}");
-    assert!(map.partitions.windows(2).all(|pair| pair[0].number < pair[1].number), "{map:?}");
+    assert!(
+        map.partitions
+            .iter()
+            .all(|partition| within(&partition.range)),
+        "{map:?}"
+    );
+    assert!(
+        map.partitions
+            .windows(2)
+            .all(|pair| pair[0].number < pair[1].number),
+        "{map:?}"
+    );
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
@@ -60,14 +82,22 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     };
     let disks = [gpt(128, 512), gpt(4096, 512), gpt(256, 4096), apm(), mbr()];
     let input = |flags: u8, disk: &[u8]| [&[flags][..], &describe(disk)].concat();
-    disks.iter().flat_map(|disk| [input(0, disk), input(1, disk)]).collect()
+    disks
+        .iter()
+        .flat_map(|disk| [input(0, disk), input(1, disk)])
+        .collect()
 }
 
 fn apm() -> Vec<u8> {
     let mut disk = vec![0; 200 * 512];
     disk[..4].copy_from_slice(b"ER\x02\0");
-    for (number, (first, blocks, kind)) in
-        [(1, 63, "Apple_partition_map"), (64, 100, "Apple_HFS"), (164, 36, "Apple_Free")].iter().enumerate()
+    for (number, (first, blocks, kind)) in [
+        (1, 63, "Apple_partition_map"),
+        (64, 100, "Apple_HFS"),
+        (164, 36, "Apple_Free"),
+    ]
+    .iter()
+    .enumerate()
     {
         let entry = &mut disk[(number + 1) * 512..];
         entry[..8].copy_from_slice(b"PM\0\0\0\0\0\x03");
@@ -80,9 +110,11 @@ fn apm() -> Vec<u8> {
 
 fn mbr() -> Vec<u8> {
     let mut disk = vec![0; 200 * 512];
-    for (sector, entries) in
-        [(0, [(0xaf, 1, 49), (0x05, 50, 150)]), (50, [(0x83, 1, 9), (0x05, 20, 20)]), (70, [(0x0b, 1, 9), (0, 0, 0)])]
-    {
+    for (sector, entries) in [
+        (0, [(0xaf, 1, 49), (0x05, 50, 150)]),
+        (50, [(0x83, 1, 9), (0x05, 20, 20)]),
+        (70, [(0x0b, 1, 9), (0, 0, 0)]),
+    ] {
         let record = &mut disk[sector * 512..][..512];
         for (slot, (kind, first, count)) in entries.into_iter().enumerate() {
             let entry = &mut record[446 + 16 * slot..][..16];

@@ -23,9 +23,13 @@ pub fn sparse_image(input: &[u8]) {
     let Some(file) = disk(input) else { return };
     let read_only: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(file.to_vec()));
     let mut problems = Problems::default();
-    let is_damaged = sparseimage::check(&read_only, &mut problems, &Silent).is_err() || has_damage(&problems);
+    let is_damaged =
+        sparseimage::check(&read_only, &mut problems, &Silent).is_err() || has_damage(&problems);
     let opened = SparseImage::open(read_only);
-    agree(is_damaged, opened.as_ref().map(|image| image as &dyn BlockDevice));
+    agree(
+        is_damaged,
+        opened.as_ref().map(|image| image as &dyn BlockDevice),
+    );
     if let Ok(image) = SparseImage::open(Arc::new(file))
         && image.band_size() <= MOST_BAND
     {
@@ -38,9 +42,13 @@ pub fn asif(input: &[u8]) {
     let Some(file) = disk(input) else { return };
     let read_only: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(file.to_vec()));
     let mut problems = Problems::default();
-    let is_damaged = asif::check(&read_only, &mut problems, &Silent).is_err() || has_damage(&problems);
+    let is_damaged =
+        asif::check(&read_only, &mut problems, &Silent).is_err() || has_damage(&problems);
     let opened = Asif::open(read_only);
-    agree(is_damaged, opened.as_ref().map(|image| image as &dyn BlockDevice));
+    agree(
+        is_damaged,
+        opened.as_ref().map(|image| image as &dyn BlockDevice),
+    );
     if let Ok(image) = Asif::open(Arc::new(file)) {
         change(&image);
     }
@@ -64,8 +72,11 @@ fn read(image: &dyn BlockDevice) {
         let Ok((range, _)) = extent else { return };
         let piece = (range.end - range.start).min(MOST_BYTES);
         let whole = image.read_vec(range.start, piece as usize).ok();
-        let halves = [0..piece / 2, piece / 2..piece]
-            .map(|half| image.read_vec(range.start + half.start, (half.end - half.start) as usize).ok());
+        let halves = [0..piece / 2, piece / 2..piece].map(|half| {
+            image
+                .read_vec(range.start + half.start, (half.end - half.start) as usize)
+                .ok()
+        });
         if let (Some(whole), [Some(first), Some(second)]) = (whole, halves) {
             assert!(whole == [first, second].concat());
         }
@@ -76,7 +87,11 @@ fn read(image: &dyn BlockDevice) {
 /// What was written is there, and what was discarded is not, as long as nothing fails.
 fn change(image: &dyn BlockDevice) {
     let len = image.info().len;
-    let places = [0..len.min(3000), len / 2..(len / 2 + 5000).min(len), len.saturating_sub(700)..len];
+    let places = [
+        0..len.min(3000),
+        len / 2..(len / 2 + 5000).min(len),
+        len.saturating_sub(700)..len,
+    ];
     for (number, place) in (1_u8..).zip(places) {
         if write(image, &place, number).is_err() {
             return;
@@ -84,7 +99,9 @@ fn change(image: &dyn BlockDevice) {
         let read = image.read_vec(place.start, (place.end - place.start) as usize);
         assert!(read.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == number)));
     }
-    let dropped = image.discard(0..len.min(1 << 15), Leave::Zeros).and_then(|()| image.flush());
+    let dropped = image
+        .discard(0..len.min(1 << 15), Leave::Zeros)
+        .and_then(|()| image.flush());
     if dropped.is_ok() {
         let read = image.read_vec(0, len.min(1 << 15) as usize);
         assert!(read.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0)));
@@ -121,12 +138,24 @@ pub fn small_asif(len: u64) -> Vec<u8> {
 
 pub(super) fn sparse_image_seeds() -> Vec<Vec<u8>> {
     // Small bands, bands beyond the first node, and larger ones.
-    [(64 << 10, 4096, 16 << 10), (600 << 10, 512, 530 << 10), (3 << 20, 64 << 10, 9000)].map(sparse_image_file).into()
+    [
+        (64 << 10, 4096, 16 << 10),
+        (600 << 10, 512, 530 << 10),
+        (3 << 20, 64 << 10, 9000),
+    ]
+    .map(sparse_image_file)
+    .into()
 }
 
 fn sparse_image_file((len, band_size, filled): (u64, u64, usize)) -> Vec<u8> {
     let file = Arc::new(Memory::zeros(0));
-    let made = SparseImage::create(file.clone(), &CreateOptions { len, band_size: Some(band_size) });
+    let made = SparseImage::create(
+        file.clone(),
+        &CreateOptions {
+            len,
+            band_size: Some(band_size),
+        },
+    );
     let filled = made.and_then(|image| {
         image.write_at(0, &vec![5; filled])?;
         image.write_at(len - 512, &[6; 512])?;
@@ -148,7 +177,11 @@ pub(super) fn asif_seeds() -> Vec<Vec<u8>> {
     });
     filled.expect("memory takes everything");
     let blank = Arc::new(Memory::zeros(0));
-    let options = asif::CreateOptions { len: 1 << 30, block: 512, kind: asif::LayerKind::Disk };
+    let options = asif::CreateOptions {
+        len: 1 << 30,
+        block: 512,
+        kind: asif::LayerKind::Disk,
+    };
     assert!(Asif::create(blank.clone(), &options).is_ok());
     vec![describe(&file.to_vec()), describe(&blank.to_vec())]
 }

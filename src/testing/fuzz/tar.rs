@@ -18,17 +18,26 @@ const LONGEST: u64 = 8 << 20;
 /// the volume to be, or fills one in which every object is found and every question is answered.
 pub fn tar_import(input: &[u8]) {
     let mut stream = input;
-    let Ok(tree) = import::tar_stream(&mut stream, &std::env::temp_dir(), &Silent) else { return };
+    let Ok(tree) = import::tar_stream(&mut stream, &std::env::temp_dir(), &Silent) else {
+        return;
+    };
     check(&tree);
     let objects = tree.nodes.len() as u64 - 1;
-    let Ok(plan) = Plan::new(tree, options(false, 4096)) else { return };
-    let Some(len) = plan.minimum_len().ok().filter(|&len| len <= LONGEST) else { return };
+    let Ok(plan) = Plan::new(tree, options(false, 4096)) else {
+        return;
+    };
+    let Some(len) = plan.minimum_len().ok().filter(|&len| len <= LONGEST) else {
+        return;
+    };
     let disk = Arc::new(Memory::zeros(len as usize));
     let built = plan.build(&*disk, &Silent);
     assert!(built.is_ok(), "{built:?}");
     let volume = HfsPlus::open(disk).expect("what was built can be opened");
     let walked = walk::walk(&volume, objects + 100);
-    assert!(walked.errors == 0 && walked.objects == objects, "{objects} expected, {walked:?}");
+    assert!(
+        walked.errors == 0 && walked.objects == objects,
+        "{objects} expected, {walked:?}"
+    );
 }
 
 /// What a tree promises: parents come first and are folders, links lead back to what is neither, contents can be read.
@@ -37,7 +46,10 @@ fn check(tree: &Tree) {
         let before = |other: u32| &tree.nodes[..index][other as usize].kind;
         assert_eq!(*before(node.parent), SourceKind::Folder, "{node:?}");
         if let SourceKind::HardLink(target) = node.kind {
-            assert!(!matches!(before(target), SourceKind::Folder | SourceKind::HardLink(_)), "{node:?}");
+            assert!(
+                !matches!(before(target), SourceKind::Folder | SourceKind::HardLink(_)),
+                "{node:?}"
+            );
         }
         streams(node).for_each(|stream| read_ends(tree, stream));
     }
@@ -48,7 +60,9 @@ fn streams(node: &SourceNode) -> impl Iterator<Item = &Stream> {
         SourceKind::File(stream) => Some(stream),
         _ => None,
     };
-    contents.into_iter().chain(node.xattrs.iter().map(|(_, value)| value))
+    contents
+        .into_iter()
+        .chain(node.xattrs.iter().map(|(_, value)| value))
 }
 
 fn read_ends(tree: &Tree, stream: &Stream) {
@@ -61,11 +75,15 @@ fn read_ends(tree: &Tree, stream: &Stream) {
         let read = reader.read_at(offset, &mut piece);
         assert!(read.is_ok(), "{stream:?}: {read:?}");
     }
-    assert!(reader.read_at(stream.len(), &mut [0]).is_err(), "{stream:?} goes on past its end");
+    assert!(
+        reader.read_at(stream.len(), &mut [0]).is_err(),
+        "{stream:?} goes on past its end"
+    );
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let volume = HfsPlus::open(Arc::new(Memory::from(sample(true, 4096)))).expect("the sample can be opened");
+    let volume = HfsPlus::open(Arc::new(Memory::from(sample(true, 4096))))
+        .expect("the sample can be opened");
     let archive = |path: &str| {
         let mut archive = Vec::new();
         export::to_tar(&volume, path, &mut archive, &Silent).expect("the sample can be archived");

@@ -7,7 +7,9 @@ use crate::{Kind, size};
 
 /// Any text is a size or refused as [`Kind::Invalid`]; what is shown of a size exactly reads back as the same.
 pub fn size(input: &[u8]) {
-    let Ok(text) = std::str::from_utf8(input) else { return };
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
     match size::parse(text) {
         Ok(bytes) => {
             assert_eq!(size::parse(&bytes.to_string()).ok(), Some(bytes));
@@ -20,7 +22,9 @@ pub fn size(input: &[u8]) {
 /// Any text is an address or refused as [`Kind::Invalid`], whatever exists on the host; what is shown of an address reads
 /// back as the same, and its image is a beginning of the text, or of the path of a `file://`.
 pub fn address(input: &[u8]) {
-    let Ok(text) = std::str::from_utf8(input) else { return };
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
     // Which paths exist is a matter of their length here: any answer must do, as long as it stays the same.
     let some_exist = |path: &Path| path.as_os_str().len() % 3 == 1;
     let none_exists = |_: &Path| false;
@@ -28,12 +32,24 @@ pub fn address(input: &[u8]) {
         match Address::parse(text, exists) {
             Ok(address) => {
                 assert!(
-                    text.starts_with(&address.image) || text.starts_with("file:///") || text.starts_with("file://localhost/")
+                    text.starts_with(&address.image)
+                        || text.starts_with("file:///")
+                        || text.starts_with("file://localhost/")
                 );
-                assert!(address.path.as_deref().is_none_or(|path| path.starts_with('/')));
+                assert!(
+                    address
+                        .path
+                        .as_deref()
+                        .is_none_or(|path| path.starts_with('/'))
+                );
                 assert!(address.volume.is_some() || address.snapshot.is_none());
                 let image_exists = |path: &Path| path == Path::new(&address.image);
-                assert_eq!(Address::parse(&address.to_string(), &image_exists).ok().as_ref(), Some(&address));
+                assert_eq!(
+                    Address::parse(&address.to_string(), &image_exists)
+                        .ok()
+                        .as_ref(),
+                    Some(&address)
+                );
             }
             Err(error) => assert_eq!(error.kind(), Kind::Invalid),
         }
@@ -41,7 +57,20 @@ pub fn address(input: &[u8]) {
 }
 
 pub(super) fn size_seeds() -> Vec<Vec<u8>> {
-    ["0", "4096", "4096b", "16384s", "8m", "8 MiB", "8MB", "1.5g", "18446744073709551615", "16e"].map(Vec::from).into()
+    [
+        "0",
+        "4096",
+        "4096b",
+        "16384s",
+        "8m",
+        "8 MiB",
+        "8MB",
+        "1.5g",
+        "18446744073709551615",
+        "16e",
+    ]
+    .map(Vec::from)
+    .into()
 }
 
 pub(super) fn address_seeds() -> Vec<Vec<u8>> {

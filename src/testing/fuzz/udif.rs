@@ -12,30 +12,48 @@ use crate::progress::Silent;
 const MOST_RUNS: usize = 20;
 const MOST_SUMMED: u64 = 4 << 20;
 
-const CODECS: [Codec; 5] = [Codec::Adc, Codec::Zlib, Codec::Bzip2, Codec::Lzfse, Codec::Lzma];
+const CODECS: [Codec; 5] = [
+    Codec::Adc,
+    Codec::Zlib,
+    Codec::Bzip2,
+    Codec::Lzfse,
+    Codec::Lzma,
+];
 
 /// An input is a codec, how many bytes are to come out (16 bits), and a stream. It decodes to just so many bytes or is
 /// refused, and the same every time: what was in the room before makes no difference.
 pub fn codec(input: &[u8]) {
-    let Some((&[codec, low, high], packed)) = input.split_first_chunk() else { return };
+    let Some((&[codec, low, high], packed)) = input.split_first_chunk() else {
+        return;
+    };
     let codec = CODECS[usize::from(codec) % CODECS.len()];
     let len = usize::from(u16::from_le_bytes([low, high]));
     let (mut one, mut other) = (vec![0; len], vec![0xff; len]);
     let decoded = codec.decode(packed, &mut one).is_ok();
     assert_eq!(decoded, codec.decode(packed, &mut other).is_ok());
-    assert!(!decoded || one == other, "{codec:?} left a part of its room as it was");
+    assert!(
+        !decoded || one == other,
+        "{codec:?} left a part of its room as it was"
+    );
 }
 
 /// An input is a codec, a level, and bytes. What they are compressed to, if it is shorter, decodes to them.
 pub fn encode(input: &[u8]) {
-    let Some((&[codec, level], plain)) = input.split_first_chunk() else { return };
+    let Some((&[codec, level], plain)) = input.split_first_chunk() else {
+        return;
+    };
     let codec = CODECS[usize::from(codec) % CODECS.len()];
     let level = Level::new(level % 9 + 1).expect("from 1 to 9");
     let mut packed = Vec::new();
-    if Encoder::new(codec, level).encode(plain, &mut packed).expect("anything can be compressed") {
+    if Encoder::new(codec, level)
+        .encode(plain, &mut packed)
+        .expect("anything can be compressed")
+    {
         assert!(packed.len() < plain.len());
         let mut back = vec![0xaa; plain.len()];
-        codec.decode(&packed, &mut back).expect("what was encoded decodes");
+        codec
+            .decode(&packed, &mut back)
+            .expect("what was encoded decodes");
         assert!(back == plain, "{codec:?}");
     }
 }
@@ -46,11 +64,17 @@ pub fn encode(input: &[u8]) {
 pub fn udif(input: &[u8]) {
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(input));
     let mut problems = Problems::default();
-    let part = Part { file: file.clone(), name: "fuzz.dmg".into() };
+    let part = Part {
+        file: file.clone(),
+        name: "fuzz.dmg".into(),
+    };
     let checked = udif::check(vec![part], &mut problems, &Silent);
     let told = checked.is_err() || problems.count(Severity::Damage) > 0;
     let Ok(image) = Udif::open(file) else {
-        assert!(told, "a check finds nothing wrong with an image that does not open");
+        assert!(
+            told,
+            "a check finds nothing wrong with an image that does not open"
+        );
         return;
     };
     // An image without any table opens, as zeros; a check refuses to call that an image.
@@ -62,7 +86,8 @@ pub fn udif(input: &[u8]) {
         let piece = (range.end - range.start).min(4096);
         let start = image.read_vec(range.start, piece as usize).ok();
         let last = image.read_vec(range.end - piece, piece as usize).ok();
-        let halves = [range.start, range.start + piece / 2].map(|at| image.read_vec(at, (piece / 2) as usize).ok());
+        let halves = [range.start, range.start + piece / 2]
+            .map(|at| image.read_vec(at, (piece / 2) as usize).ok());
         if let (Some(start), [Some(first), Some(second)]) = (start, halves) {
             assert!(start.starts_with(&[first, second].concat()));
             assert!(last.is_some() || range.end - range.start > piece);
@@ -75,28 +100,56 @@ pub fn udif(input: &[u8]) {
 
 /// Text that compresses, but not to nothing.
 fn plain() -> Vec<u8> {
-    (0..400_u32).flat_map(|n| format!("line {n} of {}; ", n * n % 97).into_bytes()).take(4096).collect()
+    (0..400_u32)
+        .flat_map(|n| format!("line {n} of {}; ", n * n % 97).into_bytes())
+        .take(4096)
+        .collect()
 }
 
 fn packed(codec: Codec) -> Vec<u8> {
     let mut packed = Vec::new();
-    let shorter = Encoder::new(codec, Level::default()).encode(&plain(), &mut packed).expect("memory takes everything");
+    let shorter = Encoder::new(codec, Level::default())
+        .encode(&plain(), &mut packed)
+        .expect("memory takes everything");
     assert!(shorter, "{codec:?}");
     packed
 }
 
 pub(super) fn codec_seeds() -> Vec<Vec<u8>> {
     let len = (plain().len() as u16).to_le_bytes();
-    (0..).zip(CODECS).map(|(number, codec)| [&[number, len[0], len[1]][..], &packed(codec)].concat()).collect()
+    (0..)
+        .zip(CODECS)
+        .map(|(number, codec)| [&[number, len[0], len[1]][..], &packed(codec)].concat())
+        .collect()
 }
 
 pub(super) fn encode_seeds() -> Vec<Vec<u8>> {
-    (0..10).map(|number| [&[number, number / 5 * 5][..], &plain(), &[number; 300], &plain()].concat()).collect()
+    (0..10)
+        .map(|number| {
+            [
+                &[number, number / 5 * 5][..],
+                &plain(),
+                &[number; 300],
+                &plain(),
+            ]
+            .concat()
+        })
+        .collect()
 }
 
 pub(super) fn udif_seeds() -> Vec<Vec<u8>> {
-    let kinds = [0x8000_0004_u32, 0x8000_0005, 0x8000_0006, 0x8000_0007, 0x8000_0008];
-    kinds.into_iter().zip(CODECS).map(|(kind, codec)| image(kind, &packed(codec))).collect()
+    let kinds = [
+        0x8000_0004_u32,
+        0x8000_0005,
+        0x8000_0006,
+        0x8000_0007,
+        0x8000_0008,
+    ];
+    kinds
+        .into_iter()
+        .zip(CODECS)
+        .map(|(kind, codec)| image(kind, &packed(codec)))
+        .collect()
 }
 
 /// An image of 24 sectors: eight packed, eight as they are, eight zeros. Source: docs/formats/udif.md.
@@ -114,11 +167,19 @@ fn image(kind: u32, packed: &[u8]) -> Vec<u8> {
     }
     table.extend(0xffff_ffff_u32.to_be_bytes());
     table.extend([&[0; 4][..], &be64([24, 0, 0, 0])].concat());
-    let entry = plist::Dictionary::from_iter([("Data", plist::Value::Data(table)), ("ID", "0".into()), ("Name", "whole".into())]);
+    let entry = plist::Dictionary::from_iter([
+        ("Data", plist::Value::Data(table)),
+        ("ID", "0".into()),
+        ("Name", "whole".into()),
+    ]);
     let forks = plist::Dictionary::from_iter([("blkx", plist::Value::Array(vec![entry.into()]))]);
-    let list = plist::Value::from(plist::Dictionary::from_iter([("resource-fork", plist::Value::from(forks))]));
+    let list = plist::Value::from(plist::Dictionary::from_iter([(
+        "resource-fork",
+        plist::Value::from(forks),
+    )]));
     let mut file = fork.clone();
-    list.to_writer_xml(&mut file).expect("memory takes everything");
+    list.to_writer_xml(&mut file)
+        .expect("memory takes everything");
     let list_len = file.len() - fork.len();
     let mut trailer = vec![0; 512];
     trailer[..12].copy_from_slice(b"koly\0\0\0\x04\0\0\x02\0");
@@ -130,7 +191,10 @@ fn image(kind: u32, packed: &[u8]) -> Vec<u8> {
 }
 
 fn be64<const N: usize>(numbers: [u64; N]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
+    numbers
+        .iter()
+        .flat_map(|number| number.to_be_bytes())
+        .collect()
 }
 
 #[cfg(test)]
@@ -146,7 +210,10 @@ mod tests {
         }
         for seed in udif_seeds() {
             let image = Udif::open(Arc::new(Memory::read_only(seed))).unwrap();
-            assert_eq!(image.read_vec(0, 24 * 512).unwrap(), [plain(), plain(), vec![0; 4096]].concat());
+            assert_eq!(
+                image.read_vec(0, 24 * 512).unwrap(),
+                [plain(), plain(), vec![0; 4096]].concat()
+            );
         }
     }
 }

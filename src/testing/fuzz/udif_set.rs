@@ -14,11 +14,20 @@ const MOST_READ: u64 = 1 << 20;
 /// An input is a byte that says which of the two follows, a list (even) or a resource fork (odd). It is refused, or
 /// resources which are the same after they were written and read again, unless XML cannot hold their names.
 pub fn udif_resources(input: &[u8]) {
-    let Some((&[which], bytes)) = input.split_first_chunk() else { return };
-    let Ok((mut resources, _)) = read_list(&Memory::read_only(file(which & 1 == 1, bytes))) else { return };
-    let Ok(list) = image_list(&resources) else { return };
+    let Some((&[which], bytes)) = input.split_first_chunk() else {
+        return;
+    };
+    let Ok((mut resources, _)) = read_list(&Memory::read_only(file(which & 1 == 1, bytes))) else {
+        return;
+    };
+    let Ok(list) = image_list(&resources) else {
+        return;
+    };
     resources.sort_by(|one, other| one.kind.cmp(&other.kind));
-    for resource in resources.iter_mut().filter(|resource| resource.attributes.is_empty()) {
+    for resource in resources
+        .iter_mut()
+        .filter(|resource| resource.attributes.is_empty())
+    {
         resource.attributes = "0x0000".into();
     }
     // Spaces around a text are a matter of taste to readers of XML.
@@ -42,14 +51,22 @@ fn file(is_fork: bool, bytes: &[u8]) -> Vec<u8> {
 /// An input is the length of the first of three files and of the second (16 bits each), and the three. They are refused, or an
 /// image that reads the same at once and in halves, across the borders of the files.
 pub fn udif_set(input: &[u8]) {
-    let Some((&[a, b, c, d], files)) = input.split_first_chunk() else { return };
+    let Some((&[a, b, c, d], files)) = input.split_first_chunk() else {
+        return;
+    };
     let lens = [[a, b], [c, d]].map(|len| usize::from(u16::from_le_bytes(len)));
     let (first, rest) = files.split_at(lens[0].min(files.len()));
     let (second, third) = rest.split_at(lens[1].min(rest.len()));
-    let part = |bytes: &[u8]| Part { name: "part".into(), file: Arc::new(Memory::read_only(bytes)) };
-    let Ok(image) = Udif::open_parts([first, second, third].map(part).to_vec()) else { return };
+    let part = |bytes: &[u8]| Part {
+        name: "part".into(),
+        file: Arc::new(Memory::read_only(bytes)),
+    };
+    let Ok(image) = Udif::open_parts([first, second, third].map(part).to_vec()) else {
+        return;
+    };
     let len = image.info().len.min(MOST_READ) as usize;
-    let halves = [0..len / 2, len / 2..len].map(|half| image.read_vec(half.start as u64, half.len()));
+    let halves =
+        [0..len / 2, len / 2..len].map(|half| image.read_vec(half.start as u64, half.len()));
     if let (Ok(whole), [Ok(first), Ok(second)]) = (image.read_vec(0, len), halves) {
         assert!(whole == [first, second].concat());
     }
@@ -66,20 +83,33 @@ pub(super) fn resource_seeds() -> Vec<Vec<u8>> {
     let image = udif::image(&disk(), Some(Codec::Zlib));
     let of = |field: usize, image: &[u8]| {
         let trailer = &image[image.len() - 512..];
-        let number = |at: usize| u64::from_be_bytes(trailer[at..at + 8].try_into().expect("eight bytes")) as usize;
+        let number = |at: usize| {
+            u64::from_be_bytes(trailer[at..at + 8].try_into().expect("eight bytes")) as usize
+        };
         image[number(field)..][..number(field + 8)].to_vec()
     };
     let fork = of(0x28, &udif::with_fork(&image, false));
-    vec![[vec![0], of(0xd8, &image)].concat(), [vec![1], fork].concat()]
+    vec![
+        [vec![0], of(0xd8, &image)].concat(),
+        [vec![1], fork].concat(),
+    ]
 }
 
 pub(super) fn set_seeds() -> Vec<Vec<u8>> {
     let seed = |codec| {
-        let image = Udif::open(Arc::new(Memory::read_only(udif::image(&disk(), codec)))).expect("the image is good");
-        let parts = image.cut(Cut::Count { first: None, parts: 3 }).expect("there is room");
+        let image = Udif::open(Arc::new(Memory::read_only(udif::image(&disk(), codec))))
+            .expect("the image is good");
+        let parts = image
+            .cut(Cut::Count {
+                first: None,
+                parts: 3,
+            })
+            .expect("there is room");
         let write = |number| {
             let file = Memory::zeros(0);
-            parts.write(number, &file, &Silent).expect("memory takes everything");
+            parts
+                .write(number, &file, &Silent)
+                .expect("memory takes everything");
             file.to_vec()
         };
         let files = [write(1), write(2), write(3)];
@@ -96,8 +126,12 @@ mod tests {
     #[test]
     fn seeds_are_good() {
         for seed in resource_seeds() {
-            let (resources, _) = read_list(&Memory::read_only(file(seed[0] == 1, &seed[1..]))).unwrap();
-            assert!(resources.iter().any(|resource| resource.kind == "blkx"), "{resources:?}");
+            let (resources, _) =
+                read_list(&Memory::read_only(file(seed[0] == 1, &seed[1..]))).unwrap();
+            assert!(
+                resources.iter().any(|resource| resource.kind == "blkx"),
+                "{resources:?}"
+            );
         }
         for seed in set_seeds() {
             let lens = [0, 2].map(|at| usize::from(u16::from_le_bytes([seed[at], seed[at + 1]])));

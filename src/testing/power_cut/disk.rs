@@ -96,7 +96,11 @@ impl Disk {
     }
 
     pub(super) fn names(&self, prefix: &str) -> Vec<String> {
-        self.names.keys().filter(|name| name.starts_with(prefix)).cloned().collect()
+        self.names
+            .keys()
+            .filter(|name| name.starts_with(prefix))
+            .cloned()
+            .collect()
     }
 
     pub(super) fn has_unsynced_names(&self) -> bool {
@@ -113,14 +117,26 @@ impl Disk {
 
     pub(super) fn meta(&self, file: FileId) -> Meta {
         let state = &self.files[&file];
-        Meta { len: state.live.len(), allocated: state.live.allocated(), version: file.0 << 32 | state.changes }
+        Meta {
+            len: state.live.len(),
+            allocated: state.live.allocated(),
+            version: file.0 << 32 | state.changes,
+        }
     }
 
     pub(super) fn apply(&mut self, event: &Event) {
         match event {
-            Event::Place { name, file, contents } => {
+            Event::Place {
+                name,
+                file,
+                contents,
+            } => {
                 self.last_id = self.last_id.max(file.0);
-                let state = FileState { live: contents.clone(), durable: contents.clone(), ..FileState::default() };
+                let state = FileState {
+                    live: contents.clone(),
+                    durable: contents.clone(),
+                    ..FileState::default()
+                };
                 self.files.insert(*file, state);
                 self.name(name, Some(*file), None);
             }
@@ -155,7 +171,11 @@ impl Disk {
             Some(file) => self.names.insert(name.to_owned(), file),
             None => self.names.remove(name),
         };
-        self.unsynced.push(NameChange { name: name.to_owned(), file, moved_by });
+        self.unsynced.push(NameChange {
+            name: name.to_owned(),
+            file,
+            moved_by,
+        });
     }
 
     /// The disk as it is found after a crash.
@@ -174,9 +194,22 @@ impl Disk {
                 Keep::Everything => state.live.clone(),
                 Keep::Some(_) => state.some_contents(&mut random),
             };
-            (file, FileState { live: contents.clone(), durable: contents, ..FileState::default() })
+            (
+                file,
+                FileState {
+                    live: contents.clone(),
+                    durable: contents,
+                    ..FileState::default()
+                },
+            )
         });
-        Disk { files: files.collect(), synced: names.clone(), names, unsynced: Vec::new(), last_id: self.last_id }
+        Disk {
+            files: files.collect(),
+            synced: names.clone(),
+            names,
+            unsynced: Vec::new(),
+            last_id: self.last_id,
+        }
     }
 
     /// For each name something that it led to since the last sync.
@@ -205,13 +238,18 @@ impl Disk {
 
     /// A rename whose loss survived and whose gain did not.
     fn lost_by_move(&self, kept: &BTreeMap<&str, usize>) -> Option<(&str, usize)> {
-        self.unsynced.iter().enumerate().find_map(|(index, change)| {
-            let by = change.moved_by?;
-            let gain = &self.unsynced[by];
-            let is_lost = kept.get(change.name.as_str()).is_some_and(|last| *last >= index);
-            let is_gained = kept.get(gain.name.as_str()).is_some_and(|last| *last >= by);
-            (is_lost && !is_gained).then_some((gain.name.as_str(), by))
-        })
+        self.unsynced
+            .iter()
+            .enumerate()
+            .find_map(|(index, change)| {
+                let by = change.moved_by?;
+                let gain = &self.unsynced[by];
+                let is_lost = kept
+                    .get(change.name.as_str())
+                    .is_some_and(|last| *last >= index);
+                let is_gained = kept.get(gain.name.as_str()).is_some_and(|last| *last >= by);
+                (is_lost && !is_gained).then_some((gain.name.as_str(), by))
+            })
     }
 }
 
@@ -221,7 +259,17 @@ impl FileState {
         let mut contents = self.durable.clone();
         let mut len = contents.len();
         // Contents do not wait for lengths: each sector has its place, wherever the file ends.
-        let longest = self.unflushed.iter().map(|change| if let Change::Len { len } = change { *len } else { 0 }).max();
+        let longest = self
+            .unflushed
+            .iter()
+            .map(|change| {
+                if let Change::Len { len } = change {
+                    *len
+                } else {
+                    0
+                }
+            })
+            .max();
         contents.set_len(contents.len().max(longest.unwrap_or(0)));
         let odds = random.within(0..5);
         for change in &self.unflushed {

@@ -17,7 +17,11 @@ pub(super) struct PowerCutFile {
 
 impl PowerCutFile {
     pub(super) fn new(recorder: Arc<Mutex<Recorder>>, file: FileId, access: Access) -> Self {
-        Self { recorder, file, access }
+        Self {
+            recorder,
+            file,
+            access,
+        }
     }
 
     fn recorder(&self) -> MutexGuard<'_, Recorder> {
@@ -26,33 +30,63 @@ impl PowerCutFile {
 
     fn info_in(&self, recorder: &Recorder) -> Info {
         let len = recorder.now.contents(self.file).len();
-        Info { len, block: 512, write: 1, discard: 4096, access: self.access }
+        Info {
+            len,
+            block: 512,
+            write: 1,
+            discard: 4096,
+            access: self.access,
+        }
     }
 
     fn record(&self, recorder: &mut Recorder, change: Change) {
-        recorder.record(Event::Change { file: self.file, change });
+        recorder.record(Event::Change {
+            file: self.file,
+            change,
+        });
     }
 
     /// Records what the sectors around `offset` hold once `bytes` are written there.
     fn record_data(&self, recorder: &mut Recorder, offset: u64, bytes: &[u8]) {
         let contents = recorder.now.contents(self.file);
         let sector = offset / SECTOR;
-        let end = contents.len().min((offset + bytes.len() as u64).next_multiple_of(SECTOR));
+        let end = contents
+            .len()
+            .min((offset + bytes.len() as u64).next_multiple_of(SECTOR));
         let mut whole = vec![0; (end - sector * SECTOR) as usize];
         contents.read(sector * SECTOR, &mut whole);
         whole[(offset % SECTOR) as usize..][..bytes.len()].copy_from_slice(bytes);
-        self.record(recorder, Change::Data { sector, bytes: whole.into() });
+        self.record(
+            recorder,
+            Change::Data {
+                sector,
+                bytes: whole.into(),
+            },
+        );
     }
 
     fn record_zeros(&self, recorder: &mut Recorder, range: Range<u64>) {
         let is_end = range.end == recorder.now.contents(self.file).len();
         let first = range.start.next_multiple_of(SECTOR).min(range.end);
-        let last = if is_end { range.end } else { (range.end / SECTOR * SECTOR).max(first) };
+        let last = if is_end {
+            range.end
+        } else {
+            (range.end / SECTOR * SECTOR).max(first)
+        };
         if range.start < first {
-            self.record_data(recorder, range.start, &vec![0; (first - range.start) as usize]);
+            self.record_data(
+                recorder,
+                range.start,
+                &vec![0; (first - range.start) as usize],
+            );
         }
         if first < last {
-            self.record(recorder, Change::Zeros { sectors: first / SECTOR..last.div_ceil(SECTOR) });
+            self.record(
+                recorder,
+                Change::Zeros {
+                    sectors: first / SECTOR..last.div_ceil(SECTOR),
+                },
+            );
         }
         if last < range.end {
             self.record_data(recorder, last, &vec![0; (range.end - last) as usize]);
@@ -62,7 +96,10 @@ impl PowerCutFile {
 
 impl fmt::Debug for PowerCutFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PowerCutFile").field("file", &self.file).field("access", &self.access).finish_non_exhaustive()
+        f.debug_struct("PowerCutFile")
+            .field("file", &self.file)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
     }
 }
 
@@ -73,7 +110,8 @@ impl BlockDevice for PowerCutFile {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let recorder = self.recorder();
-        self.info_in(&recorder).check(LAYER, offset, buf.len() as u64)?;
+        self.info_in(&recorder)
+            .check(LAYER, offset, buf.len() as u64)?;
         recorder.now.contents(self.file).read(offset, buf);
         Ok(())
     }

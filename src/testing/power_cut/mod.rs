@@ -82,7 +82,9 @@ impl PowerCut {
     pub fn crash_at(&self, position: usize, keep: Keep) -> PowerCut {
         let recorder = self.recorder();
         let mut disk = recorder.start.clone();
-        recorder.events[..position].iter().for_each(|event| disk.apply(event));
+        recorder.events[..position]
+            .iter()
+            .for_each(|event| disk.apply(event));
         Self::holding(disk.crash(keep))
     }
 
@@ -92,7 +94,12 @@ impl PowerCut {
     }
 
     /// The same, from the point on where [`position`](Self::position) was `first`.
-    pub fn crashes_from(&self, first: usize, seed: u64, each: u64) -> impl Iterator<Item = Crash> + use<> {
+    pub fn crashes_from(
+        &self,
+        first: usize,
+        seed: u64,
+        each: u64,
+    ) -> impl Iterator<Item = Crash> + use<> {
         let (mut disk, events) = {
             let recorder = self.recorder();
             (recorder.start.clone(), recorder.events.clone())
@@ -104,14 +111,25 @@ impl PowerCut {
             }
             let some = (0..each).map(|n| Keep::Some(seed ^ (position as u64) << 20 ^ n));
             let keeps = [Keep::Nothing, Keep::Everything].into_iter().chain(some);
-            let crash = |keep| Crash { position, keep, store: Self::holding(disk.crash(keep)) };
+            let crash = |keep| Crash {
+                position,
+                keep,
+                store: Self::holding(disk.crash(keep)),
+            };
             keeps.map(crash).collect::<Vec<_>>()
         })
     }
 
     fn holding(disk: Disk) -> Self {
-        let recorder = Recorder { start: disk.clone(), now: disk, events: Vec::new() };
-        Self { recorder: Arc::new(Mutex::new(recorder)), locks: Locks::default() }
+        let recorder = Recorder {
+            start: disk.clone(),
+            now: disk,
+            events: Vec::new(),
+        };
+        Self {
+            recorder: Arc::new(Mutex::new(recorder)),
+            locks: Locks::default(),
+        }
     }
 
     fn recorder(&self) -> MutexGuard<'_, Recorder> {
@@ -127,13 +145,19 @@ impl Recorder {
 
     fn place(&mut self, name: &str, contents: Pages) {
         let file = self.now.new_id();
-        self.record(Event::Place { name: name.to_owned(), file, contents });
+        self.record(Event::Place {
+            name: name.to_owned(),
+            file,
+            contents,
+        });
     }
 }
 
 impl fmt::Debug for PowerCut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PowerCut").field("position", &self.position()).finish_non_exhaustive()
+        f.debug_struct("PowerCut")
+            .field("position", &self.position())
+            .finish_non_exhaustive()
     }
 }
 
@@ -149,8 +173,16 @@ impl Store for PowerCut {
                 recorder.now.newest()
             }
         };
-        let access = if how == Open::Read { Access::ReadOnly } else { Access::ReadWrite };
-        Ok(Some(Arc::new(PowerCutFile::new(self.recorder.clone(), file, access))))
+        let access = if how == Open::Read {
+            Access::ReadOnly
+        } else {
+            Access::ReadWrite
+        };
+        Ok(Some(Arc::new(PowerCutFile::new(
+            self.recorder.clone(),
+            file,
+            access,
+        ))))
     }
 
     fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {
@@ -176,7 +208,10 @@ impl Store for PowerCut {
         check_name(from)?;
         check_name(to)?;
         let mut recorder = self.recorder();
-        let file = recorder.now.find(from).ok_or_else(|| Error::not_found(LAYER, from))?;
+        let file = recorder
+            .now
+            .find(from)
+            .ok_or_else(|| Error::not_found(LAYER, from))?;
         let contents = recorder.now.contents(file).clone();
         recorder.place(to, contents);
         Ok(())
@@ -190,7 +225,10 @@ impl Store for PowerCut {
             return Err(Error::not_found(LAYER, from));
         }
         if from != to {
-            recorder.record(Event::Rename { from: from.to_owned(), to: to.to_owned() });
+            recorder.record(Event::Rename {
+                from: from.to_owned(),
+                to: to.to_owned(),
+            });
         }
         Ok(())
     }
@@ -200,14 +238,18 @@ impl Store for PowerCut {
         let mut recorder = self.recorder();
         let found = recorder.now.find(name).is_some();
         if found {
-            recorder.record(Event::Remove { name: name.to_owned() });
+            recorder.record(Event::Remove {
+                name: name.to_owned(),
+            });
         }
         Ok(found)
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
         let names = self.recorder().now.names(prefix);
-        names.iter().try_for_each(|name| each(Entry::new(name, &|| self.stat(name))))
+        names
+            .iter()
+            .try_for_each(|name| each(Entry::new(name, &|| self.stat(name))))
     }
 
     fn sync(&self) -> Result<()> {

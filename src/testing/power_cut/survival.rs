@@ -28,7 +28,10 @@ pub struct Survival<'a> {
 
 impl fmt::Debug for Survival<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Survival").field("steps", &self.steps).field("each", &self.each).finish_non_exhaustive()
+        f.debug_struct("Survival")
+            .field("steps", &self.steps)
+            .field("each", &self.each)
+            .finish_non_exhaustive()
     }
 }
 
@@ -39,7 +42,13 @@ impl<'a> Survival<'a> {
         create: impl Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a,
         open: impl Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a,
     ) -> Self {
-        Self { create: Box::new(create), open: Box::new(open), steps: 40, each: 3, resize_by: 0 }
+        Self {
+            create: Box::new(create),
+            open: Box::new(open),
+            steps: 40,
+            each: 3,
+            resize_by: 0,
+        }
     }
 
     /// Returns how many requests are made. 40 unless told.
@@ -72,7 +81,10 @@ impl<'a> Survival<'a> {
         let mut checked = 0;
         for crash in cut.crashes_from(past.steps[0].begin, seed, self.each) {
             past.advance(crash.position);
-            let place = format!("seed {seed}, crash after event {} ({:?})", crash.position, crash.keep);
+            let place = format!(
+                "seed {seed}, crash after event {} ({:?})",
+                crash.position, crash.keep
+            );
             self.check_crash(&crash, &past, &place);
             checked += 1;
         }
@@ -84,19 +96,34 @@ impl<'a> Survival<'a> {
         let mut random = Random::new(seed);
         let mut device = (self.create)(cut).expect("create the device");
         let first_len = device.info().len;
-        let mut model = device.read_vec(0, first_len as usize).expect("read the new device");
+        let mut model = device
+            .read_vec(0, first_len as usize)
+            .expect("read the new device");
         let begin = cut.position();
         let versions = sectors(&model, 0..first_len);
         let mut steps = vec![
-            Step { begin, end: begin, what: What::Change { versions, len: Some(first_len) } },
-            Step { begin, end: begin, what: What::Flush },
+            Step {
+                begin,
+                end: begin,
+                what: What::Change {
+                    versions,
+                    len: Some(first_len),
+                },
+            },
+            Step {
+                begin,
+                end: begin,
+                what: What::Flush,
+            },
         ];
         for _ in 0..self.steps {
             let begin = cut.position();
             let what = match random.within(0..16) {
                 0..8 => write(&*device, &mut model, &mut random),
                 8..10 => discard(&*device, &mut model, &mut random),
-                10..12 if self.resize_by > 0 => resize(&*device, &mut model, &mut random, first_len, self.resize_by),
+                10..12 if self.resize_by > 0 => {
+                    resize(&*device, &mut model, &mut random, first_len, self.resize_by)
+                }
                 12 => {
                     device.flush().expect("flush");
                     drop(device);
@@ -108,22 +135,39 @@ impl<'a> Survival<'a> {
                     What::Flush
                 }
             };
-            steps.push(Step { begin, end: cut.position(), what });
+            steps.push(Step {
+                begin,
+                end: cut.position(),
+                what,
+            });
         }
         steps
     }
 
     fn check_crash(&self, crash: &Crash, past: &Past, place: &str) {
-        let device = (self.open)(&crash.store).unwrap_or_else(|error| panic!("{place}: does not open: {error}"));
+        let device = (self.open)(&crash.store)
+            .unwrap_or_else(|error| panic!("{place}: does not open: {error}"));
         let len = device.info().len;
-        assert!(past.allows_len(len), "{place}: the length is {len}, which it never was since the last flush");
-        let found = device.read_vec(0, len as usize).unwrap_or_else(|error| panic!("{place}: {error}"));
+        assert!(
+            past.allows_len(len),
+            "{place}: the length is {len}, which it never was since the last flush"
+        );
+        let found = device
+            .read_vec(0, len as usize)
+            .unwrap_or_else(|error| panic!("{place}: {error}"));
         if let Some(why) = past.refuses(&found) {
             panic!("{place}: {why}");
         }
         let bytes = [0x77; SECTOR as usize];
-        let written = device.write_at(0, &bytes).and_then(|()| device.flush()).and_then(|()| device.read_array(0));
-        assert_eq!(written.unwrap_or_else(|error| panic!("{place}: {error}")), bytes, "{place}: a write is not read");
+        let written = device
+            .write_at(0, &bytes)
+            .and_then(|()| device.flush())
+            .and_then(|()| device.read_array(0));
+        assert_eq!(
+            written.unwrap_or_else(|error| panic!("{place}: {error}")),
+            bytes,
+            "{place}: a write is not read"
+        );
         if self.resize_by > 0 && matches!(crash.keep, Keep::Some(_)) {
             self.check_growth(crash, device, place);
         }
@@ -134,22 +178,38 @@ impl<'a> Survival<'a> {
         let old = device.info().len;
         let new = old + self.resize_by.next_multiple_of(SECTOR);
         let begin = crash.store.position();
-        device.set_len(new, Leave::Zeros).unwrap_or_else(|error| panic!("{place}: grow: {error}"));
-        device.flush().unwrap_or_else(|error| panic!("{place}: flush: {error}"));
+        device
+            .set_len(new, Leave::Zeros)
+            .unwrap_or_else(|error| panic!("{place}: grow: {error}"));
+        device
+            .flush()
+            .unwrap_or_else(|error| panic!("{place}: flush: {error}"));
         self.expect_zeros(&*device, old, place);
         drop(device);
         for second in crash.store.crashes_from(begin, begin as u64, 1) {
-            let place = format!("{place}, grown, crash after event {} ({:?})", second.position, second.keep);
-            let device = (self.open)(&second.store).unwrap_or_else(|error| panic!("{place}: does not open: {error}"));
+            let place = format!(
+                "{place}, grown, crash after event {} ({:?})",
+                second.position, second.keep
+            );
+            let device = (self.open)(&second.store)
+                .unwrap_or_else(|error| panic!("{place}: does not open: {error}"));
             let len = device.info().len;
-            assert!(len == old || len == new, "{place}: the length is {len}, neither {old} nor {new}");
+            assert!(
+                len == old || len == new,
+                "{place}: the length is {len}, neither {old} nor {new}"
+            );
             self.expect_zeros(&*device, old, &place);
         }
     }
 
     fn expect_zeros(&self, device: &dyn BlockDevice, from: u64, place: &str) {
-        let bytes = device.read_vec(from, (device.info().len - from) as usize).unwrap_or_else(|error| panic!("{place}: {error}"));
-        assert!(is_zero(&bytes), "{place}: growing showed what was there before");
+        let bytes = device
+            .read_vec(from, (device.info().len - from) as usize)
+            .unwrap_or_else(|error| panic!("{place}: {error}"));
+        assert!(
+            is_zero(&bytes),
+            "{place}: growing showed what was there before"
+        );
     }
 }
 
@@ -196,7 +256,10 @@ fn sectors(model: &[u8], range: Range<u64>) -> Vec<(u64, Version)> {
         .map(|sector| {
             let start = (sector * SECTOR) as usize;
             let end = model.len().min(start + SECTOR as usize);
-            (sector, Version::Bytes(model.get(start..end).unwrap_or_default().to_vec()))
+            (
+                sector,
+                Version::Bytes(model.get(start..end).unwrap_or_default().to_vec()),
+            )
         })
         .collect()
 }
@@ -206,39 +269,75 @@ fn write(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> Wha
     let bytes = random.bytes((range.end - range.start) as usize);
     device.write_at(range.start, &bytes).expect("write");
     model[range.start as usize..range.end as usize].copy_from_slice(&bytes);
-    What::Change { versions: sectors(model, range), len: None }
+    What::Change {
+        versions: sectors(model, range),
+        len: None,
+    }
 }
 
 fn discard(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> What {
     let range = some_range(model, random);
     let part = range.start as usize..range.end as usize;
     if random.one_in(2) {
-        device.discard(range.clone(), Leave::Zeros).expect("discard to zeros");
+        device
+            .discard(range.clone(), Leave::Zeros)
+            .expect("discard to zeros");
         model[part].fill(0);
-        return What::Change { versions: sectors(model, range), len: None };
+        return What::Change {
+            versions: sectors(model, range),
+            len: None,
+        };
     }
     // Whole sectors only, and written at once: what else such a sector holds would be undefined too.
-    let whole = range.start.next_multiple_of(SECTOR)..(range.end / SECTOR * SECTOR).max(range.start.next_multiple_of(SECTOR));
+    let whole = range.start.next_multiple_of(SECTOR)
+        ..(range.end / SECTOR * SECTOR).max(range.start.next_multiple_of(SECTOR));
     if whole.end > range.end || whole.is_empty() {
-        return What::Change { versions: Vec::new(), len: None };
+        return What::Change {
+            versions: Vec::new(),
+            len: None,
+        };
     }
-    device.discard(whole.clone(), Leave::Any).expect("discard to anything");
+    device
+        .discard(whole.clone(), Leave::Any)
+        .expect("discard to anything");
     let bytes = random.bytes((whole.end - whole.start) as usize);
-    device.write_at(whole.start, &bytes).expect("write what was discarded");
+    device
+        .write_at(whole.start, &bytes)
+        .expect("write what was discarded");
     model[whole.start as usize..whole.end as usize].copy_from_slice(&bytes);
-    let mut versions: Vec<_> = (whole.start / SECTOR..whole.end / SECTOR).map(|sector| (sector, Version::Anything)).collect();
+    let mut versions: Vec<_> = (whole.start / SECTOR..whole.end / SECTOR)
+        .map(|sector| (sector, Version::Anything))
+        .collect();
     versions.extend(sectors(model, whole));
-    What::Change { versions, len: None }
+    What::Change {
+        versions,
+        len: None,
+    }
 }
 
-fn resize(device: &dyn BlockDevice, model: &mut Vec<u8>, random: &mut Random, first: u64, by: u64) -> What {
+fn resize(
+    device: &dyn BlockDevice,
+    model: &mut Vec<u8>,
+    random: &mut Random,
+    first: u64,
+    by: u64,
+) -> What {
     let old = model.len() as u64;
     let len = random.within(first.saturating_sub(by).max(SECTOR)..first + by + 1) / SECTOR * SECTOR;
-    device.set_len(len, Leave::Zeros).expect("change the length");
+    device
+        .set_len(len, Leave::Zeros)
+        .expect("change the length");
     model.resize(len as usize, 0);
     // What is cut off is zeros, should it be seen again.
-    let changed = if len < old { sectors(model, len..old) } else { sectors(model, old..len) };
-    What::Change { versions: changed, len: Some(len) }
+    let changed = if len < old {
+        sectors(model, len..old)
+    } else {
+        sectors(model, old..len)
+    };
+    What::Change {
+        versions: changed,
+        len: Some(len),
+    }
 }
 
 /// Mostly short, often at a border, sometimes of whole sectors.
@@ -270,16 +369,31 @@ struct Past {
 
 impl Past {
     fn new(steps: Vec<Step>) -> Self {
-        Self { steps, settled_steps: 0, settled: Vec::new(), settled_len: 0, position: 0 }
+        Self {
+            steps,
+            settled_steps: 0,
+            settled: Vec::new(),
+            settled_len: 0,
+            position: 0,
+        }
     }
 
     /// Moves on to a crash after `position` events.
     fn advance(&mut self, position: usize) {
         self.position = position;
         let done = |step: &Step| matches!(step.what, What::Flush) && step.end <= position;
-        let Some(last) = self.steps.iter().rposition(done).filter(|last| *last >= self.settled_steps) else { return };
+        let Some(last) = self
+            .steps
+            .iter()
+            .rposition(done)
+            .filter(|last| *last >= self.settled_steps)
+        else {
+            return;
+        };
         for step in &self.steps[self.settled_steps..=last] {
-            let What::Change { versions, len } = &step.what else { continue };
+            let What::Change { versions, len } = &step.what else {
+                continue;
+            };
             for (sector, version) in versions {
                 let index = *sector as usize;
                 if self.settled.len() <= index {
@@ -295,10 +409,13 @@ impl Past {
     /// Changes since the last flush, the one in flight among them.
     fn unsettled(&self) -> impl Iterator<Item = (&[(u64, Version)], Option<u64>)> {
         let begun = |step: &&Step| step.begin < self.position || step.end <= self.position;
-        self.steps[self.settled_steps..].iter().take_while(begun).filter_map(|step| match &step.what {
-            What::Change { versions, len } => Some((versions.as_slice(), *len)),
-            What::Flush => None,
-        })
+        self.steps[self.settled_steps..]
+            .iter()
+            .take_while(begun)
+            .filter_map(|step| match &step.what {
+                What::Change { versions, len } => Some((versions.as_slice(), *len)),
+                What::Flush => None,
+            })
     }
 
     fn allows_len(&self, len: u64) -> bool {
@@ -316,9 +433,16 @@ impl Past {
             let later = later.get(&sector).map_or(&[][..], Vec::as_slice);
             let settled = self.settled.get(sector as usize).unwrap_or(&zeros);
             if !settled.allows(bytes) && !later.iter().any(|version| version.allows(bytes)) {
-                let what = if bytes.iter().all(|byte| *byte == 0) { "zeros" } else { "other bytes" };
+                let what = if bytes.iter().all(|byte| *byte == 0) {
+                    "zeros"
+                } else {
+                    "other bytes"
+                };
                 let at = sector * SECTOR;
-                return Some(format!("{what} at byte {at}, neither what was flushed nor one of {} later versions", later.len()));
+                return Some(format!(
+                    "{what} at byte {at}, neither what was flushed nor one of {} later versions",
+                    later.len()
+                ));
             }
         }
         None

@@ -33,7 +33,10 @@ struct Step {
 }
 
 fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
-    store.open("disk", Open::Create).expect("the store opens its disk").expect("a disk")
+    store
+        .open("disk", Open::Create)
+        .expect("the store opens its disk")
+        .expect("a disk")
 }
 
 impl Life {
@@ -49,8 +52,17 @@ impl Life {
 
     fn step(&mut self, touched: Option<u64>, durable: bool) {
         let Some(story) = &mut self.story else { return };
-        let (begin, end) = (story.steps.last().map_or(0, |step| step.end), story.store.position());
-        story.steps.push(Step { begin, end, world: self.world.clone(), durable, touched });
+        let (begin, end) = (
+            story.steps.last().map_or(0, |step| step.end),
+            story.store.position(),
+        );
+        story.steps.push(Step {
+            begin,
+            end,
+            world: self.world.clone(),
+            durable,
+            touched,
+        });
     }
 
     /// Operations, a power cut at any write of theirs, and on with what it left.
@@ -60,13 +72,18 @@ impl Life {
         self.fs().unmount().expect("an unmount");
         let store = PowerCut::default();
         let bytes = self.device.to_vec();
-        disk(&store).set_len(bytes.len() as u64, Leave::Zeros).expect("a length");
+        disk(&store)
+            .set_len(bytes.len() as u64, Leave::Zeros)
+            .expect("a length");
         disk(&store).write_at(0, &bytes).expect("a write");
         disk(&store).flush().expect("a flush");
         store.sync().expect("a sync");
         self.change_device(disk(&store));
         let first = store.position();
-        self.story = Some(Story { store, steps: Vec::new() });
+        self.story = Some(Story {
+            store,
+            steps: Vec::new(),
+        });
         self.durable();
         for _ in 0..1 + self.below(60) {
             self.operation();
@@ -86,7 +103,8 @@ impl Life {
                 _ => Keep::Some(self.random.number()),
             };
             let found = story.store.crash_at(position, keep);
-            let bytes = crate::device::BlockDeviceExt::read_vec(&*disk(&found), 0, bytes.len()).expect("what a crash left");
+            let bytes = crate::device::BlockDeviceExt::read_vec(&*disk(&found), 0, bytes.len())
+                .expect("what a crash left");
             let device = Arc::new(Memory::from(bytes));
             let world = story.judge(position, &device, self.nature.case_sensitive);
             left = Some((device, world));
@@ -102,7 +120,10 @@ impl Life {
         self.set_attributes();
         self.fs().unmount().expect("an unmount");
         let problems = check(self.device.clone(), &Silent).expect("a check");
-        assert!(problems.is_empty() || self.tally.full > full, "after a crash and an operation: {problems:#?}");
+        assert!(
+            problems.is_empty() || self.tally.full > full,
+            "after a crash and an operation: {problems:#?}"
+        );
         self.compare();
     }
 }
@@ -110,18 +131,43 @@ impl Life {
 impl Story {
     /// What a crash at `position` left is one of the worlds that it may be; returns it.
     fn judge(&self, position: usize, device: &Arc<Memory>, case_sensitive: bool) -> World {
-        let least = self.steps.iter().rposition(|step| step.durable && step.end <= position).unwrap_or(0);
-        let most = self.steps.iter().rposition(|step| step.begin <= position).unwrap_or(0);
+        let least = self
+            .steps
+            .iter()
+            .rposition(|step| step.durable && step.end <= position)
+            .unwrap_or(0);
+        let most = self
+            .steps
+            .iter()
+            .rposition(|step| step.begin <= position)
+            .unwrap_or(0);
         let problems = check(device.clone(), &Silent).expect("a check");
-        let damage: Vec<_> = problems.iter().filter(|problem| problem.severity == Severity::Damage).collect();
-        assert!(damage.is_empty(), "after a crash at {position}: {damage:#?}");
-        let fs = HfsPlus::open(device.clone()).unwrap_or_else(|error| panic!("after a crash at {position}: {error}"));
+        let damage: Vec<_> = problems
+            .iter()
+            .filter(|problem| problem.severity == Severity::Damage)
+            .collect();
+        assert!(
+            damage.is_empty(),
+            "after a crash at {position}: {damage:#?}"
+        );
+        let fs = HfsPlus::open(device.clone())
+            .unwrap_or_else(|error| panic!("after a crash at {position}: {error}"));
         let found = World::read(&fs, case_sensitive);
-        let touched: BTreeSet<u64> = self.steps[least..=most].iter().filter_map(|step| step.touched).collect();
-        let differences = || (least..=most).rev().map(|step| self.steps[step].world.difference(&found, &touched));
+        let touched: BTreeSet<u64> = self.steps[least..=most]
+            .iter()
+            .filter_map(|step| step.touched)
+            .collect();
+        let differences = || {
+            (least..=most)
+                .rev()
+                .map(|step| self.steps[step].world.difference(&found, &touched))
+        };
         if !differences().any(|difference| difference.is_none()) {
             let told: Vec<_> = differences().flatten().collect();
-            panic!("after a crash at {position}, none of {} worlds is found: {told:#?}", told.len());
+            panic!(
+                "after a crash at {position}, none of {} worlds is found: {told:#?}",
+                told.len()
+            );
         }
         found
     }

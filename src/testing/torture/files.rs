@@ -29,13 +29,24 @@ impl Handle {
 
     /// It reads as the model says, whether or not the file still has a name.
     pub(super) fn compare(&self, world: &World) {
-        let Body::File(forks) = &world.get(self.id).body else { panic!("object {} is open and no file", self.id) };
-        assert!(all_of(&*self.device) == *forks[self.fork], "fork {} of {}, which is open", self.fork, self.id);
+        let Body::File(forks) = &world.get(self.id).body else {
+            panic!("object {} is open and no file", self.id)
+        };
+        assert!(
+            all_of(&*self.device) == *forks[self.fork],
+            "fork {} of {}, which is open",
+            self.fork,
+            self.id
+        );
     }
 }
 
 fn which(fork: usize) -> Fork {
-    if fork == 0 { Fork::Data } else { Fork::Resource }
+    if fork == 0 {
+        Fork::Data
+    } else {
+        Fork::Resource
+    }
 }
 
 impl Life {
@@ -53,12 +64,22 @@ impl Life {
 
     pub(super) fn open_or_close(&mut self) {
         if self.handles.len() < MOST_OPEN && !self.random.one_in(3) {
-            let Some(id) = self.some(|object| object.is_file() && !object.places.is_empty()) else { return };
+            let Some(id) = self.some(|object| object.is_file() && !object.places.is_empty()) else {
+                return;
+            };
             let fork = usize::from(self.random.one_in(4));
             let writable = self.random.one_in(2);
-            let device =
-                if writable { self.fs().open_mut(NodeId(id), which(fork)) } else { self.fs().open(NodeId(id), which(fork)) };
-            self.handles.push(Handle { id, fork, writable, device: device.expect("a file opens") });
+            let device = if writable {
+                self.fs().open_mut(NodeId(id), which(fork))
+            } else {
+                self.fs().open(NodeId(id), which(fork))
+            };
+            self.handles.push(Handle {
+                id,
+                fork,
+                writable,
+                device: device.expect("a file opens"),
+            });
         } else if !self.handles.is_empty() {
             let nth = self.below(self.handles.len() as u64) as usize;
             let handle = self.handles.swap_remove(nth);
@@ -75,11 +96,23 @@ impl Life {
         if self.random.one_in(3) && !self.handles.is_empty() {
             let nth = self.below(self.handles.len() as u64) as usize;
             let (id, fork) = (self.handles[nth].id, self.handles[nth].fork);
-            return Some((id, fork, self.fs().open_mut(NodeId(id), which(fork)).expect("an open file opens")));
+            return Some((
+                id,
+                fork,
+                self.fs()
+                    .open_mut(NodeId(id), which(fork))
+                    .expect("an open file opens"),
+            ));
         }
         let id = self.some(|object| object.is_file() && !object.places.is_empty())?;
         let fork = usize::from(self.random.one_in(6));
-        Some((id, fork, self.fs().open_mut(NodeId(id), which(fork)).expect("a file opens")))
+        Some((
+            id,
+            fork,
+            self.fs()
+                .open_mut(NodeId(id), which(fork))
+                .expect("a file opens"),
+        ))
     }
 
     fn contents(&mut self, id: u64, fork: usize) -> &mut Vec<u8> {
@@ -101,9 +134,18 @@ impl Life {
     }
 
     pub(super) fn write(&mut self) {
-        let Some((id, fork, device)) = self.writable() else { return };
+        let Some((id, fork, device)) = self.writable() else {
+            return;
+        };
         let old = device.info().len;
-        let (at, len) = (if self.random.one_in(2) { old } else { self.length() }, self.length());
+        let (at, len) = (
+            if self.random.one_in(2) {
+                old
+            } else {
+                self.length()
+            },
+            self.length(),
+        );
         // Nothing grows without end.
         let at = at.min(self.nature.len / 6);
         let end = at + len;
@@ -121,13 +163,17 @@ impl Life {
             }
         }
         let bytes = self.random.bytes(len as usize);
-        device.write_at(at, &bytes).expect("a write within the file");
+        device
+            .write_at(at, &bytes)
+            .expect("a write within the file");
         self.contents(id, fork)[at as usize..end as usize].copy_from_slice(&bytes);
         self.did(Some(id));
     }
 
     pub(super) fn resize(&mut self) {
-        let Some((id, fork, device)) = self.writable() else { return };
+        let Some((id, fork, device)) = self.writable() else {
+            return;
+        };
         let (old, len) = (device.info().len, self.length());
         let resized = device.set_len(len, Leave::Zeros);
         if self.done(resized, None).is_some() {
@@ -138,11 +184,15 @@ impl Life {
     }
 
     pub(super) fn punch(&mut self) {
-        let Some((id, fork, device)) = self.writable() else { return };
+        let Some((id, fork, device)) = self.writable() else {
+            return;
+        };
         let len = device.info().len;
         let start = self.below(len + 1);
         let end = start + self.below(len - start + 1);
-        device.discard(start..end, Leave::Zeros).expect("a discard within the file");
+        device
+            .discard(start..end, Leave::Zeros)
+            .expect("a discard within the file");
         self.contents(id, fork)[start as usize..end as usize].fill(0);
         self.did(Some(id));
         if self.random.one_in(2) && len > 0 {
@@ -161,7 +211,9 @@ impl Life {
     }
 
     pub(super) fn set_xattr(&mut self) {
-        let Some(id) = self.some(|_| true) else { return };
+        let Some(id) = self.some(|_| true) else {
+            return;
+        };
         if self.random.one_in(6) {
             return self.set_finder_info();
         }
@@ -176,9 +228,18 @@ impl Life {
         };
         let value = self.random.bytes(len as usize);
         let there = self.world.get(id).xattrs.contains_key(&name);
-        let existing = if self.random.one_in(6) { Existing::Keep } else { Existing::Replace };
+        let existing = if self.random.one_in(6) {
+            Existing::Keep
+        } else {
+            Existing::Replace
+        };
         let refused = (there && existing == Existing::Keep).then_some(Kind::Conflict);
-        let set = self.fs().set_xattr(NodeId(id), &name, &Memory::read_only(value.clone()), existing);
+        let set = self.fs().set_xattr(
+            NodeId(id),
+            &name,
+            &Memory::read_only(value.clone()),
+            existing,
+        );
         if self.done(set, refused).is_some() {
             self.world.get_mut(id).xattrs.insert(name, Arc::new(value));
         }
@@ -186,7 +247,9 @@ impl Life {
     }
 
     fn set_finder_info(&mut self) {
-        let Some(id) = self.some(|object| object.is_file() || object.is_folder()) else { return };
+        let Some(id) = self.some(|object| object.is_file() || object.is_folder()) else {
+            return;
+        };
         let mut value = self.random.bytes(32);
         // Flags, and what the volume keeps for itself.
         value[8..10].fill(0);
@@ -194,16 +257,29 @@ impl Life {
         value[28..].fill(0);
         let set = self.fs().set_xattr_bytes(NodeId(id), FINDER_INFO, &value);
         if self.done(set, None).is_some() {
-            self.world.get_mut(id).xattrs.insert(FINDER_INFO.to_owned(), Arc::new(value));
+            self.world
+                .get_mut(id)
+                .xattrs
+                .insert(FINDER_INFO.to_owned(), Arc::new(value));
         }
         self.did(None);
     }
 
     pub(super) fn remove_xattr(&mut self) {
         let wanted = |object: &Object| !object.xattrs.is_empty();
-        let Some(id) = (if self.random.one_in(8) { self.some(|_| true) } else { self.some(wanted) }) else { return };
+        let Some(id) = (if self.random.one_in(8) {
+            self.some(|_| true)
+        } else {
+            self.some(wanted)
+        }) else {
+            return;
+        };
         let first = self.world.get(id).xattrs.keys().next().cloned();
-        let name = if self.random.one_in(4) { self.xattr_name() } else { first.unwrap_or_else(|| "none".to_owned()) };
+        let name = if self.random.one_in(4) {
+            self.xattr_name()
+        } else {
+            first.unwrap_or_else(|| "none".to_owned())
+        };
         let missing = (!self.world.get(id).xattrs.contains_key(&name)).then_some(Kind::NotFound);
         let removed = self.fs().remove_xattr(NodeId(id), &name);
         if self.done(removed, missing).is_some() {
@@ -214,7 +290,9 @@ impl Life {
 
     /// The resource fork as an attribute.
     pub(super) fn resource_fork(&mut self) {
-        let Some(id) = self.some(Object::is_file) else { return };
+        let Some(id) = self.some(Object::is_file) else {
+            return;
+        };
         let old = self.contents(id, 1).len();
         if self.random.one_in(3) {
             let missing = (old == 0).then_some(Kind::NotFound);

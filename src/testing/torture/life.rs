@@ -11,7 +11,9 @@ use super::nature::{Habit, Nature};
 use super::world::World;
 use crate::device::{BlockDevice, Memory};
 use crate::fs::hfsplus::{HfsPlus, HfsPlusMut, check};
-use crate::fs::{Change, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode};
+use crate::fs::{
+    Change, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode,
+};
 use crate::problem::Problem;
 use crate::progress::Silent;
 use crate::testing::Random;
@@ -46,16 +48,31 @@ impl Life {
         let device = nature.format(&mut random);
         let volume = nature.open(device.clone()).expect("a new volume opens");
         if nature.journaled {
-            volume.enable_journal(None).expect("a new volume has room for a journal");
+            volume
+                .enable_journal(None)
+                .expect("a new volume has room for a journal");
         }
         fill(&volume, &nature, &mut random).expect("a volume can be filled");
         let world = World::read(&volume, nature.case_sensitive);
         let (handles, tally) = (Vec::new(), Tally::default());
-        Self { seed, nature, random, device, volume: Some(volume), world, handles, story: None, tally, cramped: false }
+        Self {
+            seed,
+            nature,
+            random,
+            device,
+            volume: Some(volume),
+            world,
+            handles,
+            story: None,
+            tally,
+            cramped: false,
+        }
     }
 
     pub(super) fn fs(&self) -> &HfsPlusMut {
-        self.volume.as_ref().expect("the volume is open between operations")
+        self.volume
+            .as_ref()
+            .expect("the volume is open between operations")
     }
 
     pub(super) fn below(&mut self, end: u64) -> u64 {
@@ -68,12 +85,25 @@ impl Life {
 
     /// Some operations, then a look at everything. What goes wrong says where.
     pub(super) fn batch(&mut self) {
-        let done = catch_unwind(AssertUnwindSafe(|| if self.random.one_in(4) { self.cut() } else { self.live() }));
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            if self.random.one_in(4) {
+                self.cut()
+            } else {
+                self.live()
+            }
+        }));
         if let Err(panic) = done {
             let message = panic.downcast_ref::<String>().cloned();
-            let message = message.or_else(|| panic.downcast_ref::<&str>().map(|message| (*message).to_owned()));
+            let message = message.or_else(|| {
+                panic
+                    .downcast_ref::<&str>()
+                    .map(|message| (*message).to_owned())
+            });
             let (seed, count, nature) = (self.seed, self.tally.operations, self.nature);
-            panic!("life {seed}, operation {count}, {nature:?}: {}", message.unwrap_or_default());
+            panic!(
+                "life {seed}, operation {count}, {nature:?}: {}",
+                message.unwrap_or_default()
+            );
         }
         self.tally.batches += 1;
     }
@@ -112,7 +142,14 @@ impl Life {
         let crowded = if self.is_crowded() { 0 } else { 1 };
         let table: [(u64, Operation); 14] = [
             (of(4, Habit::Crowded) * crowded, Self::create),
-            (if habit == Habit::Crowded && crowded == 1 { 4 } else { 4 + of(1, Habit::Names) }, Self::remove),
+            (
+                if habit == Habit::Crowded && crowded == 1 {
+                    4
+                } else {
+                    4 + of(1, Habit::Names)
+                },
+                Self::remove,
+            ),
             (of(3, Habit::Names), Self::rename),
             (of(2, Habit::Names), Self::link),
             (of(4, Habit::Contents), Self::write),
@@ -150,15 +187,24 @@ impl Life {
             (Ok(done), None) => Some(done),
             (Err(error), _) if error.kind() == Kind::Limit => {
                 let volume = self.fs().volume();
-                let roomy = self.nature.free == 1000 && !self.nature.fragmented && volume.free > volume.total / 2;
-                assert!(!roomy, "with {} of {} bytes free: {error}", volume.free, volume.total);
+                let roomy = self.nature.free == 1000
+                    && !self.nature.fragmented
+                    && volume.free > volume.total / 2;
+                assert!(
+                    !roomy,
+                    "with {} of {} bytes free: {error}",
+                    volume.free, volume.total
+                );
                 self.tally.full += 1;
                 self.cramped = true;
                 None
             }
             (Err(error), Some(kind)) if error.kind() == kind => None,
             (result, expected) => {
-                let found = result.map_or_else(|error| format!("{error} ({:?})", error.kind()), |_| "success".to_owned());
+                let found = result.map_or_else(
+                    |error| format!("{error} ({:?})", error.kind()),
+                    |_| "success".to_owned(),
+                );
                 panic!("{expected:?} expected, {found}");
             }
         }
@@ -170,13 +216,18 @@ impl Life {
         if let Some(difference) = self.world.difference(&found, &BTreeSet::new()) {
             panic!("{difference}");
         }
-        self.handles.iter().for_each(|handle| handle.compare(&self.world));
+        self.handles
+            .iter()
+            .for_each(|handle| handle.compare(&self.world));
     }
 
     fn check(&mut self) {
         let problems = self.problems();
         assert!(problems.is_empty(), "{problems:#?}");
-        let found = World::read(&HfsPlus::open(self.device.clone()).expect("a clean volume"), self.nature.case_sensitive);
+        let found = World::read(
+            &HfsPlus::open(self.device.clone()).expect("a clean volume"),
+            self.nature.case_sensitive,
+        );
         self.cramped = false;
         // What is open and has no name is still in the model.
         if let Some(difference) = self.world.difference(&found, &BTreeSet::new()) {
@@ -187,9 +238,16 @@ impl Life {
     /// What a check of the unmounted volume finds that should not be.
     fn problems(&self) -> Vec<Problem> {
         let mut problems = check(self.device.clone(), &Silent).expect("a check");
-        let is_left = |problem: &Problem| problem.error.to_string().contains("was deleted while open");
+        let is_left =
+            |problem: &Problem| problem.error.to_string().contains("was deleted while open");
         // What is open may be without a name; and where no room was found for a journal, it could not be taken away.
-        let may_be_left = || self.cramped || self.handles.iter().any(|handle| handle.is_nameless(&self.world));
+        let may_be_left = || {
+            self.cramped
+                || self
+                    .handles
+                    .iter()
+                    .any(|handle| handle.is_nameless(&self.world))
+        };
         if problems.iter().any(is_left) && (may_be_left() || !self.can_change()) {
             problems.retain(|problem| !is_left(problem));
         }
@@ -198,8 +256,17 @@ impl Life {
 
     /// Returns whether the unmounted volume has room for the journal that changes need.
     fn can_change(&self) -> bool {
-        let copy = self.nature.open(Arc::new(Memory::from(self.device.to_vec()))).expect("a clean volume opens");
-        match copy.set_attributes(copy.root(), &Change { mode: Some(0o700), ..Change::default() }) {
+        let copy = self
+            .nature
+            .open(Arc::new(Memory::from(self.device.to_vec())))
+            .expect("a clean volume opens");
+        match copy.set_attributes(
+            copy.root(),
+            &Change {
+                mode: Some(0o700),
+                ..Change::default()
+            },
+        ) {
             Ok(()) => true,
             Err(error) if error.kind() == Kind::Limit => false,
             Err(error) => panic!("changing the root folder: {error}"),
@@ -210,11 +277,19 @@ impl Life {
     fn reopen(&mut self) {
         self.volume = None;
         self.check();
-        self.volume = Some(self.nature.open(self.device.clone()).expect("a clean volume opens"));
+        self.volume = Some(
+            self.nature
+                .open(self.device.clone())
+                .expect("a clean volume opens"),
+        );
     }
 
     fn turn_journal(&mut self) {
-        let turned = if self.fs().volume().journaled { self.fs().disable_journal() } else { self.fs().enable_journal(None) };
+        let turned = if self.fs().volume().journaled {
+            self.fs().disable_journal()
+        } else {
+            self.fs().enable_journal(None)
+        };
         self.done(turned, None);
         self.fs().unmount().expect("an unmount");
         self.check();
@@ -233,7 +308,11 @@ impl Life {
         self.handles.clear();
         self.volume = None;
         let problems = self.problems();
-        assert!(problems.is_empty(), "life {}, at its end: {problems:#?}", self.seed);
+        assert!(
+            problems.is_empty(),
+            "life {}, at its end: {problems:#?}",
+            self.seed
+        );
         self.tally
     }
 }
@@ -250,7 +329,11 @@ fn fill(volume: &HfsPlusMut, nature: &Nature, random: &mut Random) -> Result<()>
     if nature.fragmented {
         let count = (volume.volume().free / 3 / (2 * block)).min(400);
         for number in 0..count {
-            file(&format!("piece {number}"), block * (1 + random.within(0..3)), random)?;
+            file(
+                &format!("piece {number}"),
+                block * (1 + random.within(0..3)),
+                random,
+            )?;
         }
         let large = volume.volume().free.saturating_sub(wanted / 2) / 2;
         let _ = file("large", large, random);

@@ -7,14 +7,23 @@ use super::life::Life;
 use super::nature::Habit;
 use super::world::{Body, Object, is_journal};
 use crate::Kind;
-use crate::fs::{Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, NewKind, NewNode, NodeId};
+use crate::fs::{
+    Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, NewKind, NewNode, NodeId,
+};
 
 impl Life {
     /// Any name; on a volume that is not crowded it is often one that is there.
     pub(super) fn name(&mut self) -> String {
-        let number = if self.nature.habit == Habit::Crowded { self.below(8000) } else { self.below(40) };
+        let number = if self.nature.habit == Habit::Crowded {
+            self.below(8000)
+        } else {
+            self.below(40)
+        };
         let text = match number % 7 {
-            0 => format!("{}{number}", "a rather long name that fills nodes ".repeat(6)),
+            0 => format!(
+                "{}{number}",
+                "a rather long name that fills nodes ".repeat(6)
+            ),
             1 => format!("é 漢字 {number}"),
             2 => format!("with: colon {number}"),
             _ => format!("Name {number}"),
@@ -51,7 +60,11 @@ impl Life {
 
     /// A name as somebody else might write it.
     fn respelled(&mut self, name: String) -> String {
-        if self.nature.case_sensitive || !self.random.one_in(8) { name } else { name.to_uppercase() }
+        if self.nature.case_sensitive || !self.random.one_in(8) {
+            name
+        } else {
+            name.to_uppercase()
+        }
     }
 
     pub(super) fn create(&mut self) {
@@ -62,23 +75,50 @@ impl Life {
                 let target = format!("to/{}", "somewhere/".repeat(self.below(90) as usize));
                 (NewKind::Symlink(target.clone()), Body::Symlink(target))
             }
-            5 => (NewKind::Special(FileKind::Fifo, 0), Body::Special(FileKind::Fifo, 0)),
-            6 => (NewKind::Special(FileKind::BlockDevice, 77), Body::Special(FileKind::BlockDevice, 77)),
+            5 => (
+                NewKind::Special(FileKind::Fifo, 0),
+                Body::Special(FileKind::Fifo, 0),
+            ),
+            6 => (
+                NewKind::Special(FileKind::BlockDevice, 77),
+                Body::Special(FileKind::BlockDevice, 77),
+            ),
             _ => (NewKind::File, Body::File([Arc::default(), Arc::default()])),
         };
         let owner = self.owner();
-        let new = NewNode { mode: owner.0, uid: owner.1, gid: owner.2, flags: owner.3, ..NewNode::new(kind) };
+        let new = NewNode {
+            mode: owner.0,
+            uid: owner.1,
+            gid: owner.2,
+            flags: owner.3,
+            ..NewNode::new(kind)
+        };
         let taken = self.world.lookup(dir, &name).map(|_| Kind::Conflict);
         let made = self.fs().create(NodeId(dir), &name, &new);
         if let Some(id) = self.done(made, taken) {
-            self.world.add(dir, &name, id.0, Object { body, xattrs: BTreeMap::new(), owner, places: BTreeSet::new() });
+            self.world.add(
+                dir,
+                &name,
+                id.0,
+                Object {
+                    body,
+                    xattrs: BTreeMap::new(),
+                    owner,
+                    places: BTreeSet::new(),
+                },
+            );
         }
         self.did(None);
     }
 
     fn owner(&mut self) -> (u16, u32, u32, u32) {
         let flags = [0, 0, 1, 0x1_0000][self.below(4) as usize];
-        (self.below(0o10000) as u16, self.below(1000) as u32, self.random.number() as u32, flags)
+        (
+            self.below(0o10000) as u16,
+            self.below(1000) as u32,
+            self.random.number() as u32,
+            flags,
+        )
     }
 
     pub(super) fn remove(&mut self) {
@@ -93,8 +133,11 @@ impl Life {
         }
         // Folders seldom, so that there are some.
         let folders = self.random.one_in(4);
-        let Some((dir, name, id)) = self.place(|object| folders || !object.is_folder()) else { return };
-        let full = id == root || matches!(&self.world.get(id).body, Body::Folder(entries) if !entries.is_empty());
+        let Some((dir, name, id)) = self.place(|object| folders || !object.is_folder()) else {
+            return;
+        };
+        let full = id == root
+            || matches!(&self.world.get(id).body, Body::Folder(entries) if !entries.is_empty());
         let removed = self.fs().remove(NodeId(dir), &name);
         if self.done(removed, full.then_some(Kind::Conflict)).is_some() {
             let open = self.is_open(id);
@@ -104,23 +147,33 @@ impl Life {
     }
 
     pub(super) fn rename(&mut self) {
-        let Some((dir, name, id)) = self.place(|_| true) else { return };
+        let Some((dir, name, id)) = self.place(|_| true) else {
+            return;
+        };
         let (mut to_dir, mut to_name) = (self.dir(), self.name());
         if self.random.one_in(3)
             && let Some((dir, name, _)) = self.place(|_| true)
         {
             (to_dir, to_name) = (dir, name);
         }
-        let existing = if self.random.one_in(3) { Existing::Keep } else { Existing::Replace };
+        let existing = if self.random.one_in(3) {
+            Existing::Keep
+        } else {
+            Existing::Replace
+        };
         let there = self.world.lookup(to_dir, &to_name).map(|(_, there)| *there);
         let in_place = (dir, self.world.key(&name)) == (to_dir, self.world.key(&to_name));
         let object = self.world.get(id);
         let refused = if object.is_folder() && self.is_within(to_dir, id) {
             Some(Kind::Invalid)
         } else {
-            there.filter(|_| !in_place).and_then(|there| self.refusal(object, there, existing))
+            there
+                .filter(|_| !in_place)
+                .and_then(|there| self.refusal(object, there, existing))
         };
-        let moved = self.fs().rename((NodeId(dir), &name), (NodeId(to_dir), &to_name), existing);
+        let moved = self
+            .fs()
+            .rename((NodeId(dir), &name), (NodeId(to_dir), &to_name), existing);
         if self.done(moved, refused).is_some() && (in_place || there != Some(id)) {
             if let Some(there) = there.filter(|_| !in_place) {
                 let open = self.is_open(there);
@@ -156,7 +209,9 @@ impl Life {
 
     pub(super) fn link(&mut self) {
         let any = self.random.one_in(10);
-        let Some(id) = self.some(|object| any || object.is_file()) else { return };
+        let Some(id) = self.some(|object| any || object.is_file()) else {
+            return;
+        };
         let (dir, name) = (self.dir(), self.name());
         let object = self.world.get(id);
         let refused = match self.world.lookup(dir, &name) {
@@ -173,17 +228,34 @@ impl Life {
 
     pub(super) fn look(&mut self) {
         let (dir, name) = (self.dir(), self.name());
-        let found = self.fs().lookup(NodeId(dir), &name).expect("a lookup").map(|found| found.id.0);
-        assert_eq!(found, self.world.lookup(dir, &name).map(|(_, id)| *id), "lookup of {name}");
+        let found = self
+            .fs()
+            .lookup(NodeId(dir), &name)
+            .expect("a lookup")
+            .map(|found| found.id.0);
+        assert_eq!(
+            found,
+            self.world.lookup(dir, &name).map(|(_, id)| *id),
+            "lookup of {name}"
+        );
         if self.random.one_in(8) {
             let entries = self.fs().entries(NodeId(dir)).expect("a list");
-            let count = entries.iter().filter(|entry| !is_journal(dir, &entry.name, self.world.root())).count();
-            assert_eq!(count, self.world.folder(dir).len(), "entries of folder {dir}");
+            let count = entries
+                .iter()
+                .filter(|entry| !is_journal(dir, &entry.name, self.world.root()))
+                .count();
+            assert_eq!(
+                count,
+                self.world.folder(dir).len(),
+                "entries of folder {dir}"
+            );
         }
     }
 
     pub(super) fn set_attributes(&mut self) {
-        let Some(id) = self.some(|_| true) else { return };
+        let Some(id) = self.some(|_| true) else {
+            return;
+        };
         let (mode, uid, gid, flags) = self.owner();
         let change = Change {
             mode: self.random.one_in(2).then_some(mode),

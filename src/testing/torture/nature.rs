@@ -47,14 +47,24 @@ pub(super) struct Nature {
 impl Nature {
     pub(super) fn of(random: &mut Random) -> Self {
         let block_size = 512 << random.within(0..8);
-        let habits = [Habit::Mixed, Habit::Mixed, Habit::Crowded, Habit::Attributes, Habit::Contents, Habit::Names];
-        let least = plan(false, block_size).minimum_len().expect("an empty volume has a length");
+        let habits = [
+            Habit::Mixed,
+            Habit::Mixed,
+            Habit::Crowded,
+            Habit::Attributes,
+            Habit::Contents,
+            Habit::Names,
+        ];
+        let least = plan(false, block_size)
+            .minimum_len()
+            .expect("an empty volume has a length");
         // A journal takes half a mebibyte and more.
         let room = (1 << 20) + random.within(0..8 << 20) * if random.one_in(4) { 3 } else { 1 };
         Self {
             case_sensitive: random.one_in(2),
             block_size,
-            len: (least + room).next_multiple_of(u64::from(block_size)) + if random.one_in(4) { 512 } else { 0 },
+            len: (least + room).next_multiple_of(u64::from(block_size))
+                + if random.one_in(4) { 512 } else { 0 },
             journaled: random.one_in(2),
             fragmented: random.one_in(3),
             free: [1000, 1000, 1000, 500, 100, 20][random.within(0..6) as usize],
@@ -66,20 +76,36 @@ impl Nature {
     /// The volume, empty.
     pub(super) fn format(&self, random: &mut Random) -> Arc<Memory> {
         let device = Arc::new(Memory::from(random.bytes(self.len as usize)));
-        plan(self.case_sensitive, self.block_size).build(&*device, &Silent).expect("the volume can be made");
+        plan(self.case_sensitive, self.block_size)
+            .build(&*device, &Silent)
+            .expect("the volume can be made");
         device
     }
 
     /// Opens it for changes.
     pub(super) fn open(&self, device: Arc<dyn BlockDevice>) -> crate::Result<HfsPlusMut> {
-        HfsPlusMut::open(device, WriteOptions { cache: self.cache, now: Some(NOW), system_files: false })
+        HfsPlusMut::open(
+            device,
+            WriteOptions {
+                cache: self.cache,
+                now: Some(NOW),
+                system_files: false,
+            },
+        )
     }
 }
 
 fn plan(case_sensitive: bool, block_size: u32) -> Plan {
     let created = Timestamp::from_seconds(1_700_000_000);
     let block_size = Some(block_size);
-    let options =
-        Options { name: "Torture".into(), case_sensitive, journaled: false, block_size, created, latest: None, identifier: 7 };
+    let options = Options {
+        name: "Torture".into(),
+        case_sensitive,
+        journaled: false,
+        block_size,
+        created,
+        latest: None,
+        identifier: 7,
+    };
     Plan::new(Tree::empty(created), options).expect("an empty volume can be planned")
 }

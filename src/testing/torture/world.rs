@@ -55,11 +55,20 @@ impl World {
     /// Everything that is on a volume. Panics where it contradicts itself.
     pub(super) fn read(fs: &dyn FileSystem, case_sensitive: bool) -> Self {
         let root = fs.attributes(fs.root()).expect("the root's attributes");
-        let mut world = Self { objects: BTreeMap::new(), root: root.id.0, case_sensitive };
+        let mut world = Self {
+            objects: BTreeMap::new(),
+            root: root.id.0,
+            case_sensitive,
+        };
         let mut folders = vec![root.id];
-        world.objects.insert(root.id.0, Arc::new(read_object(fs, &root)));
+        world
+            .objects
+            .insert(root.id.0, Arc::new(read_object(fs, &root)));
         while let Some(dir) = folders.pop() {
-            for entry in fs.entries(dir).unwrap_or_else(|error| panic!("folder {dir:?}: {error}")) {
+            for entry in fs
+                .entries(dir)
+                .unwrap_or_else(|error| panic!("folder {dir:?}: {error}"))
+            {
                 let id = entry.attributes.id;
                 // As it was given: composed.
                 if is_journal(dir.0, &entry.name, root.id.0) {
@@ -76,9 +85,21 @@ impl World {
             }
         }
         for object in world.objects.values() {
-            let Object { body: Body::File(_), places, .. } = &**object else { continue };
-            let Some((dir, name)) = places.first() else { continue };
-            let found = fs.lookup(NodeId(*dir), name).expect("a lookup").unwrap_or_else(|| panic!("{name} is not found"));
+            let Object {
+                body: Body::File(_),
+                places,
+                ..
+            } = &**object
+            else {
+                continue;
+            };
+            let Some((dir, name)) = places.first() else {
+                continue;
+            };
+            let found = fs
+                .lookup(NodeId(*dir), name)
+                .expect("a lookup")
+                .unwrap_or_else(|| panic!("{name} is not found"));
             assert_eq!(found.links as usize, places.len(), "names of {name}");
         }
         world
@@ -90,11 +111,17 @@ impl World {
 
     /// A name as the volume compares it.
     pub(super) fn key(&self, name: &str) -> String {
-        if self.case_sensitive { name.to_owned() } else { name.to_lowercase() }
+        if self.case_sensitive {
+            name.to_owned()
+        } else {
+            name.to_lowercase()
+        }
     }
 
     pub(super) fn get(&self, id: u64) -> &Object {
-        self.objects.get(&id).unwrap_or_else(|| panic!("object {id} is not in the model"))
+        self.objects
+            .get(&id)
+            .unwrap_or_else(|| panic!("object {id} is not in the model"))
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> &mut Object {
@@ -113,7 +140,10 @@ impl World {
     }
 
     pub(super) fn add(&mut self, dir: u64, name: &str, id: u64, object: Object) {
-        assert!(self.objects.insert(id, Arc::new(object)).is_none(), "number {id} is given twice");
+        assert!(
+            self.objects.insert(id, Arc::new(object)).is_none(),
+            "number {id} is given twice"
+        );
         self.enter(dir, name, id);
     }
 
@@ -121,7 +151,10 @@ impl World {
         let key = self.key(name);
         self.get_mut(id).places.insert((dir, key.clone()));
         match &mut self.get_mut(dir).body {
-            Body::Folder(entries) => assert!(entries.insert(key, (name.to_owned(), id)).is_none(), "{name} is there twice"),
+            Body::Folder(entries) => assert!(
+                entries.insert(key, (name.to_owned(), id)).is_none(),
+                "{name} is there twice"
+            ),
             _ => panic!("{dir} is no folder"),
         }
     }
@@ -129,7 +162,9 @@ impl World {
     /// Takes a name away. Its object stays in the model while it has others, or as long as `open`.
     pub(super) fn leave(&mut self, dir: u64, name: &str, open: bool) {
         let key = self.key(name);
-        let Body::Folder(entries) = &mut self.get_mut(dir).body else { panic!("{dir} is no folder") };
+        let Body::Folder(entries) = &mut self.get_mut(dir).body else {
+            panic!("{dir} is no folder")
+        };
         let (_, id) = entries.remove(&key).expect("an entry of the model");
         self.get_mut(id).places.remove(&(dir, key));
         if !open {
@@ -138,7 +173,12 @@ impl World {
     }
 
     pub(super) fn forget_if_nameless(&mut self, id: u64) {
-        if id != self.root && self.objects.get(&id).is_some_and(|object| object.places.is_empty()) {
+        if id != self.root
+            && self
+                .objects
+                .get(&id)
+                .is_some_and(|object| object.places.is_empty())
+        {
             self.objects.remove(&id);
         }
     }
@@ -161,20 +201,35 @@ impl World {
     /// How `found` differs from this, of whose objects in `touched` only the lengths count.
     pub(super) fn difference(&self, found: &Self, touched: &BTreeSet<u64>) -> Option<String> {
         let named = |world: &Self| -> Vec<u64> {
-            let all = world.objects.iter().filter(|(id, object)| **id == world.root || !object.places.is_empty());
+            let all = world
+                .objects
+                .iter()
+                .filter(|(id, object)| **id == world.root || !object.places.is_empty());
             all.map(|(id, _)| *id).collect()
         };
         let (ours, theirs) = (named(self), named(found));
         if ours != theirs {
-            let missing: Vec<_> = ours.iter().filter(|id| theirs.binary_search(id).is_err()).collect();
-            let more: Vec<_> = theirs.iter().filter(|id| ours.binary_search(id).is_err()).collect();
-            return Some(format!("objects {missing:?} are missing, {more:?} should not be there"));
+            let missing: Vec<_> = ours
+                .iter()
+                .filter(|id| theirs.binary_search(id).is_err())
+                .collect();
+            let more: Vec<_> = theirs
+                .iter()
+                .filter(|id| ours.binary_search(id).is_err())
+                .collect();
+            return Some(format!(
+                "objects {missing:?} are missing, {more:?} should not be there"
+            ));
         }
         ours.into_iter().find_map(|id| {
             let (ours, theirs) = (self.get(id), found.get(id));
             let what = match (&ours.body, &theirs.body) {
-                (Body::File(ours), Body::File(theirs)) => different_file(ours, theirs, touched.contains(&id)),
-                (ours, theirs) if ours != theirs => Some(format!("{ours:?} expected, {theirs:?} found")),
+                (Body::File(ours), Body::File(theirs)) => {
+                    different_file(ours, theirs, touched.contains(&id))
+                }
+                (ours, theirs) if ours != theirs => {
+                    Some(format!("{ours:?} expected, {theirs:?} found"))
+                }
                 _ => None,
             };
             let what = what.or_else(|| different_xattrs(&ours.xattrs, &theirs.xattrs));
@@ -187,25 +242,51 @@ impl World {
     }
 }
 
-fn different_file(ours: &[Arc<Vec<u8>>; 2], theirs: &[Arc<Vec<u8>>; 2], touched: bool) -> Option<String> {
-    ["data", "resource"].iter().zip(ours.iter().zip(theirs)).find_map(|(fork, (ours, theirs))| {
-        if ours.len() != theirs.len() {
-            return Some(format!("{fork} fork of {} bytes expected, {} found", ours.len(), theirs.len()));
-        }
-        if touched || ours == theirs {
-            return None;
-        }
-        let differs = ours.iter().zip(&***theirs).position(|(a, b)| a != b);
-        differs.map(|at| format!("{fork} fork of {} bytes differs from byte {at} on", ours.len()))
-    })
+fn different_file(
+    ours: &[Arc<Vec<u8>>; 2],
+    theirs: &[Arc<Vec<u8>>; 2],
+    touched: bool,
+) -> Option<String> {
+    ["data", "resource"]
+        .iter()
+        .zip(ours.iter().zip(theirs))
+        .find_map(|(fork, (ours, theirs))| {
+            if ours.len() != theirs.len() {
+                return Some(format!(
+                    "{fork} fork of {} bytes expected, {} found",
+                    ours.len(),
+                    theirs.len()
+                ));
+            }
+            if touched || ours == theirs {
+                return None;
+            }
+            let differs = ours.iter().zip(&***theirs).position(|(a, b)| a != b);
+            differs.map(|at| {
+                format!(
+                    "{fork} fork of {} bytes differs from byte {at} on",
+                    ours.len()
+                )
+            })
+        })
 }
 
-fn different_xattrs(ours: &BTreeMap<String, Arc<Vec<u8>>>, theirs: &BTreeMap<String, Arc<Vec<u8>>>) -> Option<String> {
-    let names = |xattrs: &BTreeMap<String, Arc<Vec<u8>>>| xattrs.keys().cloned().collect::<Vec<_>>();
+fn different_xattrs(
+    ours: &BTreeMap<String, Arc<Vec<u8>>>,
+    theirs: &BTreeMap<String, Arc<Vec<u8>>>,
+) -> Option<String> {
+    let names =
+        |xattrs: &BTreeMap<String, Arc<Vec<u8>>>| xattrs.keys().cloned().collect::<Vec<_>>();
     if names(ours) != names(theirs) {
-        return Some(format!("attributes {:?} expected, {:?} found", names(ours), names(theirs)));
+        return Some(format!(
+            "attributes {:?} expected, {:?} found",
+            names(ours),
+            names(theirs)
+        ));
     }
-    ours.iter().find(|(name, value)| theirs[*name] != **value).map(|(name, _)| format!("attribute {name} differs"))
+    ours.iter()
+        .find(|(name, value)| theirs[*name] != **value)
+        .map(|(name, _)| format!("attribute {name} differs"))
 }
 
 /// Returns whether an entry is one of the files of the volume's journal, which nobody may change.
@@ -216,7 +297,9 @@ pub(super) fn is_journal(dir: u64, name: &str, root: u64) -> bool {
 /// All bytes of a device.
 pub(super) fn all_of(device: &dyn BlockDevice) -> Vec<u8> {
     let len = device.info().len as usize;
-    device.read_vec(0, len).unwrap_or_else(|error| panic!("{len} bytes cannot be read: {error}"))
+    device
+        .read_vec(0, len)
+        .unwrap_or_else(|error| panic!("{len} bytes cannot be read: {error}"))
 }
 
 fn read_object(fs: &dyn FileSystem, attributes: &Attributes) -> Object {
@@ -228,28 +311,57 @@ fn read_object(fs: &dyn FileSystem, attributes: &Attributes) -> Object {
             let sizes = [attributes.size, attributes.resource_size];
             let mut sizes = sizes.into_iter();
             Body::File([Fork::Data, Fork::Resource].map(|fork| {
-                let device = fs.open(id, fork).unwrap_or_else(|error| must("a fork", error));
+                let device = fs
+                    .open(id, fork)
+                    .unwrap_or_else(|error| must("a fork", error));
                 let bytes = all_of(&*device);
-                assert_eq!(Some(bytes.len() as u64), sizes.next(), "length of {fork:?} of {id:?}");
+                assert_eq!(
+                    Some(bytes.len() as u64),
+                    sizes.next(),
+                    "length of {fork:?} of {id:?}"
+                );
                 Arc::new(bytes)
             }))
         }
-        FileKind::Symlink => Body::Symlink(fs.read_link(id).unwrap_or_else(|error| must("the target", error))),
+        FileKind::Symlink => Body::Symlink(
+            fs.read_link(id)
+                .unwrap_or_else(|error| must("the target", error)),
+        ),
         kind => Body::Special(kind, attributes.device),
     };
     let mut xattrs = BTreeMap::new();
     let mut resource = false;
-    for name in fs.xattrs(id).unwrap_or_else(|error| must("attributes", error)) {
+    for name in fs
+        .xattrs(id)
+        .unwrap_or_else(|error| must("attributes", error))
+    {
         if name == RESOURCE_FORK {
             resource = true;
             continue;
         }
-        match fs.xattr(id, &name).unwrap_or_else(|error| must("an attribute", error)) {
+        match fs
+            .xattr(id, &name)
+            .unwrap_or_else(|error| must("an attribute", error))
+        {
             Some(value) => xattrs.insert(name, Arc::new(all_of(&*value))),
             None => panic!("attribute {name} of {id:?} is listed and not there"),
         };
     }
-    assert_eq!(resource, attributes.resource_size > 0, "the resource fork of {id:?} among its attributes");
-    let owner = (attributes.mode, attributes.uid, attributes.gid, attributes.flags);
-    Object { body, xattrs, owner, places: BTreeSet::new() }
+    assert_eq!(
+        resource,
+        attributes.resource_size > 0,
+        "the resource fork of {id:?} among its attributes"
+    );
+    let owner = (
+        attributes.mode,
+        attributes.uid,
+        attributes.gid,
+        attributes.flags,
+    );
+    Object {
+        body,
+        xattrs,
+        owner,
+        places: BTreeSet::new(),
+    }
 }

@@ -18,7 +18,10 @@ pub(super) fn add(suite: &mut Suite) {
     suite
         .peer("exfatprogs", &[MKFS, DUMP, FSCK, SFDISK])
         .test("say_what_is_free", say_what_is_free)
-        .test("what_is_out_of_order_is_left_alone", what_is_out_of_order_is_left_alone);
+        .test(
+            "what_is_out_of_order_is_left_alone",
+            what_is_out_of_order_is_left_alone,
+        );
 }
 
 /// A volume, where its clusters begin and how large they are, and the first cluster of the file.
@@ -33,7 +36,11 @@ const CLUSTERS: usize = 40;
 
 fn made(cluster: usize) -> Made {
     let disk = Disk::blank(24 * MIB);
-    run_text(MKFS.command().args(["-c", &cluster.to_string()]).arg(&disk.path));
+    run_text(
+        MKFS.command()
+            .args(["-c", &cluster.to_string()])
+            .arg(&disk.path),
+    );
     let mut bytes = std::fs::read(&disk.path).expect("reading the disk");
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     let (heap, root) = (word(0x58) * 512, word(0x60));
@@ -41,17 +48,29 @@ fn made(cluster: usize) -> Made {
     let first = 1000;
     let place = |number: usize| heap + (number - 2) * cluster;
     let directory = place(root);
-    let bitmap = (0..8).map(|slot| directory + 32 * slot).find(|&at| bytes[at] == 0x81).expect("it has a bitmap");
-    let bits = place(u32::from_le_bytes(bytes[bitmap + 20..bitmap + 24].try_into().unwrap()) as usize);
+    let bitmap = (0..8)
+        .map(|slot| directory + 32 * slot)
+        .find(|&at| bytes[at] == 0x81)
+        .expect("it has a bitmap");
+    let bits =
+        place(u32::from_le_bytes(bytes[bitmap + 20..bitmap + 24].try_into().unwrap()) as usize);
     for number in first - 2..first - 2 + CLUSTERS {
         bytes[bits + number / 8] |= 1 << (number % 8);
     }
     let contents = noise(CLUSTERS * cluster);
     bytes[place(first)..place(first) + contents.len()].copy_from_slice(&contents);
-    let free = (0..64).map(|slot| directory + 32 * slot).find(|&at| bytes[at] == 0).expect("there is room");
+    let free = (0..64)
+        .map(|slot| directory + 32 * slot)
+        .find(|&at| bytes[at] == 0)
+        .expect("there is room");
     bytes[free..free + 96].copy_from_slice(&entries("KEPT", first, contents.len()));
     std::fs::write(&disk.path, bytes).expect("writing the disk");
-    Made { disk, heap, cluster, first }
+    Made {
+        disk,
+        heap,
+        cluster,
+        first,
+    }
 }
 
 /// The three entries of a file whose clusters follow each other.
@@ -64,7 +83,9 @@ fn entries(name: &str, first: usize, len: usize) -> Vec<u8> {
     }
     (bytes[32], bytes[33], bytes[35]) = (0xC0, 0x03, name.len() as u8);
     let utf16: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let hash = utf16.iter().fold(0_u16, |sum, &byte| sum.rotate_right(1).wrapping_add(byte.into()));
+    let hash = utf16.iter().fold(0_u16, |sum, &byte| {
+        sum.rotate_right(1).wrapping_add(byte.into())
+    });
     bytes[36..38].copy_from_slice(&hash.to_le_bytes());
     for at in [40, 56] {
         bytes[at..at + 8].copy_from_slice(&(len as u64).to_le_bytes());
@@ -72,19 +93,36 @@ fn entries(name: &str, first: usize, len: usize) -> Vec<u8> {
     bytes[52..56].copy_from_slice(&(first as u32).to_le_bytes());
     bytes[64] = 0xC1;
     bytes[66..66 + utf16.len()].copy_from_slice(&utf16);
-    let counted = bytes.iter().enumerate().filter(|(at, _)| !matches!(at, 2 | 3));
-    let sum = counted.fold(0_u16, |sum, (_, &byte)| sum.rotate_right(1).wrapping_add(byte.into()));
+    let counted = bytes
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !matches!(at, 2 | 3));
+    let sum = counted.fold(0_u16, |sum, (_, &byte)| {
+        sum.rotate_right(1).wrapping_add(byte.into())
+    });
     bytes[2..4].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
 fn say_what_is_free() {
     for (kind, cluster) in [512, 4096, 8192].into_iter().enumerate() {
-        let Made { disk, heap, cluster, first } = made(cluster);
+        let Made {
+            disk,
+            heap,
+            cluster,
+            first,
+        } = made(cluster);
         let told = run_text(DUMP.command().arg(&disk.path));
-        let clusters = told.lines().find_map(|line| line.strip_prefix("Free Clusters:")).expect("it counts clusters");
+        let clusters = told
+            .lines()
+            .find_map(|line| line.strip_prefix("Free Clusters:"))
+            .expect("it counts clusters");
         let free: u64 = disk.free().iter().map(|run| run.end - run.start).sum();
-        assert_eq!(free, clusters.trim().parse::<u64>().expect("a number") * cluster as u64, "{told}");
+        assert_eq!(
+            free,
+            clusters.trim().parse::<u64>().expect("a number") * cluster as u64,
+            "{told}"
+        );
         disk.judge(VolumeFormat::ExFat, kind == 0, &|path: &Path| {
             let told = run_text(FSCK.command().arg("-n").arg(path));
             assert!(told.contains("clean") && told.contains("files 1"), "{told}");

@@ -25,24 +25,79 @@ const KINDS: [&[&str]; 9] = [
     &["-t", "ext3", "-b", "1024"],
     &["-t", "ext4", "-b", "1024", "-g", "1024"],
     &["-t", "ext4", "-b", "4096", "-g", "512"],
-    &["-t", "ext4", "-b", "1024", "-g", "1024", "-O", "^64bit,^flex_bg"],
-    &["-t", "ext4", "-b", "1024", "-g", "2048", "-O", "^metadata_csum,uninit_bg"],
-    &["-t", "ext4", "-b", "1024", "-g", "256", "-O", "meta_bg,^resize_inode"],
-    &["-t", "ext4", "-b", "1024", "-g", "1024", "-O", "sparse_super2"],
-    &["-t", "ext4", "-b", "2048", "-O", "metadata_csum_seed,inline_data,casefold"],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-g",
+        "1024",
+        "-O",
+        "^64bit,^flex_bg",
+    ],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-g",
+        "2048",
+        "-O",
+        "^metadata_csum,uninit_bg",
+    ],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-g",
+        "256",
+        "-O",
+        "meta_bg,^resize_inode",
+    ],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-g",
+        "1024",
+        "-O",
+        "sparse_super2",
+    ],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "2048",
+        "-O",
+        "metadata_csum_seed,inline_data,casefold",
+    ],
 ];
 
 pub(super) fn add(suite: &mut Suite) {
     suite
         .peer("e2fsprogs", &[MKE2FS, DEBUGFS, DUMPE2FS, E2FSCK, SFDISK])
         .test("say_what_is_free", say_what_is_free)
-        .test("what_is_out_of_order_is_left_alone", what_is_out_of_order_is_left_alone)
-        .test("what_is_not_known_is_refused_by_name", what_is_not_known_is_refused_by_name);
+        .test(
+            "what_is_out_of_order_is_left_alone",
+            what_is_out_of_order_is_left_alone,
+        )
+        .test(
+            "what_is_not_known_is_refused_by_name",
+            what_is_not_known_is_refused_by_name,
+        );
 }
 
 fn made(options: &[&str]) -> Disk {
     let disk = Disk::blank(20 * MIB + 7 * 1024);
-    run_text(MKE2FS.command().args(["-q", "-F"]).args(options).arg(&disk.path));
+    run_text(
+        MKE2FS
+            .command()
+            .args(["-q", "-F"])
+            .args(options)
+            .arg(&disk.path),
+    );
     for number in 0..12 {
         let name = format!("file{number}");
         let file = disk.file(&name, &noise(150_000 + 40_000 * number));
@@ -77,11 +132,21 @@ fn say_what_is_free() {
 /// The free runs that dumpe2fs prints, in bytes, those that go on in the next group as one.
 fn told(path: &Path) -> Vec<Range<u64>> {
     let told = run_text(DUMPE2FS.command().arg(path));
-    let size = told.lines().find_map(|line| line.strip_prefix("Block size:")).expect("it tells the size of blocks");
+    let size = told
+        .lines()
+        .find_map(|line| line.strip_prefix("Block size:"))
+        .expect("it tells the size of blocks");
     let size: u64 = size.trim().parse().expect("a number");
-    let lines = told.lines().filter_map(|line| line.trim().strip_prefix("Free blocks:")).skip(1);
+    let lines = told
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Free blocks:"))
+        .skip(1);
     let mut runs: Vec<Range<u64>> = Vec::new();
-    for run in lines.flat_map(|line| line.split(',')).map(str::trim).filter(|run| !run.is_empty()) {
+    for run in lines
+        .flat_map(|line| line.split(','))
+        .map(str::trim)
+        .filter(|run| !run.is_empty())
+    {
         let (first, last) = run.split_once('-').unwrap_or((run, run));
         let number = |text: &str| text.parse::<u64>().expect("a number");
         let (start, end) = (number(first) * size, (number(last) + 1) * size);
@@ -94,7 +159,11 @@ fn told(path: &Path) -> Vec<Range<u64>> {
 }
 
 fn what_is_out_of_order_is_left_alone() {
-    for request in ["ssv state 0", "feature needs_recovery", "ssv last_orphan 12"] {
+    for request in [
+        "ssv state 0",
+        "feature needs_recovery",
+        "ssv last_orphan 12",
+    ] {
         let disk = made(&["-t", "ext4", "-b", "1024"]);
         debug(&disk.path, request);
         disk.assert_refused();
@@ -103,10 +172,18 @@ fn what_is_out_of_order_is_left_alone() {
 
 fn what_is_not_known_is_refused_by_name() {
     let disk = Disk::blank(20 * MIB);
-    run_text(MKE2FS.command().args(["-q", "-F", "-t", "ext4", "-O", "bigalloc"]).arg(&disk.path));
+    run_text(
+        MKE2FS
+            .command()
+            .args(["-q", "-F", "-t", "ext4", "-O", "bigalloc"])
+            .arg(&disk.path),
+    );
     let image = super::open(&disk.path, Access::ReadOnly);
     let space = FreeSpace::of(&image);
     let error = space.volumes[0].map.as_ref().expect_err("it is refused");
-    assert!(error.kind() == Kind::Unsupported && error.message().contains("bigalloc"), "{error}");
+    assert!(
+        error.kind() == Kind::Unsupported && error.message().contains("bigalloc"),
+        "{error}"
+    );
     assert!(space.is_unknown());
 }

@@ -28,9 +28,15 @@ const KINDS: [(u64, &[&str]); 5] = [
 
 pub(super) fn add(suite: &mut Suite) {
     suite
-        .peer("dosfstools and mtools", &[MKFS, FSCK, MCOPY, MDEL, MTYPE, SFDISK])
+        .peer(
+            "dosfstools and mtools",
+            &[MKFS, FSCK, MCOPY, MDEL, MTYPE, SFDISK],
+        )
         .test("say_what_is_free", say_what_is_free)
-        .test("what_is_out_of_order_is_left_alone", what_is_out_of_order_is_left_alone);
+        .test(
+            "what_is_out_of_order_is_left_alone",
+            what_is_out_of_order_is_left_alone,
+        );
 }
 
 fn made(mib: u64, options: &[&str]) -> Disk {
@@ -55,23 +61,42 @@ fn say_what_is_free() {
         let disk = made(mib, options);
         // "disk.img: 4 files, 12/345 clusters"
         let told = run_text(FSCK.command().arg("-n").arg("-v").arg(&disk.path));
-        let line = told.lines().find(|line| line.ends_with(" clusters")).expect("it counts clusters");
-        let (used, all) =
-            line.trim_end_matches(" clusters").rsplit_once(' ').and_then(|(_, count)| count.split_once('/')).unwrap();
+        let line = told
+            .lines()
+            .find(|line| line.ends_with(" clusters"))
+            .expect("it counts clusters");
+        let (used, all) = line
+            .trim_end_matches(" clusters")
+            .rsplit_once(' ')
+            .and_then(|(_, count)| count.split_once('/'))
+            .unwrap();
         let number = |text: &str| text.parse::<u64>().expect("a number");
-        let size = told.lines().find_map(|line| line.trim().strip_suffix(" bytes per cluster")).expect("it tells their size");
+        let size = told
+            .lines()
+            .find_map(|line| line.trim().strip_suffix(" bytes per cluster"))
+            .expect("it tells their size");
         let free: u64 = disk.free().iter().map(|run| run.end - run.start).sum();
-        assert_eq!(free, (number(all) - number(used)) * number(size), "{options:?}\n{told}");
+        assert_eq!(
+            free,
+            (number(all) - number(used)) * number(size),
+            "{options:?}\n{told}"
+        );
         disk.judge(VolumeFormat::Fat, kind == 0, &|path| {
             run_text(FSCK.command().arg("-n").arg(path));
             let contents = (0..12).filter(|number| number % 3 == 0);
-            contents.map(|number| run(on(&mut MTYPE.command(), path).arg(format!("::file{number}")))).collect()
+            contents
+                .map(|number| run(on(&mut MTYPE.command(), path).arg(format!("::file{number}"))))
+                .collect()
         });
     }
 }
 
 fn what_is_out_of_order_is_left_alone() {
-    for (mib, options, at) in [(4, ["-F", "12"], 0x25), (20, ["-F", "16"], 0x25), (40, ["-F", "32"], 0x41)] {
+    for (mib, options, at) in [
+        (4, ["-F", "12"], 0x25),
+        (20, ["-F", "16"], 0x25),
+        (40, ["-F", "32"], 0x41),
+    ] {
         let disk = made(mib, &options);
         let mut bytes = std::fs::read(&disk.path).expect("reading the disk");
         bytes[at] |= 1;

@@ -46,7 +46,9 @@ impl Disk {
     fn blank(len: u64) -> Self {
         let scratch = crate::scratch();
         let path = scratch.path().join("disk.img");
-        File::create(&path).and_then(|file| file.set_len(len)).expect("making a disk");
+        File::create(&path)
+            .and_then(|file| file.set_len(len))
+            .expect("making a disk");
         Self { scratch, path }
     }
 
@@ -67,12 +69,16 @@ impl Disk {
     fn judge(&self, format: VolumeFormat, mapped: bool, judge: Judge<'_>) {
         let runs = self.free();
         let before = judge(&self.path);
-        let file = File::options().write(true).open(&self.path).expect("opening the disk");
+        let file = File::options()
+            .write(true)
+            .open(&self.path)
+            .expect("opening the disk");
         let bytes = noise(MIB as usize);
         for run in &runs {
             for at in run.clone().step_by(MIB as usize) {
                 let len = (run.end - at).min(MIB) as usize;
-                file.write_all_at(&bytes[..len], at).expect("overwriting what is free");
+                file.write_all_at(&bytes[..len], at)
+                    .expect("overwriting what is free");
             }
         }
         assert_eq!(judge(&self.path), before, "what is free was needed");
@@ -85,33 +91,64 @@ impl Disk {
             let bundle = self.bundle(scheme, start, &disk);
             let image = open(&bundle, Access::ReadWrite);
             let volume = &image.volumes()[0];
-            assert_eq!((volume.format, volume.range.start), (format, start), "{scheme:?}");
+            assert_eq!(
+                (volume.format, volume.range.start),
+                (format, start),
+                "{scheme:?}"
+            );
             assert_eq!(free(&image), shifted(&runs, start), "{scheme:?}");
             let trimmed = trim(&image, &Silent).expect("trimming");
             let told = &trimmed.volumes[0];
             assert!(told.refused.is_none(), "{:?}", told.refused);
-            assert_eq!((told.free, told.runs), (runs.iter().map(|run| run.end - run.start).sum(), runs.len() as u64));
+            assert_eq!(
+                (told.free, told.runs),
+                (
+                    runs.iter().map(|run| run.end - run.start).sum(),
+                    runs.len() as u64
+                )
+            );
             assert_returned(&trimmed, &runs);
             let after = self.scratch.path().join("after.img");
-            let bytes = image.disk().read_vec(start, disk.len()).expect("reading it back");
+            let bytes = image
+                .disk()
+                .read_vec(start, disk.len())
+                .expect("reading it back");
             std::fs::write(&after, bytes).expect("writing it");
-            assert_eq!(judge(&after), before, "{scheme:?}: what was trimmed was needed");
+            assert_eq!(
+                judge(&after),
+                before,
+                "{scheme:?}: what was trimmed was needed"
+            );
         }
     }
 
     /// A sparse bundle with the volume in it from `start` on.
     fn bundle(&self, scheme: Option<&str>, start: u64, disk: &[u8]) -> PathBuf {
         let len = start + disk.len() as u64 + MIB;
-        let path = self.scratch.path().join(format!("{}.sparsebundle", scheme.unwrap_or("plain")));
-        let options =
-            CreateOptions { format: Format::Udsb, len, band_size: Some(MIB), overwrite: true, ..CreateOptions::default() };
+        let path = self
+            .scratch
+            .path()
+            .join(format!("{}.sparsebundle", scheme.unwrap_or("plain")));
+        let options = CreateOptions {
+            format: Format::Udsb,
+            len,
+            band_size: Some(MIB),
+            overwrite: true,
+            ..CreateOptions::default()
+        };
         let image = open::create(&path, &options).expect("making a bundle");
         if let Some(scheme) = scheme {
-            image.disk().write_at(0, &self.partitioned(scheme, len, disk.len() as u64)).expect("writing the map");
+            image
+                .disk()
+                .write_at(0, &self.partitioned(scheme, len, disk.len() as u64))
+                .expect("writing the map");
         }
         for at in (0..disk.len()).step_by(MIB as usize) {
             let piece = &disk[at..disk.len().min(at + MIB as usize)];
-            image.disk().write_at(start + at as u64, piece).expect("writing the disk");
+            image
+                .disk()
+                .write_at(start + at as u64, piece)
+                .expect("writing the disk");
         }
         image.disk().flush().expect("flushing");
         path
@@ -123,12 +160,25 @@ impl Disk {
         use std::process::{Command, Stdio};
 
         let path = self.scratch.path().join("map.img");
-        File::create(&path).and_then(|file| file.set_len(len)).expect("making a disk");
+        File::create(&path)
+            .and_then(|file| file.set_len(len))
+            .expect("making a disk");
         let mut sfdisk = Command::new("sfdisk");
-        sfdisk.env("PATH", "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin").arg("--quiet").arg(&path);
-        let mut child = sfdisk.stdin(Stdio::piped()).spawn().expect("running sfdisk");
+        sfdisk
+            .env("PATH", "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
+            .arg("--quiet")
+            .arg(&path);
+        let mut child = sfdisk
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("running sfdisk");
         let script = format!("label: {scheme}\nstart=2048, size={}\n", partition / 512);
-        child.stdin.take().expect("it is piped").write_all(script.as_bytes()).expect("telling sfdisk");
+        child
+            .stdin
+            .take()
+            .expect("it is piped")
+            .write_all(script.as_bytes())
+            .expect("telling sfdisk");
         assert!(child.wait().expect("waiting for sfdisk").success());
         let mut bytes = std::fs::read(&path).expect("reading the map");
         bytes.truncate(MIB as usize);
@@ -140,16 +190,25 @@ impl Disk {
         let image = open(&self.path, Access::ReadWrite);
         let trimmed = trim(&image, &Silent).expect("trimming");
         let error = trimmed.volumes[0].refused.as_ref().expect("it is refused");
-        assert_eq!((error.kind(), trimmed.volumes[0].free), (Kind::Conflict, 0), "{error}");
+        assert_eq!(
+            (error.kind(), trimmed.volumes[0].free),
+            (Kind::Conflict, 0),
+            "{error}"
+        );
     }
 }
 
 /// Opens an image. A program that another test starts holds our locks, too, until it runs: that is waited for.
 fn open(path: &Path, access: Access) -> Image {
-    let options = OpenOptions { access, ..OpenOptions::default() };
+    let options = OpenOptions {
+        access,
+        ..OpenOptions::default()
+    };
     for _ in 0..100 {
         match open::open(path, &options) {
-            Err(error) if error.kind() == Kind::Conflict => std::thread::sleep(Duration::from_millis(20)),
+            Err(error) if error.kind() == Kind::Conflict => {
+                std::thread::sleep(Duration::from_millis(20))
+            }
             opened => return opened.expect("opening the image"),
         }
     }
@@ -158,18 +217,35 @@ fn open(path: &Path, access: Access) -> Image {
 
 fn free(image: &Image) -> Vec<Range<u64>> {
     let space = FreeSpace::of(image);
-    let refused = space.volumes.iter().find_map(|found| found.map.as_ref().err());
-    assert!(refused.is_none() && !space.volumes.is_empty(), "{refused:?}");
-    space.runs().map(|run| run.expect("reading the map")).collect()
+    let refused = space
+        .volumes
+        .iter()
+        .find_map(|found| found.map.as_ref().err());
+    assert!(
+        refused.is_none() && !space.volumes.is_empty(),
+        "{refused:?}"
+    );
+    space
+        .runs()
+        .map(|run| run.expect("reading the map"))
+        .collect()
 }
 
 fn shifted(runs: &[Range<u64>], by: u64) -> Vec<Range<u64>> {
-    runs.iter().map(|run| run.start + by..run.end + by).collect()
+    runs.iter()
+        .map(|run| run.start + by..run.end + by)
+        .collect()
 }
 
 /// That the host got back what it could: whole blocks of its own.
 fn assert_returned(trimmed: &Trimmed, runs: &[Range<u64>]) {
-    let whole: u64 = runs.iter().map(|run| (run.end / 4096 * 4096).saturating_sub(run.start.next_multiple_of(4096))).sum();
+    let whole: u64 = runs
+        .iter()
+        .map(|run| (run.end / 4096 * 4096).saturating_sub(run.start.next_multiple_of(4096)))
+        .sum();
     let returned = trimmed.before - trimmed.after;
-    assert!(!trimmed.parts || returned >= whole - whole / 50, "{returned} of {whole} bytes came back");
+    assert!(
+        !trimmed.parts || returned >= whole - whole / 50,
+        "{returned} of {whole} bytes came back"
+    );
 }

@@ -41,7 +41,11 @@ struct Disk {
 pub(super) fn serve(file: &Path, path: &Path) -> Result<()> {
     let cipher = File::open(file)?;
     let len = cipher.metadata()?.len();
-    let disk = Arc::new(Disk { cipher, len, sectors: Sectors::with(&KeyMaterial::random(256)?, BLOCK, BackEnd::Best)? });
+    let disk = Arc::new(Disk {
+        cipher,
+        len,
+        sectors: Sectors::with(&KeyMaterial::random(256)?, BLOCK, BackEnd::Best)?,
+    });
     let listener = UnixListener::bind(path)?;
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
@@ -78,14 +82,28 @@ impl Disk {
             let (option, len) = (word(&head, 8), word(&head, 12));
             std::io::copy(&mut client.take(len.into()), &mut std::io::sink())?;
             let mut reply = |kind: u32, data: &[u8]| {
-                let parts = [&0x3_e889_0455_65a9_u64.to_be_bytes()[..], &option.to_be_bytes(), &kind.to_be_bytes()];
-                client.write_all(&[&parts.concat()[..], &(data.len() as u32).to_be_bytes(), data].concat())
+                let parts = [
+                    &0x3_e889_0455_65a9_u64.to_be_bytes()[..],
+                    &option.to_be_bytes(),
+                    &kind.to_be_bytes(),
+                ];
+                client.write_all(
+                    &[
+                        &parts.concat()[..],
+                        &(data.len() as u32).to_be_bytes(),
+                        data,
+                    ]
+                    .concat(),
+                )
             };
             if option != GO {
                 reply(UNSUPPORTED, &[])?;
                 continue;
             }
-            reply(INFO, &[&[0, 0][..], &self.len.to_be_bytes(), &FLAGS.to_be_bytes()].concat())?;
+            reply(
+                INFO,
+                &[&[0, 0][..], &self.len.to_be_bytes(), &FLAGS.to_be_bytes()].concat(),
+            )?;
             reply(ACK, &[])?;
             return Ok(());
         }
@@ -93,9 +111,21 @@ impl Disk {
 
     /// Answers a read, which is what every request is.
     fn answer(&self, client: &mut UnixStream, request: &[u8; 28], buffer: &mut [u8]) -> Result<()> {
-        let (mut at, mut left) = (u64::from(word(request, 16)) << 32 | u64::from(word(request, 20)), word(request, 24) as usize);
-        ensure!(at % u64::from(BLOCK) == 0 && left % BLOCK as usize == 0, "whole blocks are read here");
-        buffer[PAGE - HEAD..PAGE].copy_from_slice(&[&0x6744_6698_0000_0000_u64.to_be_bytes()[..], &request[8..16]].concat());
+        let (mut at, mut left) = (
+            u64::from(word(request, 16)) << 32 | u64::from(word(request, 20)),
+            word(request, 24) as usize,
+        );
+        ensure!(
+            at % u64::from(BLOCK) == 0 && left % BLOCK as usize == 0,
+            "whole blocks are read here"
+        );
+        buffer[PAGE - HEAD..PAGE].copy_from_slice(
+            &[
+                &0x6744_6698_0000_0000_u64.to_be_bytes()[..],
+                &request[8..16],
+            ]
+            .concat(),
+        );
         let mut from = PAGE - HEAD;
         while left > 0 {
             let piece = left.min(PIECE);

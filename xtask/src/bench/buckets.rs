@@ -11,7 +11,8 @@ use anyhow::{Context, Result, ensure};
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::store::{
-    Bucket, BucketOptions, BucketPlace, CacheOptions, Credentials, Local, Objects, Piece, Remote, RemoteOptions,
+    Bucket, BucketOptions, BucketPlace, CacheOptions, Credentials, Local, Objects, Piece, Remote,
+    RemoteOptions,
 };
 use bandsaw::testing::Random;
 
@@ -38,9 +39,14 @@ impl Store {
     /// `None` where Ceph is not installed.
     fn start(bench: &Bench) -> Result<Option<Self>> {
         let is_there = |program: &str| {
-            ["/usr/bin", "/usr/sbin", "/usr/local/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
+            ["/usr/bin", "/usr/sbin", "/usr/local/bin"]
+                .iter()
+                .any(|folder| Path::new(folder).join(program).exists())
         };
-        if !["ceph", "ceph-mon", "ceph-osd", "radosgw"].into_iter().all(is_there) {
+        if !["ceph", "ceph-mon", "ceph-osd", "radosgw"]
+            .into_iter()
+            .all(is_there)
+        {
             return Ok(None);
         }
         let port = 20_000 + u16::try_from(std::process::id() % 20_000)?;
@@ -55,12 +61,18 @@ impl Store {
     }
 
     fn folder(&self) -> Result<&str> {
-        self.folder.to_str().context("a folder with a name in UTF-8")
+        self.folder
+            .to_str()
+            .context("a folder with a name in UTF-8")
     }
 
     fn run(&self, arguments: &[&str]) -> Result<()> {
         let done = Command::new(&self.script).args(arguments).output()?;
-        ensure!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+        ensure!(
+            done.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
         Ok(())
     }
 
@@ -71,7 +83,11 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Err(error) = self.folder().map(str::to_owned).and_then(|folder| self.run(&["stop", &folder])) {
+        if let Err(error) = self
+            .folder()
+            .map(str::to_owned)
+            .and_then(|folder| self.run(&["stop", &folder]))
+        {
             eprintln!("{error}");
         }
     }
@@ -79,8 +95,18 @@ impl Drop for Store {
 
 fn objects(endpoint: &str, prefix: &str) -> Result<Arc<dyn Objects>> {
     let credentials = Some(Credentials::new("AKtest", "SKtest12345678"));
-    let options = BucketOptions { endpoint: Some(endpoint.to_owned()), credentials, ..BucketOptions::default() };
-    Ok(Arc::new(Bucket::new(BucketPlace { bucket: BUCKET.to_owned(), prefix: prefix.to_owned() }, &options)?))
+    let options = BucketOptions {
+        endpoint: Some(endpoint.to_owned()),
+        credentials,
+        ..BucketOptions::default()
+    };
+    Ok(Arc::new(Bucket::new(
+        BucketPlace {
+            bucket: BUCKET.to_owned(),
+            prefix: prefix.to_owned(),
+        },
+        &options,
+    )?))
 }
 
 fn prefix() -> String {
@@ -89,16 +115,27 @@ fn prefix() -> String {
 }
 
 fn options(access: Access) -> RemoteOptions {
-    RemoteOptions { access, ..RemoteOptions::default() }
+    RemoteOptions {
+        access,
+        ..RemoteOptions::default()
+    }
 }
 
 /// Writes a bundle from front to back and flushes it; the time of that.
 fn write(objects: Arc<dyn Objects>, size: u64, bytes: &[u8]) -> Result<Duration> {
     let remote = Remote::open(objects, &options(Access::ReadWrite))?;
-    let bundle = Bundle::create(remote.clone(), &CreateOptions { len: size, band_size: Some(BAND) })?;
+    let bundle = Bundle::create(
+        remote.clone(),
+        &CreateOptions {
+            len: size,
+            band_size: Some(BAND),
+        },
+    )?;
     bundle.flush()?;
     let taken = time(|| {
-        (0..size / MIB).try_for_each(|n| bundle.write_at(n * MIB, &bytes[(n * MIB % BAND) as usize..][..MIB as usize]))?;
+        (0..size / MIB).try_for_each(|n| {
+            bundle.write_at(n * MIB, &bytes[(n * MIB % BAND) as usize..][..MIB as usize])
+        })?;
         Ok(bundle.flush()?)
     })?;
     drop(bundle);
@@ -108,7 +145,10 @@ fn write(objects: Arc<dyn Objects>, size: u64, bytes: &[u8]) -> Result<Duration>
 
 /// Reads a bundle from front to back.
 fn read(objects: Arc<dyn Objects>, size: u64) -> Result<Duration> {
-    let bundle = Bundle::open(Remote::open(objects, &options(Access::ReadOnly))?, Access::ReadOnly)?;
+    let bundle = Bundle::open(
+        Remote::open(objects, &options(Access::ReadOnly))?,
+        Access::ReadOnly,
+    )?;
     let mut buf = vec![0; MIB as usize];
     time(|| Ok((0..size / MIB).try_for_each(|n| bundle.read_at(n * MIB, &mut buf))?))
 }
@@ -125,8 +165,14 @@ fn side_by_side(size: u64, request: &(dyn Fn(&str) -> Result<()> + Sync)) -> Res
     };
     time(|| {
         thread::scope(|scope| {
-            let threads: Vec<_> = (0..RemoteOptions::default().connections).map(|_| scope.spawn(work)).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            let threads: Vec<_> = (0..RemoteOptions::default().connections)
+                .map(|_| scope.spawn(work))
+                .collect();
+            threads.into_iter().try_for_each(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
         })
     })
 }
@@ -153,11 +199,13 @@ pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
             keys.push(key.to_owned());
             Ok(())
         })?;
-        keys.iter().try_for_each(|key| Ok(objects.remove(key).map(drop)?))
+        keys.iter()
+            .try_for_each(|key| Ok(objects.remove(key).map(drop)?))
     };
     let plain = store.objects("plain")?;
     let body = Arc::new(bytes.clone());
-    let put = |key: &str| Ok(plain.put_gathered(key, vec![Piece::new(body.clone(), BAND as usize)])?);
+    let put =
+        |key: &str| Ok(plain.put_gathered(key, vec![Piece::new(body.clone(), BAND as usize)])?);
     let get = |key: &str| {
         let found = plain.read_at(key, 0, &mut vec![0; BAND as usize])?;
         ensure!(found == Some(BAND as usize), "{key} is short");
@@ -181,17 +229,35 @@ pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
     )?;
     let kept = store.objects("kept")?;
     write(kept.clone(), size, &bytes)?;
-    let reading =
-        case("a bundle in a bucket, read from front to back", "GET of 8 MiB objects, as many at a time", 0.9, Work::Bytes(size));
-    let reading = reading.measure(bench.rounds, || read(kept.clone(), size), || side_by_side(size, &get))?;
+    let reading = case(
+        "a bundle in a bucket, read from front to back",
+        "GET of 8 MiB objects, as many at a time",
+        0.9,
+        Work::Bytes(size),
+    );
+    let reading = reading.measure(
+        bench.rounds,
+        || read(kept.clone(), size),
+        || side_by_side(size, &get),
+    )?;
     gone(&*plain)?;
     let cached = random_reads(
         bench,
         &kept,
         size,
-        case("4 KiB read at random from a cache of 1 GiB, 1 thread", "a bundle on the same disk", 0.8, Work::Requests(100_000)),
+        case(
+            "4 KiB read at random from a cache of 1 GiB, 1 thread",
+            "a bundle on the same disk",
+            0.8,
+            Work::Requests(100_000),
+        ),
     )?;
-    let memory = case("peak memory of a program that writes a bundle in a bucket, and reads it", "256 MiB", 1.0, Work::Memory);
+    let memory = case(
+        "peak memory of a program that writes a bundle in a bucket, and reads it",
+        "256 MiB",
+        1.0,
+        Work::Memory,
+    );
     let memory = memory.measure_costs(bench.rounds.min(3), || peak(&store, size), || Ok(MEMORY))?;
     gone(&*kept)?;
     Ok(vec![writing, reading, cached, memory])
@@ -199,14 +265,31 @@ pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
 
 /// Reads of what a cache has, against those of a bundle on this host.
 fn random_reads(bench: &Bench, objects: &Arc<dyn Objects>, size: u64, case: Case) -> Result<Case> {
-    let (folder, local) = (bench.dir.join("cache"), bench.dir.join("local.sparsebundle"));
+    let (folder, local) = (
+        bench.dir.join("cache"),
+        bench.dir.join("local.sparsebundle"),
+    );
     std::fs::create_dir(&folder)?;
-    let cache = CacheOptions::new(Arc::new(Local::new(&folder)), folder.display().to_string(), 1 << 30);
+    let cache = CacheOptions::new(
+        Arc::new(Local::new(&folder)),
+        folder.display().to_string(),
+        1 << 30,
+    );
     // Less memory than is read, so that most comes from the disk.
-    let cached = RemoteOptions { cache: Some(cache), memory: 32 * MIB, ..options(Access::ReadOnly) };
+    let cached = RemoteOptions {
+        cache: Some(cache),
+        memory: 32 * MIB,
+        ..options(Access::ReadOnly)
+    };
     let cached = Bundle::open(Remote::open(objects.clone(), &cached)?, Access::ReadOnly)?;
     let store = Arc::new(Local::new(&local));
-    let plain = Bundle::create(store, &CreateOptions { len: size, band_size: Some(BAND) })?;
+    let plain = Bundle::create(
+        store,
+        &CreateOptions {
+            len: size,
+            band_size: Some(BAND),
+        },
+    )?;
     let mut buf = vec![0; MIB as usize];
     for n in 0..size / MIB {
         cached.read_at(n * MIB, &mut buf)?;
@@ -233,15 +316,26 @@ fn random_reads(bench: &Bench, objects: &Arc<dyn Objects>, size: u64, case: Case
 /// Peak memory of a process of its own, in megabytes.
 fn peak(store: &Store, size: u64) -> Result<f64> {
     let place = format!("{} {} {size}", store.endpoint, prefix());
-    let out = Command::new(std::env::current_exe()?).args(["bench", "--probe-bucket", &place]).output()?;
-    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let kib: f64 = String::from_utf8(out.stdout)?.trim().parse().context("peak memory in KiB")?;
+    let out = Command::new(std::env::current_exe()?)
+        .args(["bench", "--probe-bucket", &place])
+        .output()?;
+    ensure!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let kib: f64 = String::from_utf8(out.stdout)?
+        .trim()
+        .parse()
+        .context("peak memory in KiB")?;
     Ok(kib * 1024.0 / 1e6)
 }
 
 /// Writes a bundle at `place` (endpoint, prefix and bytes), reads it, and prints the peak memory of the process in KiB.
 pub(super) fn probe(place: &str) -> Result<()> {
-    let [endpoint, prefix, size] = place.split(' ').collect::<Vec<_>>()[..] else { anyhow::bail!("no place: {place}") };
+    let [endpoint, prefix, size] = place.split(' ').collect::<Vec<_>>()[..] else {
+        anyhow::bail!("no place: {place}")
+    };
     let (objects, size) = (objects(endpoint, prefix)?, size.parse()?);
     write(objects.clone(), size, &Random::new(36).bytes(BAND as usize))?;
     read(objects, size)?;

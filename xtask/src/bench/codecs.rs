@@ -41,10 +41,26 @@ pub(super) fn pack_and_unpack(bench: &Bench) -> Result<Vec<Case>> {
 
     let udzo = ["--format", "udzo", "--level", "6"];
     if present("pigz") {
-        let pigz = || piped(Path::new("pigz"), &["-6", "-p", "2", "-c", RAW], dir, "codecs.gz");
-        cases.push(case(18, "UDZO level 6, packed", "pigz -6 -p 2", 3.0).measure(bench.rounds, || pack("z.dmg", &udzo), pigz)?);
+        let pigz = || {
+            piped(
+                Path::new("pigz"),
+                &["-6", "-p", "2", "-c", RAW],
+                dir,
+                "codecs.gz",
+            )
+        };
+        cases.push(
+            case(18, "UDZO level 6, packed", "pigz -6 -p 2", 3.0).measure(
+                bench.rounds,
+                || pack("z.dmg", &udzo),
+                pigz,
+            )?,
+        );
         let megabytes = |name: &str| Ok(std::fs::metadata(dir.join(name))?.len() as f64 / 1e6);
-        let sizes = Case { work: Work::Memory, ..case(18, "size of UDZO level 6", "pigz -6", 1.0) };
+        let sizes = Case {
+            work: Work::Memory,
+            ..case(18, "size of UDZO level 6", "pigz -6", 1.0)
+        };
         cases.push(sizes.measure_costs(1, || megabytes("z.dmg"), || megabytes("codecs.gz"))?);
     } else {
         eprintln!("  pigz is absent: its case is left out (apt install pigz)");
@@ -54,18 +70,36 @@ pub(super) fn pack_and_unpack(bench: &Bench) -> Result<Vec<Case>> {
     if present("dmg2img") {
         let theirs = || {
             super::remove(&dir.join("theirs.img"));
-            process("dmg2img".as_ref(), &["-s", "-i", "z.dmg", "-o", "theirs.img"], dir)
+            process(
+                "dmg2img".as_ref(),
+                &["-s", "-i", "z.dmg", "-o", "theirs.img"],
+                dir,
+            )
         };
-        cases.push(case(17, "UDZO to raw", "dmg2img", 3.0).measure(bench.rounds, unpack, theirs)?);
+        cases.push(case(17, "UDZO to raw", "dmg2img", 3.0).measure(
+            bench.rounds,
+            unpack,
+            theirs,
+        )?);
     } else {
         eprintln!("  dmg2img is absent: its case is left out (apt install dmg2img)");
     }
     if present("7zz") {
-        let theirs = || piped(Path::new("7zz"), &["e", "-so", "-tDmg", "z.dmg"], dir, "theirs.img");
+        let theirs = || {
+            piped(
+                Path::new("7zz"),
+                &["e", "-so", "-tDmg", "z.dmg"],
+                dir,
+                "theirs.img",
+            )
+        };
         cases.push(case(17, "UDZO to raw", "7zz", 3.0).measure(bench.rounds, unpack, theirs)?);
     }
     unpack()?;
-    ensure!(std::fs::read(dir.join(RAW))? == std::fs::read(dir.join("out.img"))?, "the disk came back changed");
+    ensure!(
+        std::fs::read(dir.join(RAW))? == std::fs::read(dir.join("out.img"))?,
+        "the disk came back changed"
+    );
 
     for format in ["udbz", "ulfo", "ulmo"] {
         let name = format!("{format}.dmg");
@@ -73,14 +107,31 @@ pub(super) fn pack_and_unpack(bench: &Bench) -> Result<Vec<Case>> {
         let one_core = || {
             let program = bench.bandsaw.to_str().context("a path of plain letters")?;
             super::remove(&dir.join("one.img"));
-            process("taskset".as_ref(), &["-c", "0", program, "convert", &name, "one.img", "--format", "udrw"], dir)
+            process(
+                "taskset".as_ref(),
+                &[
+                    "-c", "0", program, "convert", &name, "one.img", "--format", "udrw",
+                ],
+                dir,
+            )
         };
         let both = || convert(&name, "out.img", &raw);
         let label = format!("{} to raw, two cores", format.to_uppercase());
-        cases.push(case(19, &label, "one core", 1.85).measure(bench.rounds.min(3), both, one_core)?);
+        cases.push(case(19, &label, "one core", 1.85).measure(
+            bench.rounds.min(3),
+            both,
+            one_core,
+        )?);
         super::remove(&dir.join(&name));
     }
-    for name in [RAW, "codecs.gz", "z.dmg", "out.img", "one.img", "theirs.img"] {
+    for name in [
+        RAW,
+        "codecs.gz",
+        "z.dmg",
+        "out.img",
+        "one.img",
+        "theirs.img",
+    ] {
         super::remove(&dir.join(name));
     }
     Ok(cases)
@@ -91,8 +142,19 @@ fn piped(program: &Path, args: &[&str], dir: &Path, out: &str) -> Result<Duratio
     super::remove(&dir.join(out));
     let out = File::create(dir.join(out))?;
     time(|| {
-        let status = Command::new(program).args(args).current_dir(dir).stdout(out).stderr(Stdio::null()).status();
-        ensure!(status.with_context(|| program.display().to_string())?.success(), "{} {args:?} failed", program.display());
+        let status = Command::new(program)
+            .args(args)
+            .current_dir(dir)
+            .stdout(out)
+            .stderr(Stdio::null())
+            .status();
+        ensure!(
+            status
+                .with_context(|| program.display().to_string())?
+                .success(),
+            "{} {args:?} failed",
+            program.display()
+        );
         Ok(())
     })
 }
@@ -101,9 +163,15 @@ fn piped(program: &Path, args: &[&str], dir: &Path, out: &str) -> Result<Duratio
 pub(super) fn gather(path: &Path, wanted: u64) -> Result<u64> {
     let mut out = File::create(path)?;
     let mut left = wanted;
-    let mut folders: Vec<_> = SOURCES.iter().rev().map(|folder| Path::new(folder).to_owned()).collect();
+    let mut folders: Vec<_> = SOURCES
+        .iter()
+        .rev()
+        .map(|folder| Path::new(folder).to_owned())
+        .collect();
     while let Some(folder) = folders.pop().filter(|_| left > 0) {
-        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        let Ok(entries) = std::fs::read_dir(&folder) else {
+            continue;
+        };
         let mut entries: Vec<_> = entries.flatten().collect();
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
@@ -111,7 +179,9 @@ pub(super) fn gather(path: &Path, wanted: u64) -> Result<u64> {
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_file() && left > 0 {
-                let Ok(file) = File::open(entry.path()) else { continue };
+                let Ok(file) = File::open(entry.path()) else {
+                    continue;
+                };
                 left -= std::io::copy(&mut file.take(left), &mut out)?;
             }
         }

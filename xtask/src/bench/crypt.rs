@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bandsaw::container::Format;
-use bandsaw::crypt::{BackEnd, Encryption, KeyMaterial, KeyWrap, LEAST_ITERATIONS, Locked, Protection, Secret, Sectors};
+use bandsaw::crypt::{
+    BackEnd, Encryption, KeyMaterial, KeyWrap, LEAST_ITERATIONS, Locked, Protection, Secret,
+    Sectors,
+};
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::open::{self, CreateOptions, Keys, OpenOptions};
 
@@ -51,27 +54,46 @@ pub(super) fn cipher(bench: &Bench) -> Result<Vec<Case>> {
             (512, Pass::Write, "aes-256-ecb", 0.7, 0.3),
             (512, Pass::Read, "aes-256-ecb", 0.75, 0.3),
         ] {
-            let verb = if pass == Pass::Write { "encrypt" } else { "decrypt" };
+            let verb = if pass == Pass::Write {
+                "encrypt"
+            } else {
+                "decrypt"
+            };
             let name = format!("AES-256 {verb}, {block}-byte blocks, one core");
             let least = if wide { least } else { narrow };
             let ours = || core(256, block, pass, size, BackEnd::Best);
             let theirs = || openssl(peer, size);
-            cases.push(case(8, name, &format!("openssl speed {peer}"), least).measure(bench.rounds, ours, theirs)?);
+            cases.push(
+                case(8, name, &format!("openssl speed {peer}"), least).measure(
+                    bench.rounds,
+                    ours,
+                    theirs,
+                )?,
+            );
         }
-        for (back_end, how) in [(BackEnd::Narrow, "without AVX-512"), (BackEnd::AesNi, "by AES-NI alone")] {
+        for (back_end, how) in [
+            (BackEnd::Narrow, "without AVX-512"),
+            (BackEnd::AesNi, "by AES-NI alone"),
+        ] {
             let name = format!("AES-256 encrypt, 4096-byte blocks, one core, {how}");
             let ours = || core(256, 4096, Pass::Write, size, back_end);
             let theirs = || openssl("aes-256-cbc", size);
             if wide {
-                cases.push(case(8, name, "openssl speed aes-256-cbc", 5.0).measure(bench.rounds, ours, theirs)?);
+                cases.push(case(8, name, "openssl speed aes-256-cbc", 5.0).measure(
+                    bench.rounds,
+                    ours,
+                    theirs,
+                )?);
             }
         }
     } else {
         eprintln!("  openssl is absent: its cases are left out (apt install openssl)");
     }
     let name = "AES-128 encrypt, 4096-byte blocks, one core".to_owned();
-    let (short, long) =
-        (|| core(128, 4096, Pass::Write, size, BackEnd::Best), || core(256, 4096, Pass::Write, size, BackEnd::Best));
+    let (short, long) = (
+        || core(128, 4096, Pass::Write, size, BackEnd::Best),
+        || core(256, 4096, Pass::Write, size, BackEnd::Best),
+    );
     cases.push(case(11, name, "AES-256", 1.15).measure(bench.rounds, short, long)?);
     Ok(cases)
 }
@@ -85,7 +107,8 @@ fn core(bits: u32, block: u32, pass: Pass, size: u64, back_end: BackEnd) -> Resu
         &mut buffer[skipped..skipped + PIECE]
     });
     time(|| {
-        for number in (0..size / PIECE as u64).map(|piece| piece * PIECE as u64 / u64::from(block)) {
+        for number in (0..size / PIECE as u64).map(|piece| piece * PIECE as u64 / u64::from(block))
+        {
             match pass {
                 Pass::Write => sectors.encrypt(number, plain, cipher)?,
                 Pass::Read => sectors.decrypt(number, cipher)?,
@@ -99,10 +122,20 @@ fn core(bits: u32, block: u32, pass: Pass, size: u64, back_end: BackEnd) -> Resu
 /// Returns how long `openssl speed` says that so many bytes take.
 pub(super) fn openssl(cipher: &str, size: u64) -> Result<Duration> {
     let args = ["speed", "-seconds", "1", "-bytes", "65536", "-evp", cipher];
-    let output = Command::new("openssl").args(args).stdin(Stdio::null()).output().context("openssl speed")?;
+    let output = Command::new("openssl")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .context("openssl speed")?;
     let text = String::from_utf8_lossy(&output.stdout);
     // The last line: its name and thousands of bytes a second, as `1010234.56k`.
-    let rate = text.lines().last().and_then(|line| line.split_whitespace().last()?.strip_suffix('k')?.parse::<f64>().ok());
+    let rate = text.lines().last().and_then(|line| {
+        line.split_whitespace()
+            .last()?
+            .strip_suffix('k')?
+            .parse::<f64>()
+            .ok()
+    });
     let rate = rate.with_context(|| format!("openssl speed says no rate: {text}"))? * 1000.0;
     ensure!(rate > 0.0, "openssl speed says no rate: {text}");
     Ok(Duration::from_secs_f64(size as f64 / rate))
@@ -129,11 +162,24 @@ pub(super) fn unlock(bench: &Bench) -> Result<Vec<Case>> {
     let count = format!("iter:{iterations}");
     let theirs = || {
         time(|| {
-            let options = ["digest:SHA1", "pass:passphrase", "salt:01234567890123456789", &count];
+            let options = [
+                "digest:SHA1",
+                "pass:passphrase",
+                "salt:01234567890123456789",
+                &count,
+            ];
             let options = options.iter().flat_map(|option| ["-kdfopt", option]);
             let mut openssl = Command::new("openssl");
-            openssl.args(["kdf", "-keylen", "24"]).args(options).arg("PBKDF2").stdin(Stdio::null()).stdout(Stdio::null());
-            ensure!(openssl.status().context("openssl kdf")?.success(), "openssl kdf failed");
+            openssl
+                .args(["kdf", "-keylen", "24"])
+                .args(options)
+                .arg("PBKDF2")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
+            ensure!(
+                openssl.status().context("openssl kdf")?.success(),
+                "openssl kdf failed"
+            );
             Ok(())
         })
     };
@@ -159,13 +205,32 @@ pub(super) fn fresh(
     let path = bench.dir.join(name);
     super::remove(&path);
     let secret = Secret::new(b"passphrase".to_vec());
-    let encryption = Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(secret.clone()) };
-    let encryption = encrypted.then_some(Encryption { cipher_block: Some(4096), ..encryption });
-    drop(open::create(&path, &CreateOptions { format, len, encryption, ..CreateOptions::default() })?);
+    let encryption = Encryption {
+        iterations: Some(LEAST_ITERATIONS),
+        ..Encryption::new(secret.clone())
+    };
+    let encryption = encrypted.then_some(Encryption {
+        cipher_block: Some(4096),
+        ..encryption
+    });
+    drop(open::create(
+        &path,
+        &CreateOptions {
+            format,
+            len,
+            encryption,
+            ..CreateOptions::default()
+        },
+    )?);
     let keys = encrypted.then_some(&secret as &dyn Keys);
     let image = open::open(
         &path,
-        &OpenOptions { access: Access::ReadWrite, image_format: Some(format), keys, ..OpenOptions::default() },
+        &OpenOptions {
+            access: Access::ReadWrite,
+            image_format: Some(format),
+            keys,
+            ..OpenOptions::default()
+        },
     )?;
     Ok((path, image.disk().clone()))
 }
@@ -187,20 +252,39 @@ pub(super) fn bundle(bench: &Bench) -> Result<Vec<Case>> {
         case("read", "the unencrypted bundle", 0.6),
         case("first write", "the unencrypted bundle", 0.6),
     ];
-    let run = |target: &dyn Target, pass: Pass| Ok(stream(target, pass, size, MIB, 2)?.as_secs_f64());
+    let run =
+        |target: &dyn Target, pass: Pass| Ok(stream(target, pass, size, MIB, 2)?.as_secs_f64());
     for round in 0..bench.rounds + 2 {
         let host = bench.dir.join("plain");
         super::remove(&host);
         let file = plain(&host)?;
         let (cipher_path, cipher) = fresh(bench, "cipher.sparsebundle", Format::Udsb, size, true)?;
         let (clear_path, clear) = fresh(bench, "clear.sparsebundle", Format::Udsb, size, false)?;
-        cases[3].pair(round, || run(&cipher, Pass::Write), || run(&clear, Pass::Write))?;
+        cases[3].pair(
+            round,
+            || run(&cipher, Pass::Write),
+            || run(&clear, Pass::Write),
+        )?;
         run(&file, Pass::Write)?;
-        cases[0].pair(round, || run(&cipher, Pass::Write), || run(&file, Pass::Write))?;
-        cases[1].pair(round, || run(&cipher, Pass::Write), || run(&clear, Pass::Write))?;
-        cases[2].pair(round, || run(&cipher, Pass::Read), || run(&clear, Pass::Read))?;
+        cases[0].pair(
+            round,
+            || run(&cipher, Pass::Write),
+            || run(&file, Pass::Write),
+        )?;
+        cases[1].pair(
+            round,
+            || run(&cipher, Pass::Write),
+            || run(&clear, Pass::Write),
+        )?;
+        cases[2].pair(
+            round,
+            || run(&cipher, Pass::Read),
+            || run(&clear, Pass::Read),
+        )?;
         drop((cipher, clear, file));
-        [cipher_path, clear_path, host].iter().for_each(|path| super::remove(path));
+        [cipher_path, clear_path, host]
+            .iter()
+            .for_each(|path| super::remove(path));
     }
     cases.iter().for_each(Case::tell);
     Ok(cases.into())
@@ -220,16 +304,28 @@ pub(super) fn other_formats(bench: &Bench) -> Result<Vec<Case>> {
             work: Work::Bytes(size),
         };
         let mut cases = [case("rewrite"), case("read")];
-        let run = |target: &dyn Target, pass: Pass| Ok(stream(target, pass, size, MIB, 1)?.as_secs_f64());
+        let run =
+            |target: &dyn Target, pass: Pass| Ok(stream(target, pass, size, MIB, 1)?.as_secs_f64());
         for round in 0..bench.rounds + 2 {
             let (path, subject) = fresh(bench, "subject.img", format, size, true)?;
-            let (bundle_path, bundle) = fresh(bench, "cipher.sparsebundle", Format::Udsb, size, true)?;
+            let (bundle_path, bundle) =
+                fresh(bench, "cipher.sparsebundle", Format::Udsb, size, true)?;
             run(&subject, Pass::Write)?;
             run(&bundle, Pass::Write)?;
-            cases[0].pair(round, || run(&subject, Pass::Write), || run(&bundle, Pass::Write))?;
-            cases[1].pair(round, || run(&subject, Pass::Read), || run(&bundle, Pass::Read))?;
+            cases[0].pair(
+                round,
+                || run(&subject, Pass::Write),
+                || run(&bundle, Pass::Write),
+            )?;
+            cases[1].pair(
+                round,
+                || run(&subject, Pass::Read),
+                || run(&bundle, Pass::Read),
+            )?;
             drop((subject, bundle));
-            [path, bundle_path].iter().for_each(|path| super::remove(path));
+            [path, bundle_path]
+                .iter()
+                .for_each(|path| super::remove(path));
         }
         cases.iter().for_each(Case::tell);
         all.extend(cases);

@@ -27,12 +27,22 @@ const CHUNK: usize = 64 << 10;
 const REQUEST: usize = 1 << 20;
 
 fn case(name: &str, reference: &str, least: f64, work: Work) -> Case {
-    Case { goal: 26, name: name.to_owned(), reference: reference.to_owned(), at_least: least, pairs: Vec::new(), work }
+    Case {
+        goal: 26,
+        name: name.to_owned(),
+        reference: reference.to_owned(),
+        at_least: least,
+        pairs: Vec::new(),
+        work,
+    }
 }
 
 /// Does something on so many cores.
 fn on_cores<T: Send>(count: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    rayon::ThreadPoolBuilder::new().num_threads(count).build()?.install(work)
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(count)
+        .build()?
+        .install(work)
 }
 
 pub(super) fn files(bench: &Bench) -> Result<Vec<Case>> {
@@ -59,26 +69,38 @@ fn one_file(bench: &Bench) -> Result<Vec<Case>> {
     let decode = |cores: usize| on_cores(cores, || time(|| decode_all(&chunks, len)));
     let (work, rounds) = (Work::Bytes(len), bench.rounds);
     let mut cases = vec![
-        case("a compressed file read, one core", "libdeflate on its chunks, one core", 0.9, work).measure(
-            rounds,
-            || read(1),
-            || decode(1),
-        )?,
-        case("a compressed file read, two cores", "libdeflate on its chunks, two cores", 0.9, work).measure(
+        case(
+            "a compressed file read, one core",
+            "libdeflate on its chunks, one core",
+            0.9,
+            work,
+        )
+        .measure(rounds, || read(1), || decode(1))?,
+        case(
+            "a compressed file read, two cores",
+            "libdeflate on its chunks, two cores",
+            0.9,
+            work,
+        )
+        .measure(rounds, || read(2), || decode(2))?,
+        case("a compressed file read, two cores", "one core", 1.8, work).measure(
             rounds,
             || read(2),
-            || decode(2),
+            || read(1),
         )?,
-        case("a compressed file read, two cores", "one core", 1.8, work).measure(rounds, || read(2), || read(1))?,
     ];
     let plain = std::fs::read(dir.join("one/file"))?;
     let pack_all = |cores: usize| on_cores(cores, || time(|| pack_whole(&plain)));
     let encode = |cores: usize| on_cores(cores, || time(|| encode_all(&plain)));
-    cases.push(case("a file packed, two cores", "libdeflate -5 on its chunks, two cores", 0.9, work).measure(
-        rounds,
-        || pack_all(2),
-        || encode(2),
-    )?);
+    cases.push(
+        case(
+            "a file packed, two cores",
+            "libdeflate -5 on its chunks, two cores",
+            0.9,
+            work,
+        )
+        .measure(rounds, || pack_all(2), || encode(2))?,
+    );
     super::remove(&dir.join("one"));
     super::remove(&dir.join("one.img"));
     Ok(cases)
@@ -87,7 +109,20 @@ fn one_file(bench: &Bench) -> Result<Vec<Case>> {
 /// Builds a volume from a folder of the scratch folder.
 fn build(bench: &Bench, from: &str, image: &str, how: &[&str]) -> Result<Duration> {
     super::remove(&bench.dir.join(image));
-    let args = ["create", image, "--format", "udrw", "--fs", "hfs+", "--volname", "Bench", "--layout", "none", "--from", from];
+    let args = [
+        "create",
+        image,
+        "--format",
+        "udrw",
+        "--fs",
+        "hfs+",
+        "--volname",
+        "Bench",
+        "--layout",
+        "none",
+        "--from",
+        from,
+    ];
     process(&bench.bandsaw, &[&args, how].concat(), &bench.dir)
 }
 
@@ -95,7 +130,10 @@ fn build(bench: &Bench, from: &str, image: &str, how: &[&str]) -> Result<Duratio
 fn chunks(fs: &dyn FileSystem, id: bandsaw::fs::NodeId) -> Result<Vec<Vec<u8>>> {
     let fork = fs.xattr(id, RESOURCE_FORK)?.context("a resource fork")?;
     let fork = fork.read_vec(0, fork.info().len as usize)?;
-    let word = |at: usize| fork.get(at..at + 4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]) as usize);
+    let word = |at: usize| {
+        fork.get(at..at + 4)
+            .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]) as usize)
+    };
     let count = word(0x104).context("a table")?;
     let chunk = |n: usize| {
         let (at, len) = (word(0x108 + 8 * n)? + 0x104, word(0x10C + 8 * n)?);
@@ -110,13 +148,14 @@ fn decode_all(chunks: &[Vec<u8>], len: u64) -> Result<()> {
     for chunks in chunks.chunks(REQUEST / CHUNK) {
         let now = left.min(REQUEST);
         let work: Vec<_> = chunks.iter().zip(plain[..now].chunks_mut(CHUNK)).collect();
-        work.into_par_iter().try_for_each(|(packed, plain)| match packed.first() {
-            Some(first) if first & 0xF == 0xF => {
-                plain.copy_from_slice(&packed[1..]);
-                Ok(())
-            }
-            _ => Codec::Zlib.decode(packed, plain),
-        })?;
+        work.into_par_iter()
+            .try_for_each(|(packed, plain)| match packed.first() {
+                Some(first) if first & 0xF == 0xF => {
+                    plain.copy_from_slice(&packed[1..]);
+                    Ok(())
+                }
+                _ => Codec::Zlib.decode(packed, plain),
+            })?;
         left -= now;
     }
     Ok(())
@@ -136,24 +175,39 @@ fn packing() -> Result<Packing> {
 }
 
 fn pack_whole(plain: &[u8]) -> Result<()> {
-    let bounds = Bounds { attribute: 0, fork: u64::MAX };
+    let bounds = Bounds {
+        attribute: 0,
+        fork: u64::MAX,
+    };
     let mut read = |at: u64, buf: &mut [u8]| {
         buf.copy_from_slice(&plain[at as usize..][..buf.len()]);
         Ok(())
     };
-    let source = Plain { len: plain.len() as u64, read: &mut read };
-    ensure!(pack(source, packing()?, bounds, &Silent, &mut |_, _| Ok(()))?.is_some(), "it was not worth it");
+    let source = Plain {
+        len: plain.len() as u64,
+        read: &mut read,
+    };
+    ensure!(
+        pack(source, packing()?, bounds, &Silent, &mut |_, _| Ok(()))?.is_some(),
+        "it was not worth it"
+    );
     Ok(())
 }
 
 fn encode_all(plain: &[u8]) -> Result<()> {
     let level = Level::new(5)?;
-    let encode = |encoder: &mut bandsaw::codec::Encoder, chunk: &[u8]| encoder.encode(chunk, &mut Vec::with_capacity(CHUNK));
+    let encode = |encoder: &mut bandsaw::codec::Encoder, chunk: &[u8]| {
+        encoder.encode(chunk, &mut Vec::with_capacity(CHUNK))
+    };
     // As large a part for each core as there is: nothing is waited for but the end.
-    let part = plain.len().div_ceil(rayon::current_num_threads()).next_multiple_of(CHUNK);
+    let part = plain
+        .len()
+        .div_ceil(rayon::current_num_threads())
+        .next_multiple_of(CHUNK);
     plain.par_chunks(part).try_for_each(|part| {
         let mut encoder = bandsaw::codec::Encoder::new(Codec::Zlib, level);
-        part.chunks(CHUNK).try_for_each(|chunk| encode(&mut encoder, chunk).map(drop))
+        part.chunks(CHUNK)
+            .try_for_each(|chunk| encode(&mut encoder, chunk).map(drop))
     })?;
     Ok(())
 }
@@ -166,7 +220,13 @@ fn small_file(bench: &Bench) -> Result<Option<Case>> {
     build(bench, "small", "plain.img", &[])?;
     build(bench, "small", "packed.img", &["--compress", "zlib"])?;
     let cat = |address: &str| process(&bench.bandsaw, &["cat", address], dir);
-    let small = case("a 45 KB text by `bandsaw cat`, compressed", "the same as it is", 1.0 / 1.1, Work::Run).measure(
+    let small = case(
+        "a 45 KB text by `bandsaw cat`, compressed",
+        "the same as it is",
+        1.0 / 1.1,
+        Work::Run,
+    )
+    .measure(
         bench.rounds * 8 + 1,
         || cat("packed.img:/text"),
         || cat("plain.img:/text"),
@@ -185,9 +245,20 @@ fn trees(bench: &Bench) -> Result<Vec<Case>> {
     let pigz = || shell("tar cf - tree | pigz -6 -p 2 > tree.tgz", dir);
     if present("pigz") {
         for level in ["6", "5"] {
-            let ours = || build(bench, "tree", "tree.img", &["--compress", "zlib", "--level", level]);
+            let ours = || {
+                build(
+                    bench,
+                    "tree",
+                    "tree.img",
+                    &["--compress", "zlib", "--level", level],
+                )
+            };
             let name = format!("create --compress zlib --level {level}");
-            cases.push(case(&name, "tar c | pigz -6 -p 2", 3.0, work).measure(bench.rounds, ours, pigz)?);
+            cases.push(case(&name, "tar c | pigz -6 -p 2", 3.0, work).measure(
+                bench.rounds,
+                ours,
+                pigz,
+            )?);
         }
     } else {
         eprintln!("  pigz is absent: its case is left out (apt install pigz)");
@@ -197,25 +268,42 @@ fn trees(bench: &Bench) -> Result<Vec<Case>> {
             build(bench, "tree", "plain.img", &[])?;
             build(bench, "tree", "tree.img", &["--compress", "zlib"])?;
             let used = |name: &str| -> Result<f64> {
-                let volume = open(&dir.join(name), &OpenOptions::default())?.file_system(None)?.volume();
+                let volume = open(&dir.join(name), &OpenOptions::default())?
+                    .file_system(None)?
+                    .volume();
                 Ok((volume.total - volume.free) as f64)
             };
             Ok(1.0 / (1.0 - used("tree.img")? / used("plain.img")?))
         };
         let theirs = || -> Result<f64> {
             let squash = |name: &str, how: &str| -> Result<f64> {
-                shell(&format!("mksquashfs tree {name} -noappend -quiet -no-progress {how}"), dir)?;
+                shell(
+                    &format!("mksquashfs tree {name} -noappend -quiet -no-progress {how}"),
+                    dir,
+                )?;
                 Ok(std::fs::metadata(dir.join(name))?.len() as f64)
             };
             let packed = squash("packed.squash", "-comp gzip -b 64K")?;
             Ok(1.0 / (1.0 - packed / squash("plain.squash", "-noI -noD -noF -noX")?))
         };
-        let saved = case("saving of a tree of system files", "mksquashfs -comp gzip -b 64K", 0.95, Work::Saved);
+        let saved = case(
+            "saving of a tree of system files",
+            "mksquashfs -comp gzip -b 64K",
+            0.95,
+            Work::Saved,
+        );
         cases.push(saved.measure_costs(1, ours, theirs)?);
     } else {
         eprintln!("  mksquashfs is absent: its case is left out (apt install squashfs-tools)");
     }
-    for name in ["tree", "tree.img", "plain.img", "tree.tgz", "packed.squash", "plain.squash"] {
+    for name in [
+        "tree",
+        "tree.img",
+        "plain.img",
+        "tree.tgz",
+        "packed.squash",
+        "plain.squash",
+    ] {
         super::remove(&dir.join(name));
     }
     Ok(cases)
@@ -223,8 +311,12 @@ fn trees(bench: &Bench) -> Result<Vec<Case>> {
 
 fn shell(line: &str, dir: &Path) -> Result<Duration> {
     time(|| {
-        let status =
-            Command::new("sh").args(["-c", line]).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+        let status = Command::new("sh")
+            .args(["-c", line])
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status()?;
         ensure!(status.success(), "`{line}` failed");
         Ok(())
     })
@@ -233,9 +325,15 @@ fn shell(line: &str, dir: &Path) -> Result<Duration> {
 /// Copies `wanted` bytes of this machine's files; returns how many.
 fn copy_tree(to: &Path, wanted: u64) -> Result<u64> {
     let mut left = wanted;
-    let mut folders: Vec<_> = SOURCES.iter().rev().map(|folder| Path::new(folder).to_owned()).collect();
+    let mut folders: Vec<_> = SOURCES
+        .iter()
+        .rev()
+        .map(|folder| Path::new(folder).to_owned())
+        .collect();
     while let Some(folder) = folders.pop().filter(|_| left > 0) {
-        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        let Ok(entries) = std::fs::read_dir(&folder) else {
+            continue;
+        };
         let mut entries: Vec<_> = entries.flatten().collect();
         entries.sort_by_key(std::fs::DirEntry::file_name);
         let target = to.join(folder.strip_prefix("/").unwrap_or(&folder));
@@ -245,7 +343,9 @@ fn copy_tree(to: &Path, wanted: u64) -> Result<u64> {
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_file() && left > 0 {
-                let Ok(mut file) = File::open(entry.path()) else { continue };
+                let Ok(mut file) = File::open(entry.path()) else {
+                    continue;
+                };
                 let mut copy = File::create(target.join(entry.file_name()))?;
                 left = left.saturating_sub(std::io::copy(&mut file, &mut copy)?);
             }

@@ -33,13 +33,19 @@ pub(super) fn reads(bench: &Bench) -> Result<Vec<Case>> {
     drop(file);
     std::fs::write(bench.dir.join("passphrase"), PASSPHRASE)?;
     let plain = build(bench, "plain.img", &[])?;
-    let encrypted = build(bench, "encrypted.img", &["--encrypt-volume", "--volume-passfile", "passphrase"])?;
+    let encrypted = build(
+        bench,
+        "encrypted.img",
+        &["--encrypt-volume", "--volume-passfile", "passphrase"],
+    )?;
     let size = plain.info().len;
 
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     let by_cipher = present("openssl");
     let reference = match by_cipher {
-        true => "0.8 of the plain volume's, or of openssl speed aes-128-xts on all cores what is less",
+        true => {
+            "0.8 of the plain volume's, or of openssl speed aes-128-xts on all cores what is less"
+        }
         false => "0.8 of the plain volume's",
     };
     let mut cases = Vec::new();
@@ -52,25 +58,52 @@ pub(super) fn reads(bench: &Bench) -> Result<Vec<Case>> {
             pairs: Vec::new(),
             work: Work::Bytes(size),
         };
-        let read = |file: &Arc<dyn BlockDevice>| Ok(stream(file, Pass::Read, size, MIB, readers)?.as_secs_f64());
+        let read = |file: &Arc<dyn BlockDevice>| {
+            Ok(stream(file, Pass::Read, size, MIB, readers)?.as_secs_f64())
+        };
         let wanted = || -> Result<f64> {
-            let cipher = if by_cipher { openssl("aes-128-xts", size)? } else { Duration::ZERO };
+            let cipher = if by_cipher {
+                openssl("aes-128-xts", size)?
+            } else {
+                Duration::ZERO
+            };
             Ok((read(&plain)? / LEAST).max(cipher.as_secs_f64() / cores))
         };
         cases.push(case.measure_costs(bench.rounds, || read(&encrypted), wanted)?);
     }
     drop((plain, encrypted));
-    ["one", "passphrase", "plain.img", "encrypted.img"].iter().for_each(|name| super::remove(&bench.dir.join(name)));
+    ["one", "passphrase", "plain.img", "encrypted.img"]
+        .iter()
+        .for_each(|name| super::remove(&bench.dir.join(name)));
     Ok(cases)
 }
 
 /// Builds a volume from the folder; returns its one file.
 fn build(bench: &Bench, image: &str, how: &[&str]) -> Result<Arc<dyn BlockDevice>> {
-    let args = ["create", image, "--format", "udrw", "--fs", "apfs", "--volname", "Bench", "--layout", "none", "--from", "one"];
+    let args = [
+        "create",
+        image,
+        "--format",
+        "udrw",
+        "--fs",
+        "apfs",
+        "--volname",
+        "Bench",
+        "--layout",
+        "none",
+        "--from",
+        "one",
+    ];
     process(&bench.bandsaw, &[&args, how].concat(), &bench.dir)?;
     let passphrase = Secret::new(PASSPHRASE.into());
     let opened = open(&bench.dir.join(image), &OpenOptions::default())?;
-    let fs = opened.file_system_as(None, Wanted { snapshot: None, keys: Some(&passphrase) })?;
+    let fs = opened.file_system_as(
+        None,
+        Wanted {
+            snapshot: None,
+            keys: Some(&passphrase),
+        },
+    )?;
     let file = fs.resolve("/file").context("the file that was put there")?;
     Ok(fs.open(file.id, Fork::Data)?)
 }

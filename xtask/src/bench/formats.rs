@@ -17,7 +17,20 @@ pub(super) fn formats(bench: &Bench) -> Result<Vec<Case>> {
     let image = bench.dir.join("f.sparsebundle");
     let create = |fs: &str, size: &str| {
         super::remove(&image);
-        process(&bench.bandsaw, &["create", "f.sparsebundle", "--fs", fs, "--volname", "Bench", "--size", size], &bench.dir)
+        process(
+            &bench.bandsaw,
+            &[
+                "create",
+                "f.sparsebundle",
+                "--fs",
+                fs,
+                "--volname",
+                "Bench",
+                "--size",
+                size,
+            ],
+            &bench.dir,
+        )
     };
     let rounds = bench.rounds * 4 + 1;
     let [usual, largest] = SIZES;
@@ -33,17 +46,28 @@ pub(super) fn formats(bench: &Bench) -> Result<Vec<Case>> {
         };
         let reference = format!("the same of {usual}");
         let largest_ones = || create(fs, largest);
-        cases.push(case(&reference, 1.0 / 1.5, Work::Run).measure(rounds, largest_ones, || create(fs, usual))?);
+        cases.push(
+            case(&reference, 1.0 / 1.5, Work::Run)
+                .measure(rounds, largest_ones, || create(fs, usual))?,
+        );
         create(fs, largest)?;
         let stored = stored(&image)? as f64 / 1e6;
-        cases.push(case("at most", 1.0, Work::Memory).measure_costs(1, || Ok(stored), || Ok(MIB as f64 / 1e6))?);
+        cases.push(case("at most", 1.0, Work::Memory).measure_costs(
+            1,
+            || Ok(stored),
+            || Ok(MIB as f64 / 1e6),
+        )?);
         if present("mkapfs") {
             let rival = || {
                 let file = std::fs::File::create(bench.dir.join("f.img"))?;
                 file.set_len(100 << 30)?;
                 process("mkapfs".as_ref(), &["f.img"], &bench.dir)
             };
-            cases.push(case("mkapfs of 100 GiB", 0.5, Work::Run).measure(rounds, largest_ones, rival)?);
+            cases.push(case("mkapfs of 100 GiB", 0.5, Work::Run).measure(
+                rounds,
+                largest_ones,
+                rival,
+            )?);
             super::remove(&bench.dir.join("f.img"));
         } else {
             eprintln!("  mkapfs is absent: its case is left out (apt install apfsprogs)");
@@ -58,7 +82,11 @@ fn stored(folder: &Path) -> Result<u64> {
     let mut all = 0;
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        all += if entry.file_type()?.is_dir() { stored(&entry.path())? } else { entry.metadata()?.blocks() * 512 };
+        all += if entry.file_type()?.is_dir() {
+            stored(&entry.path())?
+        } else {
+            entry.metadata()?.blocks() * 512
+        };
     }
     Ok(all)
 }

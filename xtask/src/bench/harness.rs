@@ -18,16 +18,27 @@ use super::{Bench, MIB};
 /// The benchmark of files: less than 2 % of a write of 1 MiB requests to memory.
 pub(super) fn files(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(512 * MIB);
-    let file = PlannedFile { set: 1, number: 1, size };
+    let file = PlannedFile {
+        set: 1,
+        number: 1,
+        size,
+    };
     let path = bench.dir.join(file.name());
     let place = HostFolder::new(&bench.dir, Caches::Keep);
     let ours = || {
         super::remove(&path);
         let clock = HostClock::default();
         let contents = Contents::new(1, MIB as usize, false);
-        let mut run = Run { place: &place, clock: &clock, contents, verify: false };
+        let mut run = Run {
+            place: &place,
+            clock: &clock,
+            contents,
+            verify: false,
+        };
         let samples = run.write(std::slice::from_ref(&file), &Silent)?;
-        Ok(Duration::from_secs_f64(samples.first().context("a sample")?.seconds))
+        Ok(Duration::from_secs_f64(
+            samples.first().context("a sample")?.seconds,
+        ))
     };
     let bare = || {
         super::remove(&path);

@@ -72,7 +72,11 @@ impl Case {
         mut candidate: impl FnMut() -> Result<Duration>,
         mut reference: impl FnMut() -> Result<Duration>,
     ) -> Result<Self> {
-        self.measure_costs(rounds, || Ok(candidate()?.as_secs_f64()), || Ok(reference()?.as_secs_f64()))
+        self.measure_costs(
+            rounds,
+            || Ok(candidate()?.as_secs_f64()),
+            || Ok(reference()?.as_secs_f64()),
+        )
     }
 
     /// The same for costs other than time.
@@ -112,9 +116,17 @@ impl Case {
     }
 
     pub(crate) fn ratio(&self) -> Ratio {
-        let mut ratios: Vec<f64> = self.pairs.iter().map(|(candidate, reference)| reference / candidate).collect();
+        let mut ratios: Vec<f64> = self
+            .pairs
+            .iter()
+            .map(|(candidate, reference)| reference / candidate)
+            .collect();
         ratios.sort_by(f64::total_cmp);
-        Ratio { median: ratios[ratios.len() / 2], min: ratios[0], max: ratios[ratios.len() - 1] }
+        Ratio {
+            median: ratios[ratios.len() / 2],
+            min: ratios[0],
+            max: ratios[ratios.len() - 1],
+        }
     }
 
     /// Returns whether it has a goal.
@@ -128,14 +140,21 @@ impl Case {
 
     /// The candidate's and the reference's median figures.
     pub(crate) fn figures(&self) -> (String, String) {
-        let side = |pick: fn(&(f64, f64)) -> f64| self.work.figure(median(self.pairs.iter().map(pick).collect()));
+        let side = |pick: fn(&(f64, f64)) -> f64| {
+            self.work
+                .figure(median(self.pairs.iter().map(pick).collect()))
+        };
         (side(|pair| pair.0), side(|pair| pair.1))
     }
 
     fn line(&self) -> String {
         let Ratio { median, min, max } = self.ratio();
         let verdict = match self.is_wanted() {
-            true => format!("goal {:.2}, {}", self.at_least, if self.met() { "met" } else { "MISSED" }),
+            true => format!(
+                "goal {:.2}, {}",
+                self.at_least,
+                if self.met() { "met" } else { "MISSED" }
+            ),
             false => "what is possible".to_owned(),
         };
         let (candidate, reference) = self.figures();
@@ -163,8 +182,13 @@ pub(crate) fn time<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
 /// nothing measured meanwhile says much.
 pub(crate) fn two_thread_scaling() -> f64 {
     fn spin() -> u64 {
-        (0..400_000_000u64)
-            .fold(1, |state, n| std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(n)))
+        (0..400_000_000u64).fold(1, |state, n| {
+            std::hint::black_box(
+                state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(n),
+            )
+        })
     }
     let start = Instant::now();
     std::hint::black_box(spin());

@@ -73,20 +73,32 @@ struct Bench {
 
 impl Bench {
     fn scaled(&self, bytes: u64) -> u64 {
-        (((bytes as f64) * self.scale) as u64).max(4 * MIB).next_multiple_of(2 * MIB)
+        (((bytes as f64) * self.scale) as u64)
+            .max(4 * MIB)
+            .next_multiple_of(2 * MIB)
     }
 }
 
 type Group = (&'static [u32], fn(&Bench) -> Result<Vec<Case>>);
 
 const GROUPS: &[Group] = &[
-    (&[1], |b| stream::against_plain_file(b, Format::Udrw, 1, 1, [0.95, 0.97, 0.97])),
-    (&[2], |b| stream::against_plain_file(b, Format::Udsb, 2, 1, [0.95, 0.95, 0.95])),
-    (&[3], |b| stream::against_plain_file(b, Format::Udsb, 3, 2, [1.6, 1.6, 0.95])),
+    (&[1], |b| {
+        stream::against_plain_file(b, Format::Udrw, 1, 1, [0.95, 0.97, 0.97])
+    }),
+    (&[2], |b| {
+        stream::against_plain_file(b, Format::Udsb, 2, 1, [0.95, 0.95, 0.95])
+    }),
+    (&[3], |b| {
+        stream::against_plain_file(b, Format::Udsb, 3, 2, [1.6, 1.6, 0.95])
+    }),
     (&[4], stream::band_sizes),
     (&[5], space::within_one_image),
-    (&[6], |b| stream::against_plain_file(b, Format::Udsp, 6, 1, [0.9, 0.95, 0.95])),
-    (&[6], |b| stream::against_plain_file(b, Format::Asif, 6, 1, [0.9, 0.95, 0.95])),
+    (&[6], |b| {
+        stream::against_plain_file(b, Format::Udsp, 6, 1, [0.9, 0.95, 0.95])
+    }),
+    (&[6], |b| {
+        stream::against_plain_file(b, Format::Asif, 6, 1, [0.9, 0.95, 0.95])
+    }),
     (&[7], stream::first_uses),
     (&[8, 11], crypt::cipher),
     (&[9], crypt::bundle),
@@ -121,16 +133,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return buckets::probe(place);
     }
     if args.page {
-        return write(&report::Report::read(&Path::new(&args.report).with_extension("json"))?, &args.report);
+        return write(
+            &report::Report::read(&Path::new(&args.report).with_extension("json"))?,
+            &args.report,
+        );
     }
-    let scratch = tempfile::Builder::new().prefix("bandsaw-bench").tempdir_in(&args.dir).context("scratch folder")?;
+    let scratch = tempfile::Builder::new()
+        .prefix("bandsaw-bench")
+        .tempdir_in(&args.dir)
+        .context("scratch folder")?;
     let bench = Bench {
         dir: scratch.path().to_owned(),
         rounds: args.rounds.max(1),
         scale: args.scale,
         bandsaw: startup::build_command()?,
     };
-    let wanted = |goals: &[u32]| args.goals.is_empty() || goals.iter().any(|goal| args.goals.contains(goal));
+    let wanted =
+        |goals: &[u32]| args.goals.is_empty() || goals.iter().any(|goal| args.goals.contains(goal));
     let mut report = match args.report.as_str() {
         "-" => report::Report::default(),
         path => report::Report::read(&Path::new(path).with_extension("json"))?,
@@ -160,5 +179,9 @@ fn write(report: &report::Report, path: &str) -> Result<()> {
 
 /// Removes a file or folder of ours, if it is there.
 fn remove(path: &Path) {
-    let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    let _ = if path.is_dir() {
+        std::fs::remove_dir_all(path)
+    } else {
+        std::fs::remove_file(path)
+    };
 }

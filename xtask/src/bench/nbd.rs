@@ -41,12 +41,27 @@ impl Served {
         let at = socket.to_str().context("a folder with a name in UTF-8")?;
         let args = args.iter().map(|arg| arg.replace("@SOCKET", at));
         let mut command = Command::new(program);
-        command.args(args).current_dir(&bench.dir).env("XDG_RUNTIME_DIR", &bench.dir).env("BENCH_PASSPHRASE", SECRET);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().with_context(|| program.display().to_string())?;
-        let served = Self { child: Some(child), socket };
+        command
+            .args(args)
+            .current_dir(&bench.dir)
+            .env("XDG_RUNTIME_DIR", &bench.dir)
+            .env("BENCH_PASSPHRASE", SECRET);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| program.display().to_string())?;
+        let served = Self {
+            child: Some(child),
+            socket,
+        };
         let begun = Instant::now();
         while !served.socket.exists() {
-            ensure!(begun.elapsed() < Duration::from_secs(20), "{} does not serve", program.display());
+            ensure!(
+                begun.elapsed() < Duration::from_secs(20),
+                "{} does not serve",
+                program.display()
+            );
             thread::sleep(Duration::from_millis(10));
         }
         Ok(served)
@@ -62,25 +77,48 @@ impl Served {
         let uri = format!("nbd+unix:///?socket={}", self.socket.display());
         let each = size / load.connections;
         let mut fio = Command::new("fio");
-        fio.args(["--name=x", "--ioengine=nbd", "--thread", "--group_reporting", "--output-format=terse", "--terse-version=3"]);
-        fio.arg(format!("--uri={uri}")).arg(format!("--rw={}", load.rw)).arg(format!("--bs={}", load.block));
-        fio.arg(format!("--iodepth={}", load.depth)).arg(format!("--numjobs={}", load.connections));
-        fio.arg(format!("--size={each}")).arg(format!("--offset_increment={each}")).arg(format!("--loops={LOOPS}"));
+        fio.args([
+            "--name=x",
+            "--ioengine=nbd",
+            "--thread",
+            "--group_reporting",
+            "--output-format=terse",
+            "--terse-version=3",
+        ]);
+        fio.arg(format!("--uri={uri}"))
+            .arg(format!("--rw={}", load.rw))
+            .arg(format!("--bs={}", load.block));
+        fio.arg(format!("--iodepth={}", load.depth))
+            .arg(format!("--numjobs={}", load.connections));
+        fio.arg(format!("--size={each}"))
+            .arg(format!("--offset_increment={each}"))
+            .arg(format!("--loops={LOOPS}"));
         if load.is_random() {
-            fio.args(["--time_based", "--norandommap"]).arg(format!("--runtime={}", RANDOM.as_secs()));
+            fio.args(["--time_based", "--norandommap"])
+                .arg(format!("--runtime={}", RANDOM.as_secs()));
         }
         let output = fio.output().context("fio")?;
         let said = String::from_utf8_lossy(&output.stdout);
-        let line = said.lines().find(|line| line.starts_with("3;")).context("fio says nothing")?;
-        let fields: Vec<f64> = line.split(';').map(|field| field.parse().unwrap_or(0.0)).collect();
+        let line = said
+            .lines()
+            .find(|line| line.starts_with("3;"))
+            .context("fio says nothing")?;
+        let fields: Vec<f64> = line
+            .split(';')
+            .map(|field| field.parse().unwrap_or(0.0))
+            .collect();
         // Kilobytes a second and requests a second of reads, then of writes.
-        let [read, write] = [6, 47].map(|at| fields.get(at..at + 2).unwrap_or(&[0.0, 0.0]).to_vec());
+        let [read, write] =
+            [6, 47].map(|at| fields.get(at..at + 2).unwrap_or(&[0.0, 0.0]).to_vec());
         let cost = match load.is_random() {
             true => load.requests() as f64 / (read[1] + write[1]),
             false => size as f64 / ((read[0] + write[0]) * 1024.0),
         };
         if !cost.is_finite() {
-            bail!("fio moved nothing: {}", String::from_utf8_lossy(&output.stderr));
+            bail!(
+                "fio moved nothing: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         Ok(cost)
     }
@@ -106,7 +144,12 @@ struct Load {
 
 impl Load {
     const fn new(rw: &'static str, block: &'static str, depth: u32, connections: u64) -> Self {
-        Self { rw, block, depth, connections }
+        Self {
+            rw,
+            block,
+            depth,
+            connections,
+        }
     }
 
     fn is_random(&self) -> bool {
@@ -121,11 +164,18 @@ impl Load {
     fn case(&self, goal: u32, what: &str, reference: &str, at_least: f64, size: u64) -> Case {
         Case {
             goal,
-            name: format!("NBD {what}{} {}, depth {}, {} connection(s)", self.rw, self.block, self.depth, self.connections),
+            name: format!(
+                "NBD {what}{} {}, depth {}, {} connection(s)",
+                self.rw, self.block, self.depth, self.connections
+            ),
             reference: reference.to_owned(),
             at_least,
             pairs: Vec::new(),
-            work: if self.is_random() { Work::Requests(self.requests()) } else { Work::Bytes(size) },
+            work: if self.is_random() {
+                Work::Requests(self.requests())
+            } else {
+                Work::Bytes(size)
+            },
         }
     }
 }
@@ -148,21 +198,40 @@ pub(super) fn plain(bench: &Bench) -> Result<Vec<Case>> {
         noise(&bench.dir.join(name), size)?;
     }
     let ours = Served::ours(bench, "ours.img", &["--image-format", "udrw"])?;
-    let nbdkit = Served::begin(bench, "nbdkit", "nbdkit".as_ref(), &["-f", "-U", "@SOCKET", "file", "nbdkit.img"])?;
+    let nbdkit = Served::begin(
+        bench,
+        "nbdkit",
+        "nbdkit".as_ref(),
+        &["-f", "-U", "@SOCKET", "file", "nbdkit.img"],
+    )?;
     let qemu = ["-t", "-e", "8", "-k", "@SOCKET", "-f", "raw", "qemu.img"];
     let qemu = Served::begin(bench, "qemu", "qemu-nbd".as_ref(), &qemu)?;
     let mut cases = Vec::new();
-    let mut compare = |goal, load: Load, nbdkit_least: f64, qemu_least: Option<f64>| -> Result<()> {
-        let case = load.case(goal, "", "nbdkit file", nbdkit_least, size);
-        cases.push(case.measure_costs(bench.rounds, || ours.run(&load, size), || nbdkit.run(&load, size))?);
-        if let Some(least) = qemu_least {
-            let case = load.case(goal, "", "qemu-nbd raw", least, size);
-            cases.push(case.measure_costs(bench.rounds, || ours.run(&load, size), || qemu.run(&load, size))?);
-        }
-        Ok(())
-    };
+    let mut compare =
+        |goal, load: Load, nbdkit_least: f64, qemu_least: Option<f64>| -> Result<()> {
+            let case = load.case(goal, "", "nbdkit file", nbdkit_least, size);
+            cases.push(case.measure_costs(
+                bench.rounds,
+                || ours.run(&load, size),
+                || nbdkit.run(&load, size),
+            )?);
+            if let Some(least) = qemu_least {
+                let case = load.case(goal, "", "qemu-nbd raw", least, size);
+                cases.push(case.measure_costs(
+                    bench.rounds,
+                    || ours.run(&load, size),
+                    || qemu.run(&load, size),
+                )?);
+            }
+            Ok(())
+        };
     for connections in [1, 4] {
-        compare(13, Load::new("read", "64k", 16, connections), 1.3, Some(2.0))?;
+        compare(
+            13,
+            Load::new("read", "64k", 16, connections),
+            1.3,
+            Some(2.0),
+        )?;
         compare(13, Load::new("read", "1m", 4, connections), 1.3, Some(2.0))?;
         compare(13, Load::new("write", "64k", 16, connections), 1.1, None)?;
         compare(13, Load::new("write", "1m", 4, connections), 1.1, None)?;
@@ -170,7 +239,9 @@ pub(super) fn plain(bench: &Bench) -> Result<Vec<Case>> {
     compare(14, Load::new("randread", "4k", 32, 1), 1.3, Some(2.5))?;
     compare(14, Load::new("randread", "4k", 1, 1), 1.2, None)?;
     drop((ours, nbdkit, qemu));
-    ["ours.img", "nbdkit.img", "qemu.img"].iter().for_each(|name| super::remove(&bench.dir.join(name)));
+    ["ours.img", "nbdkit.img", "qemu.img"]
+        .iter()
+        .for_each(|name| super::remove(&bench.dir.join(name)));
     Ok(cases)
 }
 
@@ -192,39 +263,123 @@ pub(super) fn encrypted(bench: &Bench) -> Result<Vec<Case>> {
     }
     noise(&bench.dir.join("plain.img"), size)?;
     let secret = format!("secret,id=s0,data={SECRET}");
-    let options = "key-secret=s0,cipher-alg=aes-256,cipher-mode=xts,ivgen-alg=plain64,iter-time=100";
+    let options =
+        "key-secret=s0,cipher-alg=aes-256,cipher-mode=xts,ivgen-alg=plain64,iter-time=100";
     let qemu_img = |args: &[&str]| -> Result<()> {
-        let done = Command::new("qemu-img").args(args).current_dir(&bench.dir).stdout(Stdio::null()).status()?;
+        let done = Command::new("qemu-img")
+            .args(args)
+            .current_dir(&bench.dir)
+            .stdout(Stdio::null())
+            .status()?;
         ensure!(done.success(), "qemu-img {args:?} failed");
         Ok(())
     };
     // It measures the processor first, which fails now and then where time passes in coarse steps.
-    let create = || qemu_img(&["create", "-q", "--object", &secret, "-f", "luks", "-o", options, "luks.img", &size.to_string()]);
-    (0..ATTEMPTS).find_map(|_| create().ok()).map_or_else(create, Ok)?;
+    let create = || {
+        qemu_img(&[
+            "create",
+            "-q",
+            "--object",
+            &secret,
+            "-f",
+            "luks",
+            "-o",
+            options,
+            "luks.img",
+            &size.to_string(),
+        ])
+    };
+    (0..ATTEMPTS)
+        .find_map(|_| create().ok())
+        .map_or_else(create, Ok)?;
     let target = "driver=luks,key-secret=s0,file.filename=luks.img";
-    qemu_img(&["convert", "-n", "--object", &secret, "--target-image-opts", "-f", "raw", "plain.img", target])?;
+    qemu_img(&[
+        "convert",
+        "-n",
+        "--object",
+        &secret,
+        "--target-image-opts",
+        "-f",
+        "raw",
+        "plain.img",
+        target,
+    ])?;
 
     let udsb = ["--image-format", "udsb"];
-    let cipher = Served::ours(bench, "cipher.sparsebundle", &[&udsb[..], &["--passenv", "BENCH_PASSPHRASE"]].concat())?;
+    let cipher = Served::ours(
+        bench,
+        "cipher.sparsebundle",
+        &[&udsb[..], &["--passenv", "BENCH_PASSPHRASE"]].concat(),
+    )?;
     let clear = Served::ours(bench, "clear.sparsebundle", &udsb)?;
-    let luks = ["-t", "-e", "8", "-k", "@SOCKET", "--object", &secret, "--image-opts", target];
+    let luks = [
+        "-t",
+        "-e",
+        "8",
+        "-k",
+        "@SOCKET",
+        "--object",
+        &secret,
+        "--image-opts",
+        target,
+    ];
     let luks = Served::begin(bench, "luks", "qemu-nbd".as_ref(), &luks)?;
-    let bare = Served { child: None, socket: bench.dir.join("bare.sock") };
+    let bare = Served {
+        child: None,
+        socket: bench.dir.join("bare.sock"),
+    };
     bare_nbd::serve(&bench.dir.join("plain.img"), &bare.socket)?;
     let mut cases = Vec::new();
-    for load in [Load::new("read", "1m", 4, 1), Load::new("read", "64k", 16, 1), Load::new("read", "1m", 4, 4)] {
+    for load in [
+        Load::new("read", "1m", 4, 1),
+        Load::new("read", "64k", 16, 1),
+        Load::new("read", "1m", 4, 4),
+    ] {
         let case = load.case(15, "of an encrypted bundle, ", "qemu-nbd LUKS", 5.0, size);
-        cases.push(case.measure_costs(bench.rounds, || cipher.run(&load, size), || luks.run(&load, size))?);
-        let case = load.case(15, "of an encrypted bundle, ", "the bundle in the clear", 0.8, size);
-        cases.push(case.measure_costs(bench.rounds, || cipher.run(&load, size), || clear.run(&load, size))?);
+        cases.push(case.measure_costs(
+            bench.rounds,
+            || cipher.run(&load, size),
+            || luks.run(&load, size),
+        )?);
+        let case = load.case(
+            15,
+            "of an encrypted bundle, ",
+            "the bundle in the clear",
+            0.8,
+            size,
+        );
+        cases.push(case.measure_costs(
+            bench.rounds,
+            || cipher.run(&load, size),
+            || clear.run(&load, size),
+        )?);
         let case = load.case(15, "of an encrypted bundle, ", BARE, 0.9, size);
-        cases.push(case.measure_costs(bench.rounds, || cipher.run(&load, size), || bare.run(&load, size))?);
-        let case = load.case(15, &format!("of {BARE}, "), "the bundle in the clear", 0.0, size);
-        cases.push(case.measure_costs(bench.rounds, || bare.run(&load, size), || clear.run(&load, size))?);
+        cases.push(case.measure_costs(
+            bench.rounds,
+            || cipher.run(&load, size),
+            || bare.run(&load, size),
+        )?);
+        let case = load.case(
+            15,
+            &format!("of {BARE}, "),
+            "the bundle in the clear",
+            0.0,
+            size,
+        );
+        cases.push(case.measure_costs(
+            bench.rounds,
+            || bare.run(&load, size),
+            || clear.run(&load, size),
+        )?);
     }
     drop((cipher, clear, luks, bare));
-    ["cipher.sparsebundle", "clear.sparsebundle", "plain.img", "luks.img"]
-        .iter()
-        .for_each(|name| super::remove(&bench.dir.join(name)));
+    [
+        "cipher.sparsebundle",
+        "clear.sparsebundle",
+        "plain.img",
+        "luks.img",
+    ]
+    .iter()
+    .for_each(|name| super::remove(&bench.dir.join(name)));
     Ok(cases)
 }

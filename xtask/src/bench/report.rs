@@ -53,7 +53,8 @@ impl Report {
     /// What an earlier run left at `path`; nothing where there is no such file.
     pub(super) fn read(path: &Path) -> Result<Self> {
         match std::fs::read(path) {
-            Ok(json) => serde_json::from_slice(&json).with_context(|| format!("{} is no report of this program", path.display())),
+            Ok(json) => serde_json::from_slice(&json)
+                .with_context(|| format!("{} is no report of this program", path.display())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error).with_context(|| path.display().to_string()),
         }
@@ -116,8 +117,12 @@ impl Report {
 
 /// The second part of the page: what `bandsaw bench` wrote into the folder beside it, a file for each protocol. Empty without one.
 pub(super) fn protocols(folder: &Path) -> Result<String> {
-    let Ok(listed) = std::fs::read_dir(folder) else { return Ok(String::new()) };
-    let mut parts = listed.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    let Ok(listed) = std::fs::read_dir(folder) else {
+        return Ok(String::new());
+    };
+    let mut parts = listed
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<Vec<_>>>()?;
     parts.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     parts.sort_by_key(|path| (place(path), path.clone()));
     if parts.is_empty() {
@@ -133,9 +138,20 @@ pub(super) fn protocols(folder: &Path) -> Result<String> {
 
 /// Where a part stands: folders first, then the protocols from R1 to R6, then what else there is.
 fn place(part: &Path) -> usize {
-    const ORDER: [&str; 7] = ["files", "rewrite", "steady", "space", "bands", "refill", "compression"];
+    const ORDER: [&str; 7] = [
+        "files",
+        "rewrite",
+        "steady",
+        "space",
+        "bands",
+        "refill",
+        "compression",
+    ];
     let name = part.file_stem().unwrap_or_default().to_string_lossy();
-    ORDER.iter().position(|known| name == *known).unwrap_or(ORDER.len())
+    ORDER
+        .iter()
+        .position(|known| name == *known)
+        .unwrap_or(ORDER.len())
 }
 
 const PROTOCOLS: &str = "
@@ -174,7 +190,12 @@ fn host() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release: Vec<&str> = kernel.trim().splitn(3, '.').collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{model}, {cores} cores, Linux {}", release.get(..2).map_or_else(String::new, |parts| parts.join(".")))
+    format!(
+        "{model}, {cores} cores, Linux {}",
+        release
+            .get(..2)
+            .map_or_else(String::new, |parts| parts.join("."))
+    )
 }
 
 /// The type of the file system that holds `dir`: the mount with the longest matching path.
@@ -184,8 +205,13 @@ fn file_system(dir: &Path) -> String {
         let mut words = line.split(' ').skip(1);
         Some((words.next()?, words.next()?))
     });
-    let at = fields.filter(|(at, _)| dir.starts_with(at)).max_by_key(|(at, _)| at.len());
-    at.map_or_else(|| "an unknown file system".into(), |(_, kind)| kind.to_owned())
+    let at = fields
+        .filter(|(at, _)| dir.starts_with(at))
+        .max_by_key(|(at, _)| at.len());
+    at.map_or_else(
+        || "an unknown file system".into(),
+        |(_, kind)| kind.to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -201,11 +227,18 @@ mod tests {
         std::fs::write(folder.join("notes.txt"), "no part").unwrap();
         assert_eq!(protocols(&folder).unwrap(), "");
         for name in ["vm", "bands", "compression", "files", "rewrite"] {
-            std::fs::write(folder.join(name).with_extension("md"), format!("## {name}\n")).unwrap();
+            std::fs::write(
+                folder.join(name).with_extension("md"),
+                format!("## {name}\n"),
+            )
+            .unwrap();
         }
         let page = protocols(&folder).unwrap();
         assert!(page.starts_with(PROTOCOLS));
-        let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let headings: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("## "))
+            .collect();
         assert_eq!(headings, ["files", "rewrite", "bands", "compression", "vm"]);
     }
 }

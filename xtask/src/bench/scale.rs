@@ -27,8 +27,12 @@ pub(super) fn million_bands(bench: &Bench) -> Result<Vec<Case>> {
         pairs: Vec::new(),
         work: Work::Run,
     };
-    let opening = case("opening", 1.0 / 1.2).measure(bench.rounds * 5, || opened(&many), || opened(&few))?;
-    let memory = Case { work: Work::Memory, ..case("peak memory after reading 2,000", 1.0 / 1.2) };
+    let opening =
+        case("opening", 1.0 / 1.2).measure(bench.rounds * 5, || opened(&many), || opened(&few))?;
+    let memory = Case {
+        work: Work::Memory,
+        ..case("peak memory after reading 2,000", 1.0 / 1.2)
+    };
     let memory = memory.measure_costs(3, || peak(&many), || peak(&few))?;
     super::remove(&few);
     super::remove(&many);
@@ -38,7 +42,12 @@ pub(super) fn million_bands(bench: &Bench) -> Result<Vec<Case>> {
 /// A bundle of `bands` tiny bands, written as files, the way other programs would leave them.
 fn fill(bench: &Bench, name: &str, bands: u64) -> Result<PathBuf> {
     let path = bench.dir.join(name);
-    let options = CreateOptions { format: Format::Udsb, len: bands * MIB, band_size: Some(MIB), ..CreateOptions::default() };
+    let options = CreateOptions {
+        format: Format::Udsb,
+        len: bands * MIB,
+        band_size: Some(MIB),
+        ..CreateOptions::default()
+    };
     drop(open::create(&path, &options)?);
     for band in 0..bands {
         std::fs::write(path.join("bands").join(format!("{band:x}")), b"x")?;
@@ -47,7 +56,11 @@ fn fill(bench: &Bench, name: &str, bands: u64) -> Result<PathBuf> {
 }
 
 fn options() -> OpenOptions<'static> {
-    OpenOptions { access: Access::ReadOnly, image_format: Some(Format::Udsb), ..OpenOptions::default() }
+    OpenOptions {
+        access: Access::ReadOnly,
+        image_format: Some(Format::Udsb),
+        ..OpenOptions::default()
+    }
 }
 
 fn opened(path: &Path) -> Result<Duration> {
@@ -56,9 +69,19 @@ fn opened(path: &Path) -> Result<Duration> {
 
 /// Peak memory of a process of its own, in megabytes.
 fn peak(bundle: &Path) -> Result<f64> {
-    let out = Command::new(std::env::current_exe()?).args(["bench", "--probe"]).arg(bundle).output()?;
-    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let kib: f64 = String::from_utf8(out.stdout)?.trim().parse().context("peak memory in KiB")?;
+    let out = Command::new(std::env::current_exe()?)
+        .args(["bench", "--probe"])
+        .arg(bundle)
+        .output()?;
+    ensure!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let kib: f64 = String::from_utf8(out.stdout)?
+        .trim()
+        .parse()
+        .context("peak memory in KiB")?;
     Ok(kib * 1024.0 / 1e6)
 }
 
@@ -76,6 +99,9 @@ pub(super) fn probe(bundle: &Path) -> Result<()> {
 /// The most memory that this process has had, in KiB.
 pub(super) fn peak_kib() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .context("VmHWM")?;
     Ok(peak.trim().trim_end_matches(" kB").parse()?)
 }

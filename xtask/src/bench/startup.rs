@@ -19,9 +19,14 @@ use super::{Bench, MIB};
 /// Builds the command and installs it as users do; returns its path.
 pub(super) fn build_command() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo).args(["build", "--release", "--quiet", "--package", "bandsaw-cli"]).status()?;
+    let built = Command::new(cargo)
+        .args(["build", "--release", "--quiet", "--package", "bandsaw-cli"])
+        .status()?;
     ensure!(built.success(), "the command does not build");
-    let folder = std::env::current_exe()?.parent().context("the build folder")?.to_owned();
+    let folder = std::env::current_exe()?
+        .parent()
+        .context("the build folder")?
+        .to_owned();
     // A copy was written from front to back, and is read in large pieces. What the linker wrote here and there is read page by
     // page, and starts half a millisecond later.
     let installed = folder.join("installed");
@@ -50,15 +55,32 @@ pub(super) fn process(program: &Path, args: &[&str], dir: &Path) -> Result<Durat
 
 /// Returns whether a program can be started at all.
 pub(super) fn present(program: &str) -> bool {
-    Command::new(program).arg("--help").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    Command::new(program)
+        .arg("--help")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok()
 }
 
 /// `bandsaw info` of an image of every kind against `qemu-img info` and an empty process; and of many chunks against few.
 pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
-    let names =
-        [("i.img", Format::Udrw), ("i.sparseimage", Format::Udsp), ("i.sparsebundle", Format::Udsb), ("i.asif", Format::Asif)];
+    let names = [
+        ("i.img", Format::Udrw),
+        ("i.sparseimage", Format::Udsp),
+        ("i.sparsebundle", Format::Udsb),
+        ("i.asif", Format::Asif),
+    ];
     for (name, format) in names {
-        drop(open::create(&bench.dir.join(name), &CreateOptions { format, len: 64 * MIB, ..CreateOptions::default() })?);
+        drop(open::create(
+            &bench.dir.join(name),
+            &CreateOptions {
+                format,
+                len: 64 * MIB,
+                ..CreateOptions::default()
+            },
+        )?);
     }
     let case = |name: &str, reference: &str, least: f64| Case {
         goal: 25,
@@ -76,10 +98,18 @@ pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for name in names.map(|(name, _)| name).into_iter().chain(["few.dmg"]) {
         let empty = || process("true".as_ref(), &[], &bench.dir);
-        cases.push(case(name, "an empty process", 1.0 / 3.0).measure(rounds, || ours(name), empty)?);
+        cases.push(case(name, "an empty process", 1.0 / 3.0).measure(
+            rounds,
+            || ours(name),
+            empty,
+        )?);
         if present("qemu-img") {
             let qemu = || process("qemu-img".as_ref(), &["info", "i.img"], &bench.dir);
-            cases.push(case(name, "qemu-img info of a raw image", 2.0).measure(rounds, || ours(name), qemu)?);
+            cases.push(case(name, "qemu-img info of a raw image", 2.0).measure(
+                rounds,
+                || ours(name),
+                qemu,
+            )?);
         }
     }
     let many = case("many.dmg, 5,000 chunks", "few.dmg, 10 chunks", 1.0 / 1.5);
@@ -90,10 +120,24 @@ pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
 /// Writes a UDZO image of so many chunks, all alike.
 fn compressed(path: &Path, chunks: u64) -> Result<()> {
     let disk = Alike(chunks * MIB);
-    let areas = [udif::Area { range: 0..disk.0, name: String::new(), kind: String::new(), is_free: false }];
-    let options = udif::EncodeOptions { format: Format::Udzo, level: None };
+    let areas = [udif::Area {
+        range: 0..disk.0,
+        name: String::new(),
+        kind: String::new(),
+        is_free: false,
+    }];
+    let options = udif::EncodeOptions {
+        format: Format::Udzo,
+        level: None,
+    };
     let mut sink = udif::ToStream(File::create(path)?);
-    udif::encode(&disk, (udif::Numbers::Whole, &areas), &options, &mut sink, &Silent)?;
+    udif::encode(
+        &disk,
+        (udif::Numbers::Whole, &areas),
+        &options,
+        &mut sink,
+        &Silent,
+    )?;
     Ok(())
 }
 
@@ -103,7 +147,13 @@ struct Alike(u64);
 
 impl BlockDevice for Alike {
     fn info(&self) -> Info {
-        Info { len: self.0, block: 512, write: 1, discard: 1, access: Access::ReadOnly }
+        Info {
+            len: self.0,
+            block: 512,
+            write: 1,
+            discard: 1,
+            access: Access::ReadOnly,
+        }
     }
 
     fn read_at(&self, _offset: u64, buf: &mut [u8]) -> bandsaw::Result<()> {
@@ -112,7 +162,10 @@ impl BlockDevice for Alike {
     }
 
     fn extent_at(&self, range: Range<u64>) -> bandsaw::Result<Extent> {
-        Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
+        Ok(Extent {
+            kind: ExtentKind::Data,
+            len: range.end - range.start,
+        })
     }
 
     fn lend(&self, _range: Range<u64>) -> bandsaw::Result<Option<Lent>> {

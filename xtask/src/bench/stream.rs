@@ -56,7 +56,13 @@ impl Target for Arc<dyn BlockDevice> {
 }
 
 /// One pass over `size` bytes in requests of `block`, each of `threads` over its own part.
-pub(super) fn stream(target: &dyn Target, pass: Pass, size: u64, block: u64, threads: u64) -> Result<Duration> {
+pub(super) fn stream(
+    target: &dyn Target,
+    pass: Pass,
+    size: u64,
+    block: u64,
+    threads: u64,
+) -> Result<Duration> {
     let part = (size / threads).next_multiple_of(block);
     time(|| {
         std::thread::scope(|scope| {
@@ -64,14 +70,17 @@ pub(super) fn stream(target: &dyn Target, pass: Pass, size: u64, block: u64, thr
                 .map(|n| {
                     scope.spawn(move || -> Result<()> {
                         let mut buf: Vec<u8> = (0..block).map(|i| (i * 131 + 7) as u8).collect();
-                        for offset in (n * part..((n + 1) * part).min(size)).step_by(block as usize) {
+                        for offset in (n * part..((n + 1) * part).min(size)).step_by(block as usize)
+                        {
                             target.run(pass, offset, &mut buf)?;
                         }
                         Ok(())
                     })
                 })
                 .collect();
-            workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
+            workers
+                .into_iter()
+                .try_for_each(|worker| worker.join().expect("a worker does not panic"))
         })
     })
 }
@@ -108,12 +117,22 @@ impl Subject<'_> {
 
     fn create(&self) -> Result<Arc<dyn BlockDevice>> {
         let (format, len, band_size) = (self.format, self.len, self.band_size);
-        let options = CreateOptions { format, len, band_size, overwrite: true, ..CreateOptions::default() };
+        let options = CreateOptions {
+            format,
+            len,
+            band_size,
+            overwrite: true,
+            ..CreateOptions::default()
+        };
         Ok(open::create(&self.path(), &options)?.disk().clone())
     }
 
     fn open(&self) -> Result<Arc<dyn BlockDevice>> {
-        let options = OpenOptions { access: Access::ReadWrite, image_format: Some(self.format), ..OpenOptions::default() };
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            image_format: Some(self.format),
+            ..OpenOptions::default()
+        };
         Ok(open::open(&self.path(), &options)?.disk().clone())
     }
 
@@ -123,16 +142,32 @@ impl Subject<'_> {
 }
 
 pub(super) fn plain(path: &Path) -> Result<File> {
-    Ok(File::options().read(true).write(true).create(true).truncate(true).open(path)?)
+    Ok(File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)?)
 }
 
 /// Goals 1 and 2 (one thread) and 3 (two): an image against one plain file.
 ///
 /// Which physical pages a file gets makes a difference of half its speed on a memory file system, for as long as it exists. So both
 /// are made anew in every round, and an image in one file is read and rewritten through the very file that the reference uses.
-pub(super) fn against_plain_file(bench: &Bench, format: Format, goal: u32, threads: u64, least: [f64; 3]) -> Result<Vec<Case>> {
+pub(super) fn against_plain_file(
+    bench: &Bench,
+    format: Format,
+    goal: u32,
+    threads: u64,
+    least: [f64; 3],
+) -> Result<Vec<Case>> {
     let size = bench.scaled(1024 * MIB);
-    let subject = Subject { bench, format, band_size: None, len: size };
+    let subject = Subject {
+        bench,
+        format,
+        band_size: None,
+        len: size,
+    };
     let host = bench.dir.join("plain");
     let mut all = Vec::new();
     for block in [64 * KIB, MIB] {
@@ -144,19 +179,43 @@ pub(super) fn against_plain_file(bench: &Bench, format: Format, goal: u32, threa
             pairs: Vec::new(),
             work: Work::Bytes(size),
         };
-        let run = |target: &dyn Target, pass: Pass| Ok(stream(target, pass, size, block, threads)?.as_secs_f64());
-        let mut cases = [case("first write", least[0]), case("rewrite", least[1]), case("read", least[2])];
+        let run = |target: &dyn Target, pass: Pass| {
+            Ok(stream(target, pass, size, block, threads)?.as_secs_f64())
+        };
+        let mut cases = [
+            case("first write", least[0]),
+            case("rewrite", least[1]),
+            case("read", least[2]),
+        ];
         for round in 0..bench.rounds + 2 {
             subject.remove();
             super::remove(&host);
             let (device, mut file) = (subject.create()?, Window(plain(&host)?, 0));
-            cases[0].pair(round, || run(&device, Pass::Write), || run(&file, Pass::Write))?;
+            cases[0].pair(
+                round,
+                || run(&device, Pass::Write),
+                || run(&file, Pass::Write),
+            )?;
             if let Some(at) = subject.data_at() {
                 // What it writes over the image's tables does no harm: they are in memory, and nothing is flushed.
-                file = Window(File::options().read(true).write(true).open(subject.path())?, at);
+                file = Window(
+                    File::options()
+                        .read(true)
+                        .write(true)
+                        .open(subject.path())?,
+                    at,
+                );
             }
-            cases[1].pair(round, || run(&device, Pass::Write), || run(&file, Pass::Write))?;
-            cases[2].pair(round, || run(&device, Pass::Read), || run(&file, Pass::Read))?;
+            cases[1].pair(
+                round,
+                || run(&device, Pass::Write),
+                || run(&file, Pass::Write),
+            )?;
+            cases[2].pair(
+                round,
+                || run(&device, Pass::Read),
+                || run(&file, Pass::Read),
+            )?;
         }
         cases.iter().for_each(Case::tell);
         all.extend(cases);
@@ -172,7 +231,12 @@ pub(super) fn against_plain_file(bench: &Bench, format: Format, goal: u32, threa
 pub(super) fn band_sizes(bench: &Bench) -> Result<Vec<Case>> {
     const BANDS_MIB: [u64; 12] = [2, 4, 6, 8, 15, 32, 64, 100, 200, 400, 700, 1000];
     let mut cases = sweep(bench, &BANDS_MIB, "12 band sizes, 2 to 1000 MiB", 0.9)?;
-    cases.extend(sweep(bench, &[8; 12], "12 times the same band size (control)", 0.0)?);
+    cases.extend(sweep(
+        bench,
+        &[8; 12],
+        "12 times the same band size (control)",
+        0.0,
+    )?);
     Ok(cases)
 }
 
@@ -183,7 +247,12 @@ fn sweep(bench: &Bench, bands_mib: &[u64], what: &str, at_least: f64) -> Result<
         for step in 0..bands_mib.len() {
             let place = (step + round) % bands_mib.len();
             let band_size = Some(bands_mib[place] * MIB);
-            let subject = Subject { bench, format: Format::Udsb, band_size, len: size.max(1024 * MIB) };
+            let subject = Subject {
+                bench,
+                format: Format::Udsb,
+                band_size,
+                len: size.max(1024 * MIB),
+            };
             subject.remove();
             let device = subject.create()?;
             stream(&device, Pass::Write, size, MIB, 1)?;
@@ -193,21 +262,26 @@ fn sweep(bench: &Bench, bands_mib: &[u64], what: &str, at_least: f64) -> Result<
             subject.remove();
         }
     }
-    let cases = ["rewrite", "read", "read one half, write the other"].iter().zip(times).map(|(pass, times)| {
-        let medians: Vec<f64> = times.into_iter().map(median).collect();
-        let (slow, fast) = medians.iter().fold((0f64, f64::MAX), |(slow, fast), &t| (slow.max(t), fast.min(t)));
-        let at = |t: f64| bands_mib[medians.iter().position(|&m| m == t).unwrap_or_default()];
-        let case = Case {
-            goal: 4,
-            name: format!("slowest of {what}, {pass} (slowest {} MiB)", at(slow)),
-            reference: format!("the fastest ({} MiB)", at(fast)),
-            at_least,
-            pairs: vec![(slow, fast)],
-            work: Work::Bytes(size),
-        };
-        eprintln!("  goal  4 {}: {:.2}", case.name, case.ratio().median);
-        case
-    });
+    let cases = ["rewrite", "read", "read one half, write the other"]
+        .iter()
+        .zip(times)
+        .map(|(pass, times)| {
+            let medians: Vec<f64> = times.into_iter().map(median).collect();
+            let (slow, fast) = medians.iter().fold((0f64, f64::MAX), |(slow, fast), &t| {
+                (slow.max(t), fast.min(t))
+            });
+            let at = |t: f64| bands_mib[medians.iter().position(|&m| m == t).unwrap_or_default()];
+            let case = Case {
+                goal: 4,
+                name: format!("slowest of {what}, {pass} (slowest {} MiB)", at(slow)),
+                reference: format!("the fastest ({} MiB)", at(fast)),
+                at_least,
+                pairs: vec![(slow, fast)],
+                work: Work::Bytes(size),
+            };
+            eprintln!("  goal  4 {}: {:.2}", case.name, case.ratio().median);
+            case
+        });
     Ok(cases.collect())
 }
 
@@ -224,12 +298,20 @@ fn copy_within(target: &dyn Target, size: u64) -> Result<Duration> {
 
 /// Goal 7: writing right after creation against writing after close and reopen, both into fresh storage.
 pub(super) fn first_uses(bench: &Bench) -> Result<Vec<Case>> {
-    [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif].into_iter().map(|format| first_use(bench, format)).collect()
+    [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif]
+        .into_iter()
+        .map(|format| first_use(bench, format))
+        .collect()
 }
 
 fn first_use(bench: &Bench, format: Format) -> Result<Case> {
     let size = bench.scaled(512 * MIB);
-    let subject = Subject { bench, format, band_size: None, len: size };
+    let subject = Subject {
+        bench,
+        format,
+        band_size: None,
+        len: size,
+    };
     let case = Case {
         goal: 7,
         name: format!("{format} written right after creation"),

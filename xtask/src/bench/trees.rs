@@ -17,13 +17,27 @@ const FILES: u64 = 50_000;
 const FILE_SYSTEMS: [&str; 3] = ["hfs+", "hfs+j", "apfs"];
 
 /// What the cases leave in the scratch folder.
-const LEFT: [&str; 9] = ["tree", "b.img", "h.img", "f.img", "t.tar", "out.bandsaw", "out.tar", "out.7zz", "out.cp"];
+const LEFT: [&str; 9] = [
+    "tree",
+    "b.img",
+    "h.img",
+    "f.img",
+    "t.tar",
+    "out.bandsaw",
+    "out.tar",
+    "out.7zz",
+    "out.cp",
+];
 
 /// Builds 50,000 files against `tar cf`, `fstool` and each other, extracts them against `tar x`, `7zz` and `fsapfsmount`.
 pub(super) fn build_and_extract(bench: &Bench) -> Result<Vec<Case>> {
     let files = ((FILES as f64 * bench.scale) as u64).max(1000);
     grow_tree(&bench.dir.join("tree"), files)?;
-    let trees = Trees { bench, dir: &bench.dir, files };
+    let trees = Trees {
+        bench,
+        dir: &bench.dir,
+        files,
+    };
     let mut cases = Vec::new();
     for fs in FILE_SYSTEMS {
         trees.builds(fs, &mut cases)?;
@@ -68,15 +82,29 @@ impl Trees<'_> {
         }
         let tar = || {
             self.clean("t.tar");
-            process("tar".as_ref(), &["cf", "t.tar", "-C", "tree", "."], self.dir)
+            process(
+                "tar".as_ref(),
+                &["cf", "t.tar", "-C", "tree", "."],
+                self.dir,
+            )
         };
-        cases.push(self.case(20, &name, "tar cf", 1.0).measure(rounds, ours, tar)?);
+        cases.push(
+            self.case(20, &name, "tar cf", 1.0)
+                .measure(rounds, ours, tar)?,
+        );
         if present("fstool") {
             let fstool = || {
                 self.clean("f.img");
-                process("fstool".as_ref(), &["create", "-t", "hfs+", "tree", "-o", "f.img"], self.dir)
+                process(
+                    "fstool".as_ref(),
+                    &["create", "-t", "hfs+", "tree", "-o", "f.img"],
+                    self.dir,
+                )
             };
-            cases.push(self.case(20, &name, "fstool create -t hfs+", 1.7).measure(rounds, ours, fstool)?);
+            cases.push(
+                self.case(20, &name, "fstool create -t hfs+", 1.7)
+                    .measure(rounds, ours, fstool)?,
+            );
         } else {
             eprintln!("  fstool is absent: its case is left out (cargo install fstool)");
         }
@@ -85,14 +113,31 @@ impl Trees<'_> {
 
     fn build(&self, fs: &str, name: &str) -> Result<Duration> {
         self.clean(name);
-        let args = ["create", name, "--format", "udrw", "--fs", fs, "--volname", "Bench", "--from", "tree", "--layout", "none"];
+        let args = [
+            "create",
+            name,
+            "--format",
+            "udrw",
+            "--fs",
+            fs,
+            "--volname",
+            "Bench",
+            "--from",
+            "tree",
+            "--layout",
+            "none",
+        ];
         process(&self.bench.bandsaw, &args, self.dir)
     }
 
     /// Goal 21, from the volume in `b.img`.
     fn extractions(&self, fs: &str, cases: &mut Vec<Case>) -> Result<()> {
         let rounds = self.bench.rounds;
-        let ours = self.bench.bandsaw.to_str().context("a folder with a name in UTF-8")?;
+        let ours = self
+            .bench
+            .bandsaw
+            .to_str()
+            .context("a folder with a name in UTF-8")?;
         let extract = |on: &[&str]| {
             self.clean("out.bandsaw");
             self.on(on, &[ours, "extract", "b.img", "out.bandsaw"])
@@ -107,9 +152,16 @@ impl Trees<'_> {
             process("tar".as_ref(), &["xf", "t.tar", "-C", "out.tar"], self.dir)
         };
         let name = format!("extract from {fs}");
-        cases.push(self.case(21, &name, "tar x", 0.9).measure(rounds, || extract(&[]), tar)?);
+        cases.push(
+            self.case(21, &name, "tar x", 0.9)
+                .measure(rounds, || extract(&[]), tar)?,
+        );
         if present("7zz") {
-            cases.push(self.case(21, &name, "7zz x", 1.5).measure(rounds, || extract(&[]), || seven(&[]))?);
+            cases.push(self.case(21, &name, "7zz x", 1.5).measure(
+                rounds,
+                || extract(&[]),
+                || seven(&[]),
+            )?);
             if present("taskset") {
                 let one = ["taskset", "-c", "0"];
                 let case = self.case(21, &format!("{name} on one core"), "7zz x on one core", 1.0);
@@ -128,7 +180,9 @@ impl Trees<'_> {
             let case = self.case(21, &name, "fsapfsmount and cp", 3.0);
             cases.push(case.measure(rounds.min(2), || extract(&[]), || self.copy_from_mount())?);
         } else {
-            eprintln!("  fsapfsmount is absent: its case is left out (apt install libfsapfs-utils fuse3)");
+            eprintln!(
+                "  fsapfsmount is absent: its case is left out (apt install libfsapfs-utils fuse3)"
+            );
         }
         Ok(())
     }
@@ -148,12 +202,25 @@ impl Trees<'_> {
             // It stays behind and must not hold on to what the bench writes to.
             let mut mount = Command::new("fsapfsmount");
             mount.args(["b.img", "fsapfs.mnt"]).current_dir(self.dir);
-            let mounted = mount.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-            ensure!(mounted.context("fsapfsmount")?.success(), "fsapfsmount failed");
+            let mounted = mount
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            ensure!(
+                mounted.context("fsapfsmount")?.success(),
+                "fsapfsmount failed"
+            );
             process("cp".as_ref(), &["-r", "fsapfs.mnt", "out.cp"], self.dir)
         });
-        let unmounted = Command::new("fusermount").args(["-u", "-z"]).arg(&at).status();
-        ensure!(unmounted.context("fusermount")?.success(), "the mount of fsapfsmount stays");
+        let unmounted = Command::new("fusermount")
+            .args(["-u", "-z"])
+            .arg(&at)
+            .status();
+        ensure!(
+            unmounted.context("fusermount")?.success(),
+            "the mount of fsapfsmount stays"
+        );
         std::fs::remove_dir(&at)?;
         copied
     }
@@ -174,9 +241,16 @@ fn grow_tree(root: &Path, files: u64) -> Result<()> {
         if file % 100 == 0 {
             std::fs::create_dir_all(&folder)?;
         }
-        let len = if file % 50 == 0 { 100_000 + random() % 200_000 } else { random() % 9_000 };
+        let len = if file % 50 == 0 {
+            100_000 + random() % 200_000
+        } else {
+            random() % 9_000
+        };
         let from = (random() % (noise.len() as u64 - len)) as usize;
-        std::fs::write(folder.join(format!("file {file:05}.dat")), &noise[from..from + len as usize])?;
+        std::fs::write(
+            folder.join(format!("file {file:05}.dat")),
+            &noise[from..from + len as usize],
+        )?;
     }
     Ok(())
 }

@@ -26,7 +26,14 @@ const MANY: u64 = 1_000_000;
 const LOOKUPS: u64 = 20_000;
 
 fn case(goal: u32, name: String, reference: &str, least: f64, work: Work) -> Case {
-    Case { goal, name, reference: reference.to_owned(), at_least: least, pairs: Vec::new(), work }
+    Case {
+        goal,
+        name,
+        reference: reference.to_owned(),
+        at_least: least,
+        pairs: Vec::new(),
+        work,
+    }
 }
 
 /// Files of 1 KiB through the library against the kernel: ext4 on a loop device over a file in the same folder, or the folder
@@ -38,15 +45,31 @@ pub(super) fn small_files(bench: &Bench) -> Result<Vec<Case>> {
     let (folder, reference) = match &mounted {
         Ok(ext4) => (ext4.at.as_path(), "ext4 on a loop device"),
         Err(error) => {
-            eprintln!("  ext4 cannot be mounted ({error:#}); the memory file system itself is the reference");
+            eprintln!(
+                "  ext4 cannot be mounted ({error:#}); the memory file system itself is the reference"
+            );
             (bench.dir.as_path(), "the memory file system itself")
         }
     };
     let mut cases = Vec::new();
     for journaled in [false, true] {
-        let kind = if journaled { "a journaled volume" } else { "a volume" };
-        let case = case(30, format!("{files} files made one by one on {kind}"), reference, 0.5, Work::Files(files));
-        cases.push(case.measure(bench.rounds, || ours(&image, files, journaled), || kernels(folder, files))?);
+        let kind = if journaled {
+            "a journaled volume"
+        } else {
+            "a volume"
+        };
+        let case = case(
+            30,
+            format!("{files} files made one by one on {kind}"),
+            reference,
+            0.5,
+            Work::Files(files),
+        );
+        cases.push(case.measure(
+            bench.rounds,
+            || ours(&image, files, journaled),
+            || kernels(folder, files),
+        )?);
     }
     super::remove(&image);
     Ok(cases)
@@ -55,7 +78,14 @@ pub(super) fn small_files(bench: &Bench) -> Result<Vec<Case>> {
 fn ours(image: &Path, files: u64, journaled: bool) -> Result<Duration> {
     super::remove(image);
     let len = 64 * MIB + files * 8 * KIB;
-    let created = open::create(image, &CreateOptions { format: Format::Udrw, len, ..CreateOptions::default() })?;
+    let created = open::create(
+        image,
+        &CreateOptions {
+            format: Format::Udrw,
+            len,
+            ..CreateOptions::default()
+        },
+    )?;
     let disk = created.disk().clone();
     plan(Tree::empty(DATE), None)?.build(&*disk, &Silent)?;
     let fs = HfsPlusMut::open(disk, WriteOptions::default())?;
@@ -66,7 +96,11 @@ fn ours(image: &Path, files: u64, journaled: bool) -> Result<Duration> {
         let mut dir = fs.root();
         for file in 0..files {
             if file % 100 == 0 {
-                dir = fs.create(fs.root(), &format!("folder {}", file / 100), &NewNode::new(NewKind::Folder))?;
+                dir = fs.create(
+                    fs.root(),
+                    &format!("folder {}", file / 100),
+                    &NewNode::new(NewKind::Folder),
+                )?;
             }
             let id = fs.create(dir, &format!("file {file}"), &NewNode::new(NewKind::File))?;
             fs.write_all(id, &[7; KIB as usize])?;
@@ -90,7 +124,14 @@ fn kernels(folder: &Path, files: u64) -> Result<Duration> {
             std::fs::write(dir.join(format!("file {file}")), [7; KIB as usize])?;
         }
         // Both sides end with everything on their disk.
-        ensure!(Command::new("sync").arg("-f").arg(&root).status()?.success(), "sync failed");
+        ensure!(
+            Command::new("sync")
+                .arg("-f")
+                .arg(&root)
+                .status()?
+                .success(),
+            "sync failed"
+        );
         Ok(())
     })?;
     super::remove(&root);
@@ -108,12 +149,25 @@ impl Ext4 {
         std::fs::File::create(&image)?.set_len(2 * len)?;
         std::fs::create_dir_all(&at)?;
         let quietly = |command: &mut Command| -> Result<()> {
-            let done = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+            let done = command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()?;
             ensure!(done.success(), "{command:?} failed");
             Ok(())
         };
-        quietly(Command::new("mkfs.ext4").args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]).arg(&image))?;
-        quietly(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at))?;
+        quietly(
+            Command::new("mkfs.ext4")
+                .args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
+                .arg(&image),
+        )?;
+        quietly(
+            Command::new("mount")
+                .args(["-o", "loop"])
+                .arg(&image)
+                .arg(&at),
+        )?;
         Ok(Self { at })
     }
 }
@@ -128,8 +182,15 @@ const DATE: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
 fn plan(tree: Tree, block_size: Option<u32>) -> Result<Plan> {
     let name = "Bench".to_owned();
-    let options =
-        Options { name, case_sensitive: false, journaled: false, block_size, created: DATE, latest: None, identifier: 1 };
+    let options = Options {
+        name,
+        case_sensitive: false,
+        journaled: false,
+        block_size,
+        created: DATE,
+        latest: None,
+        identifier: 1,
+    };
     Ok(Plan::new(tree, options)?)
 }
 
@@ -143,21 +204,44 @@ fn many(image: &Path, files: u64, one_folder: bool) -> Result<Arc<dyn BlockDevic
         if !one_folder && file % 1000 == 0 {
             parent = u32::try_from(tree.nodes.len())?;
             let name = format!("folder {}", file / 1000).into();
-            tree.nodes.push(SourceNode { parent: 0, name, kind: SourceKind::Folder, ..root.clone() });
+            tree.nodes.push(SourceNode {
+                parent: 0,
+                name,
+                kind: SourceKind::Folder,
+                ..root.clone()
+            });
         }
         let name = format!("file number {file}").into();
-        tree.nodes.push(SourceNode { parent, name, kind: contents.clone(), mode: 0o644, ..root.clone() });
+        tree.nodes.push(SourceNode {
+            parent,
+            name,
+            kind: contents.clone(),
+            mode: 0o644,
+            ..root.clone()
+        });
     }
     let plan = plan(tree, Some(512))?;
     let len = (plan.minimum_len()? + 64 * MIB).next_multiple_of(MIB);
-    let created = open::create(image, &CreateOptions { format: Format::Udrw, len, ..CreateOptions::default() })?;
+    let created = open::create(
+        image,
+        &CreateOptions {
+            format: Format::Udrw,
+            len,
+            ..CreateOptions::default()
+        },
+    )?;
     let disk = created.disk().clone();
     plan.build(&*disk, &Silent)?;
     Ok(disk)
 }
 
 /// A measured cost against one that must not be exceeded.
-fn limited(mut case: Case, limit: f64, rounds: usize, mut cost: impl FnMut() -> Result<f64>) -> Result<Case> {
+fn limited(
+    mut case: Case,
+    limit: f64,
+    rounds: usize,
+    mut cost: impl FnMut() -> Result<f64>,
+) -> Result<Case> {
     for _ in 0..rounds {
         case.pairs.push((cost()?, limit));
     }
@@ -172,7 +256,9 @@ pub(super) fn lookups(bench: &Bench) -> Result<Vec<Case>> {
     let disk = many(&image, entries, true)?;
     let look = |fs: &dyn FileSystem| -> Result<f64> {
         // Far apart, and each met twice.
-        let names: Vec<_> = (0..LOOKUPS).map(|n| format!("file number {}", n * 7919 % entries)).collect();
+        let names: Vec<_> = (0..LOOKUPS)
+            .map(|n| format!("file number {}", n * 7919 % entries))
+            .collect();
         let all = || {
             time(|| {
                 for name in &names {
@@ -189,10 +275,14 @@ pub(super) fn lookups(bench: &Bench) -> Result<Vec<Case>> {
         self::case(31, name, "at most", 1.0, Work::Run)
     };
     let read = HfsPlus::open(disk.clone())?;
-    let mut cases = vec![limited(case("read-only"), 20e-6, bench.rounds, || look(&read))?];
+    let mut cases = vec![limited(case("read-only"), 20e-6, bench.rounds, || {
+        look(&read)
+    })?];
     drop(read);
     let changed = HfsPlusMut::open(disk, WriteOptions::default())?;
-    cases.push(limited(case("read-write"), 20e-6, bench.rounds, || look(&changed))?);
+    cases.push(limited(case("read-write"), 20e-6, bench.rounds, || {
+        look(&changed)
+    })?);
     drop(changed);
     super::remove(&image);
     Ok(cases)
@@ -204,19 +294,37 @@ pub(super) fn checks(bench: &Bench) -> Result<Vec<Case>> {
     let image = bench.dir.join("many.img");
     drop(many(&image, files, false)?);
     let probe = || -> Result<(f64, f64)> {
-        let out = Command::new(std::env::current_exe()?).args(["bench", "--probe-check"]).arg(&image).output()?;
-        ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let out = Command::new(std::env::current_exe()?)
+            .args(["bench", "--probe-check"])
+            .arg(&image)
+            .output()?;
+        ensure!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
         let text = String::from_utf8(out.stdout)?;
         let (seconds, kib) = text.trim().split_once(' ').context("seconds and KiB")?;
         Ok((seconds.parse()?, kib.parse::<f64>()? * 1024.0 / 1e6))
     };
-    let mut memory = case(32, format!("peak memory of a check of {files} files"), "at most", 1.0, Work::Memory);
+    let mut memory = case(
+        32,
+        format!("peak memory of a check of {files} files"),
+        "at most",
+        1.0,
+        Work::Memory,
+    );
     let name = format!("check of a volume with {files} files");
-    let time = limited(case(32, name, "at most", 1.0, Work::Run), 10.0, bench.rounds.min(3), || {
-        let (seconds, megabytes) = probe()?;
-        memory.pairs.push((megabytes, 512.0 * 1.048_576));
-        Ok(seconds)
-    })?;
+    let time = limited(
+        case(32, name, "at most", 1.0, Work::Run),
+        10.0,
+        bench.rounds.min(3),
+        || {
+            let (seconds, megabytes) = probe()?;
+            memory.pairs.push((megabytes, 512.0 * 1.048_576));
+            Ok(seconds)
+        },
+    )?;
     memory.tell();
     super::remove(&image);
     Ok(vec![time, memory])
@@ -224,7 +332,11 @@ pub(super) fn checks(bench: &Bench) -> Result<Vec<Case>> {
 
 /// Checks a volume in a process of its own, and prints the seconds it took and the peak memory in KiB.
 pub(super) fn probe(image: &Path) -> Result<()> {
-    let options = OpenOptions { access: Access::ReadOnly, image_format: Some(Format::Udrw), ..OpenOptions::default() };
+    let options = OpenOptions {
+        access: Access::ReadOnly,
+        image_format: Some(Format::Udrw),
+        ..OpenOptions::default()
+    };
     let image = open::open(image, &options)?;
     let taken = time(|| {
         let problems = hfsplus::check(image.disk().clone(), &Silent)?;

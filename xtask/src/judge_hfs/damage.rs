@@ -59,11 +59,15 @@ pub(super) struct Places {
 }
 
 fn be16(bytes: &[u8], at: usize) -> usize {
-    bytes.get(at..at + 2).map_or(0, |b| usize::from(u16::from_be_bytes([b[0], b[1]])))
+    bytes
+        .get(at..at + 2)
+        .map_or(0, |b| usize::from(u16::from_be_bytes([b[0], b[1]])))
 }
 
 fn be32(bytes: &[u8], at: usize) -> usize {
-    bytes.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize)
+    bytes
+        .get(at..at + 4)
+        .map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize)
 }
 
 impl Places {
@@ -75,8 +79,12 @@ impl Places {
         places.add(Target::Alternate, volume.len() - 1024, 512);
         places.add(Target::BothHeaders, 1024, 512);
         let fork = |at: usize| -> Vec<(usize, usize)> {
-            let extents = (0..8).map(|n| (be32(volume, at + 16 + 8 * n), be32(volume, at + 20 + 8 * n)));
-            extents.filter(|(_, count)| *count > 0).map(|(start, count)| (start * block, count * block)).collect()
+            let extents =
+                (0..8).map(|n| (be32(volume, at + 16 + 8 * n), be32(volume, at + 20 + 8 * n)));
+            extents
+                .filter(|(_, count)| *count > 0)
+                .map(|(start, count)| (start * block, count * block))
+                .collect()
         };
         let blocks = be32(volume, 1024 + 44);
         if let Some(&(at, len)) = fork(1024 + 112).first() {
@@ -103,7 +111,9 @@ impl Places {
     }
 
     fn tree(&mut self, volume: &[u8], tree: &str, extents: &[(usize, usize)]) {
-        let Some(&(start, _)) = extents.first() else { return };
+        let Some(&(start, _)) = extents.first() else {
+            return;
+        };
         let size = be16(volume, start + 14 + 18);
         if size < 512 {
             return;
@@ -112,7 +122,11 @@ impl Places {
         self.add(Target::TreeHeader, start + 14, 44);
         self.add(Target::TreeMap, start + 248, size - 256);
         let total = be32(volume, start + 14 + 22);
-        self.add(Target::TreeMap, start + 248, (total / 8 + 2).min(size - 256));
+        self.add(
+            Target::TreeMap,
+            start + 248,
+            (total / 8 + 2).min(size - 256),
+        );
         for &(at, len) in extents {
             for node in (at..at + len).step_by(size) {
                 self.node(volume, tree, node, size);
@@ -127,7 +141,11 @@ impl Places {
             return;
         }
         self.add(Target::NodeDescriptor, node, 14);
-        self.add(Target::NodeOffsets, node + size - 2 * (records + 1), 2 * (records + 1));
+        self.add(
+            Target::NodeOffsets,
+            node + size - 2 * (records + 1),
+            2 * (records + 1),
+        );
         for sector in (node..node + size).step_by(512) {
             self.add(Target::Sector, sector, 512);
         }
@@ -161,8 +179,17 @@ impl Places {
     }
 
     /// Damages one place of `target`; says what was done, `None` where the volume has no such place.
-    pub(super) fn damage(&self, target: Target, volume: &mut [u8], random: &mut Random) -> Option<String> {
-        let all: Vec<_> = self.by_target.iter().filter(|(of, ..)| *of == target).collect();
+    pub(super) fn damage(
+        &self,
+        target: Target,
+        volume: &mut [u8],
+        random: &mut Random,
+    ) -> Option<String> {
+        let all: Vec<_> = self
+            .by_target
+            .iter()
+            .filter(|(of, ..)| *of == target)
+            .collect();
         if all.is_empty() {
             return None;
         }
@@ -170,19 +197,33 @@ impl Places {
         if target == Target::BothHeaders {
             let change = Change::random(random, at, len);
             change.apply(volume);
-            let other = Change { at: volume.len() - 2048 + change.at, ..change.clone() };
+            let other = Change {
+                at: volume.len() - 2048 + change.at,
+                ..change.clone()
+            };
             other.apply(volume);
             return Some(format!("{change:?} in both headers"));
         }
         let change = if target == Target::Sector {
-            let bytes = if random.one_in(2) { vec![0; len] } else { random.bytes(len) };
-            Change { at, bytes, flip: false }
+            let bytes = if random.one_in(2) {
+                vec![0; len]
+            } else {
+                random.bytes(len)
+            };
+            Change {
+                at,
+                bytes,
+                flip: false,
+            }
         } else {
             Change::random(random, at, len)
         };
         change.apply(volume);
-        let shown =
-            if change.bytes.len() > 8 { format!("sector {at}") } else { format!("{change:?} ({} of {len})", change.at - at) };
+        let shown = if change.bytes.len() > 8 {
+            format!("sector {at}")
+        } else {
+            format!("{change:?} ({} of {len})", change.at - at)
+        };
         Some(format!("{target:?}: {shown}"))
     }
 }
@@ -202,15 +243,32 @@ impl Change {
             at + unit * random.within(0..places as u64) as usize
         };
         match random.within(0..6) {
-            0..=2 => Self { at: within(random, 1), bytes: vec![1 << random.within(0..8)], flip: true },
-            3 => Self { at: within(random, 1), bytes: vec![random.number() as u8], flip: false },
+            0..=2 => Self {
+                at: within(random, 1),
+                bytes: vec![1 << random.within(0..8)],
+                flip: true,
+            },
+            3 => Self {
+                at: within(random, 1),
+                bytes: vec![random.number() as u8],
+                flip: false,
+            },
             4 => {
                 let value = [0, 1, 0xFFFF, random.number() as u16][random.within(0..4) as usize];
-                Self { at: within(random, 2), bytes: value.to_be_bytes().to_vec(), flip: false }
+                Self {
+                    at: within(random, 2),
+                    bytes: value.to_be_bytes().to_vec(),
+                    flip: false,
+                }
             }
             _ => {
-                let value = [0, 1, 2, 0xFFFF_FFFF, random.within(0..5000) as u32][random.within(0..5) as usize];
-                Self { at: within(random, 4), bytes: value.to_be_bytes().to_vec(), flip: false }
+                let value = [0, 1, 2, 0xFFFF_FFFF, random.within(0..5000) as u32]
+                    [random.within(0..5) as usize];
+                Self {
+                    at: within(random, 4),
+                    bytes: value.to_be_bytes().to_vec(),
+                    flip: false,
+                }
             }
         }
     }

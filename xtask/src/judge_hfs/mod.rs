@@ -102,9 +102,16 @@ struct Row {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     std::fs::create_dir_all(&args.scratch)?;
-    let log = args.log.as_ref().map(std::fs::File::create).transpose()?.map(Mutex::new);
+    let log = args
+        .log
+        .as_ref()
+        .map(std::fs::File::create)
+        .transpose()?
+        .map(Mutex::new);
     let rows: Mutex<BTreeMap<String, Row>> = Mutex::default();
-    let groups: Vec<u64> = (args.seed..args.seed + args.cases).step_by(args.reuse.max(1) as usize).collect();
+    let groups: Vec<u64> = (args.seed..args.seed + args.cases)
+        .step_by(args.reuse.max(1) as usize)
+        .collect();
     let done: Result<()> = groups.into_par_iter().try_for_each(|first| {
         let volume = first / args.reuse.max(1);
         let sample = match volumes::make(volume, &args.newfs, &args.scratch) {
@@ -117,12 +124,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let sound = other(args, &sample.bytes, first, &["-f", "-n"])?;
         let ours = check(Arc::new(Memory::read_only(sample.bytes.clone())), &Silent)?;
         if sound.0 != Some(0) || ours.iter().any(|problem| problem.severity > Severity::Note) {
-            eprintln!("volume {volume} is not sound ({}): {}\n{ours:?}", sample.about, sound.1);
+            eprintln!(
+                "volume {volume} is not sound ({}): {}\n{ours:?}",
+                sample.about, sound.1
+            );
             return Ok(());
         }
         let places = Places::of(&sample.bytes);
         for seed in first..(first + args.reuse.max(1)).min(args.seed + args.cases) {
-            let Some(case) = judge(args, &sample, &places, seed)? else { continue };
+            let Some(case) = judge(args, &sample, &places, seed)? else {
+                continue;
+            };
             tell(&case, log.as_ref());
             let mut rows = rows.lock().unwrap_or_else(|held| held.into_inner());
             rows.entry(case.kind.clone()).or_default().add(&case);
@@ -141,7 +153,11 @@ fn judge(args: &Args, sample: &Sample, places: &Places, seed: u64) -> Result<Opt
     let (mut kinds, mut done) = (Vec::new(), Vec::new());
     for _ in 0..damages {
         let number = random.within(0..TARGETS.len() as u64) as usize;
-        let only = |only: &String| TARGETS.into_iter().find(|target| format!("{target:?}") == *only);
+        let only = |only: &String| {
+            TARGETS
+                .into_iter()
+                .find(|target| format!("{target:?}") == *only)
+        };
         let target = args.only.as_ref().and_then(only).unwrap_or(TARGETS[number]);
         if let Some(what) = places.damage(target, &mut bytes, &mut random) {
             kinds.push(format!("{target:?}"));
@@ -151,27 +167,48 @@ fn judge(args: &Args, sample: &Sample, places: &Places, seed: u64) -> Result<Opt
     if bytes == sample.bytes {
         return Ok(None);
     }
-    let kind = if kinds.len() > 1 { "several".to_owned() } else { kinds.concat() };
+    let kind = if kinds.len() > 1 {
+        "several".to_owned()
+    } else {
+        kinds.concat()
+    };
     let theirs = other(args, &bytes, seed, &["-f", "-n"])?;
     let quiet = |bytes: &[u8]| {
         catch_unwind(AssertUnwindSafe(|| {
-            check(Arc::new(Memory::read_only(bytes.to_vec())), &Silent)
-                .unwrap_or_else(|error| vec![Problem { severity: Severity::Damage, error }])
+            check(Arc::new(Memory::read_only(bytes.to_vec())), &Silent).unwrap_or_else(|error| {
+                vec![Problem {
+                    severity: Severity::Damage,
+                    error,
+                }]
+            })
         }))
     };
     let found = quiet(&bytes);
-    let worst = found.as_ref().map_or(Some(Severity::Damage), |found| found.iter().map(|problem| problem.severity).max());
+    let worst = found.as_ref().map_or(Some(Severity::Damage), |found| {
+        found.iter().map(|problem| problem.severity).max()
+    });
     let device = Arc::new(Memory::from(bytes.clone()));
     let ours = catch_unwind(AssertUnwindSafe(|| repair(&device))).unwrap_or(Ours::Panicked);
     let repaired = device.to_vec();
-    let after_ours = if repaired == bytes { theirs.clone() } else { other(args, &repaired, seed, &["-f", "-n"])? };
+    let after_ours = if repaired == bytes {
+        theirs.clone()
+    } else {
+        other(args, &repaired, seed, &["-f", "-n"])?
+    };
     let path = args.scratch.join(format!("fy-{seed}"));
     std::fs::write(&path, &bytes)?;
     let fixing = other_on(args, &path, &["-f", "-y"])?;
     let fixed = std::fs::read(&path)?;
     std::fs::remove_file(&path)?;
-    let after_theirs = if fixed == bytes { theirs.clone() } else { other(args, &fixed, seed, &["-f", "-n"])? };
-    let kept = |bytes: &[u8]| catch_unwind(AssertUnwindSafe(|| sample.holds.kept(&Contents::of(bytes)))).unwrap_or_default();
+    let after_theirs = if fixed == bytes {
+        theirs.clone()
+    } else {
+        other(args, &fixed, seed, &["-f", "-n"])?
+    };
+    let kept = |bytes: &[u8]| {
+        catch_unwind(AssertUnwindSafe(|| sample.holds.kept(&Contents::of(bytes))))
+            .unwrap_or_default()
+    };
     let ok = |answer: &(Option<i32>, String)| answer.0 == Some(0);
     let mut told = format!("--- theirs\n{}", theirs.1);
     told += "--- ours\n";
@@ -239,7 +276,8 @@ fn other_on(args: &Args, path: &Path, options: &[&str]) -> Result<(Option<i32>, 
     if output.status.code() == Some(127) {
         bail!("cannot run {}", args.fsck.display());
     }
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     let dull = [
         "Executing",
         "Using cache",
@@ -265,7 +303,10 @@ fn other_on(args: &Args, path: &Path, options: &[&str]) -> Result<(Option<i32>, 
         .filter(|line| !line.is_empty() && !dull.iter().any(|dull| line.contains(dull)))
         .take(25)
         .fold(String::new(), |all, line| all + line + "\n");
-    Ok((output.status.code(), format!("{lines}exit {:?}\n", output.status.code())))
+    Ok((
+        output.status.code(),
+        format!("{lines}exit {:?}\n", output.status.code()),
+    ))
 }
 
 impl Case {
@@ -280,15 +321,42 @@ impl Case {
         };
         add(self.ours == Ours::Panicked, "PANIC");
         add(self.rejects && clean, "MISSED");
-        add(!self.rejects && self.worst == Some(Severity::Damage), "STRICT");
-        add(!self.rejects && self.worst == Some(Severity::Warning), "WARNED");
-        add(self.ours == Ours::Repaired && !self.ours_accepted, "BADREPAIR");
-        add(!self.rejects && (!self.ours_accepted || self.ours_kept[0] < self.before[0]), "WORSE");
-        add(matches!(self.ours, Ours::Refused(_)) && self.theirs_accepted && self.rejects, "REFUSED");
-        add(matches!(self.ours, Ours::Refused(_)) && !(self.theirs_accepted && self.rejects), "REFUSED-BOTH");
-        add(self.theirs_accepted && self.ours_accepted && self.ours_kept[0] < self.theirs_kept[0], "FEWER");
-        add(self.theirs_accepted && self.ours_accepted && self.ours_kept[1] < self.theirs_kept[1], "FEWERPATHS");
-        add(self.theirs_accepted && self.ours_accepted && self.ours_kept[2] < self.theirs_kept[2], "FEWERVALUES");
+        add(
+            !self.rejects && self.worst == Some(Severity::Damage),
+            "STRICT",
+        );
+        add(
+            !self.rejects && self.worst == Some(Severity::Warning),
+            "WARNED",
+        );
+        add(
+            self.ours == Ours::Repaired && !self.ours_accepted,
+            "BADREPAIR",
+        );
+        add(
+            !self.rejects && (!self.ours_accepted || self.ours_kept[0] < self.before[0]),
+            "WORSE",
+        );
+        add(
+            matches!(self.ours, Ours::Refused(_)) && self.theirs_accepted && self.rejects,
+            "REFUSED",
+        );
+        add(
+            matches!(self.ours, Ours::Refused(_)) && !(self.theirs_accepted && self.rejects),
+            "REFUSED-BOTH",
+        );
+        add(
+            self.theirs_accepted && self.ours_accepted && self.ours_kept[0] < self.theirs_kept[0],
+            "FEWER",
+        );
+        add(
+            self.theirs_accepted && self.ours_accepted && self.ours_kept[1] < self.theirs_kept[1],
+            "FEWERPATHS",
+        );
+        add(
+            self.theirs_accepted && self.ours_accepted && self.ours_kept[2] < self.theirs_kept[2],
+            "FEWERVALUES",
+        );
         flags
     }
 }

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
-use bandsaw::fs::{FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode, NodeId};
+use bandsaw::fs::{
+    FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode,
+    NodeId,
+};
 use bandsaw::testing::Random;
 
 /// A sound volume and what it holds.
@@ -35,7 +38,9 @@ impl Contents {
     /// Reads everything that can be read of the volume in `bytes`.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let mut found = Self::default();
-        let Ok(volume) = HfsPlus::open(Arc::new(Memory::read_only(bytes.to_vec()))) else { return found };
+        let Ok(volume) = HfsPlus::open(Arc::new(Memory::read_only(bytes.to_vec()))) else {
+            return found;
+        };
         let mut met = HashSet::new();
         let mut ahead = vec![(volume.root(), String::new())];
         while let Some((folder, above)) = ahead.pop() {
@@ -58,13 +63,17 @@ impl Contents {
     }
 
     fn add(&mut self, volume: &HfsPlus, id: NodeId, kind: FileKind, path: &str) {
-        let all = |device: Arc<dyn BlockDevice>| device.read_vec(0, device.info().len as usize).ok();
+        let all =
+            |device: Arc<dyn BlockDevice>| device.read_vec(0, device.info().len as usize).ok();
         let contents = match kind {
             FileKind::File => [Fork::Data, Fork::Resource]
                 .into_iter()
                 .map(|fork| volume.open(id, fork).ok().and_then(all))
                 .collect::<Option<Vec<_>>>(),
-            FileKind::Symlink => volume.read_link(id).ok().map(|target| vec![target.into_bytes()]),
+            FileKind::Symlink => volume
+                .read_link(id)
+                .ok()
+                .map(|target| vec![target.into_bytes()]),
             _ => None,
         };
         if let Some(contents) = contents {
@@ -81,7 +90,11 @@ impl Contents {
     /// Returns how many files, paths and values of `self` are still in `other`.
     pub(super) fn kept(&self, other: &Self) -> [usize; 3] {
         let both = |a: &HashSet<u64>, b: &HashSet<u64>| a.intersection(b).count();
-        [both(&self.files, &other.files), both(&self.paths, &other.paths), both(&self.values, &other.values)]
+        [
+            both(&self.files, &other.files),
+            both(&self.paths, &other.paths),
+            both(&self.values, &other.values),
+        ]
     }
 }
 
@@ -98,7 +111,10 @@ fn pick<T: Copy>(random: &mut Random, from: &[T]) -> T {
 /// Formats a volume with `newfs` and fills it, by `seed`.
 pub(super) fn make(seed: u64, newfs: &Path, scratch: &Path) -> Result<Sample> {
     let mut random = Random::new(seed);
-    let block: u64 = pick(&mut random, &[512, 1024, 2048, 4096, 4096, 4096, 8192, 16384, 65536]);
+    let block: u64 = pick(
+        &mut random,
+        &[512, 1024, 2048, 4096, 4096, 4096, 8192, 16384, 65536],
+    );
     let journaled = random.one_in(2);
     let sensitive = random.one_in(3);
     let catalog = pick(&mut random, &[4096, 4096, 8192, 8192, 16384, 32768]);
@@ -114,16 +130,26 @@ pub(super) fn make(seed: u64, newfs: &Path, scratch: &Path) -> Result<Sample> {
     // In blocks.
     let tree = (128_u64 << 10).max(block) / block;
     let mut command = Command::new(newfs);
-    command.arg(&path).args(["-v", "Judged", "-b", &block.to_string()]);
+    command
+        .arg(&path)
+        .args(["-v", "Judged", "-b", &block.to_string()]);
     command.args(["-n", &format!("c={catalog},e={extents},a={attributes}")]);
-    command.args(["-I", &format!("c={tree},e={tree},a={tree}"), "-c", &format!("c={tree},e={tree},a={tree}")]);
+    command.args([
+        "-I",
+        &format!("c={tree},e={tree},a={tree}"),
+        "-c",
+        &format!("c={tree},e={tree},a={tree}"),
+    ]);
     if journaled {
         command.arg("-J");
     }
     if sensitive {
         command.arg("-s");
     }
-    let made = command.stdin(Stdio::null()).output().context("cannot run newfs")?;
+    let made = command
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run newfs")?;
     if !made.status.success() {
         bail!("newfs: {}", String::from_utf8_lossy(&made.stderr));
     }
@@ -140,7 +166,11 @@ pub(super) fn make(seed: u64, newfs: &Path, scratch: &Path) -> Result<Sample> {
         if sensitive { ", HFSX" } else { "" },
     );
     let holds = Contents::of(&bytes);
-    Ok(Sample { bytes, about, holds })
+    Ok(Sample {
+        bytes,
+        about,
+        holds,
+    })
 }
 
 fn fill(device: &Arc<Memory>, random: &mut Random, files: usize) -> Result<()> {
@@ -150,7 +180,11 @@ fn fill(device: &Arc<Memory>, random: &mut Random, files: usize) -> Result<()> {
     for number in 0..files {
         if random.one_in(6) {
             let parent = pick(random, &folders);
-            folders.push(volume.create(parent, &format!("folder {number}"), &NewNode::new(NewKind::Folder))?);
+            folders.push(volume.create(
+                parent,
+                &format!("folder {number}"),
+                &NewNode::new(NewKind::Folder),
+            )?);
         }
         let parent = pick(random, &folders);
         let name = match random.within(0..4) {
@@ -160,7 +194,11 @@ fn fill(device: &Arc<Memory>, random: &mut Random, files: usize) -> Result<()> {
             _ => format!("f{number}"),
         };
         if random.one_in(25) {
-            volume.create(parent, &name, &NewNode::new(NewKind::Symlink(format!("target {number}"))))?;
+            volume.create(
+                parent,
+                &name,
+                &NewNode::new(NewKind::Symlink(format!("target {number}"))),
+            )?;
             continue;
         }
         let id = volume.create(parent, &name, &NewNode::new(NewKind::File))?;
@@ -177,7 +215,13 @@ fn fill(device: &Arc<Memory>, random: &mut Random, files: usize) -> Result<()> {
 }
 
 /// Gives a file a resource fork, attributes, names, or makes it look compressed.
-fn decorate(volume: &HfsPlusMut, random: &mut Random, id: NodeId, number: usize, folders: &[NodeId]) -> Result<()> {
+fn decorate(
+    volume: &HfsPlusMut,
+    random: &mut Random,
+    id: NodeId,
+    number: usize,
+    folders: &[NodeId],
+) -> Result<()> {
     if random.one_in(8) {
         let fork = volume.open_mut(id, Fork::Resource)?;
         let bytes = random.bytes(700);
@@ -202,7 +246,10 @@ fn decorate(volume: &HfsPlusMut, random: &mut Random, id: NodeId, number: usize,
         value.extend(contents);
         volume.write_all(id, &[])?;
         volume.set_xattr_bytes(id, "com.apple.decmpfs", &value)?;
-        let change = bandsaw::fs::Change { flags: Some(bandsaw::fs::UF_COMPRESSED), ..Default::default() };
+        let change = bandsaw::fs::Change {
+            flags: Some(bandsaw::fs::UF_COMPRESSED),
+            ..Default::default()
+        };
         volume.set_attributes(id, &change)?;
     }
     if random.one_in(8) {
@@ -220,9 +267,14 @@ fn fragment(volume: &HfsPlusMut, random: &mut Random) -> Result<()> {
     if volume.volume().free < 80 * block {
         return Ok(());
     }
-    let ids = ["fragments a", "fragments b", "fragments c"]
-        .map(|name| volume.create(volume.root(), name, &NewNode::new(NewKind::File)).ok());
-    let Some(ids) = ids.into_iter().collect::<Option<Vec<_>>>() else { return Ok(()) };
+    let ids = ["fragments a", "fragments b", "fragments c"].map(|name| {
+        volume
+            .create(volume.root(), name, &NewNode::new(NewKind::File))
+            .ok()
+    });
+    let Some(ids) = ids.into_iter().collect::<Option<Vec<_>>>() else {
+        return Ok(());
+    };
     for turn in 0..random.within(10..22) {
         for &id in &ids {
             let file = volume.open_mut(id, Fork::Data)?;

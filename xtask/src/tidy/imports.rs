@@ -16,9 +16,20 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("store", &["device", "platform"]),
     ("partition", &["decision", "device", "problem"]),
     ("crypt", &["device", "codec", "problem"]),
-    ("container", &["decision", "device", "codec", "crypt", "store", "platform", "problem", "progress", "size"]),
+    (
+        "container",
+        &[
+            "decision", "device", "codec", "crypt", "store", "platform", "problem", "progress",
+            "size",
+        ],
+    ),
     ("decmpfs", &["device", "codec", "progress"]),
-    ("fs", &["decision", "device", "codec", "crypt", "decmpfs", "platform", "problem", "progress"]),
+    (
+        "fs",
+        &[
+            "decision", "device", "codec", "crypt", "decmpfs", "platform", "problem", "progress",
+        ],
+    ),
     (
         "open",
         &[
@@ -81,38 +92,75 @@ const MAY_USE: [(&str, &[&str]); 18] = [
 
 /// Formats that stand side by side in a folder and do not know each other.
 const FORMATS: [(&str, &[&str]); 3] = [
-    ("container", &["raw", "sparsebundle", "sparseimage", "asif", "udif", "stack"]),
+    (
+        "container",
+        &[
+            "raw",
+            "sparsebundle",
+            "sparseimage",
+            "asif",
+            "udif",
+            "stack",
+        ],
+    ),
     ("fs", &["hfsplus", "apfs"]),
     ("partition", &["gpt", "apm", "mbr"]),
 ];
 
 /// Faults of one file of the library. `lib.rs` may name everything.
 pub(super) fn check(file: &Text) -> Vec<Fault> {
-    let Some(place) = file.path.strip_prefix("src/").and_then(|path| path.strip_suffix(".rs")) else { return Vec::new() };
+    let Some(place) = file
+        .path
+        .strip_prefix("src/")
+        .and_then(|path| path.strip_suffix(".rs"))
+    else {
+        return Vec::new();
+    };
     let place: Vec<_> = place.split('/').filter(|part| *part != "mod").collect();
     if matches!(place[..], ["lib"] | [.., "tests"]) {
         return Vec::new();
     }
     let Some((_, may_use)) = MAY_USE.iter().find(|(module, _)| *module == place[0]) else {
-        return vec![file.fault(1, format!("module {} is not in the table of xtask/src/tidy/imports.rs", place[0]))];
+        return vec![file.fault(
+            1,
+            format!(
+                "module {} is not in the table of xtask/src/tidy/imports.rs",
+                place[0]
+            ),
+        )];
     };
     let uses = uses(file);
     let upwards = uses.iter().filter(|(_, path)| {
         let module = path.first().map_or("", String::as_str);
         module != place[0] && module != "error" && !may_use.contains(&module)
     });
-    let upwards = upwards.map(|(line, path)| file.fault(*line, format!("{} must not use {}", place[0], path.join("::"))));
+    let upwards = upwards.map(|(line, path)| {
+        file.fault(
+            *line,
+            format!("{} must not use {}", place[0], path.join("::")),
+        )
+    });
     let sideways = uses.iter().filter(|(_, path)| is_sideways(&place, path));
-    let sideways =
-        sideways.map(|(line, path)| file.fault(*line, format!("{} must not know {}", place.join("::"), path.join("::"))));
+    let sideways = sideways.map(|(line, path)| {
+        file.fault(
+            *line,
+            format!("{} must not know {}", place.join("::"), path.join("::")),
+        )
+    });
     upwards.chain(sideways).collect()
 }
 
 fn is_sideways(place: &[&str], path: &[String]) -> bool {
-    let &[folder, format, ..] = place else { return false };
+    let &[folder, format, ..] = place else {
+        return false;
+    };
     FORMATS.iter().any(|(of, formats)| {
         let other = path.get(1).map_or("", String::as_str);
-        *of == folder && path[0] == folder && formats.contains(&format) && formats.contains(&other) && other != format
+        *of == folder
+            && path[0] == folder
+            && formats.contains(&format)
+            && formats.contains(&other)
+            && other != format
     })
 }
 
@@ -132,9 +180,16 @@ fn uses(file: &Text) -> Vec<(usize, Vec<String>)> {
             _ => continue,
         };
         for path in paths(rest) {
-            let path: Vec<_> = base.iter().map(|part| (*part).to_owned()).chain(path).collect();
+            let path: Vec<_> = base
+                .iter()
+                .map(|part| (*part).to_owned())
+                .chain(path)
+                .collect();
             // A type or function at the root is one of error's.
-            if path.first().is_some_and(|first| first.starts_with(|c: char| c.is_lowercase())) {
+            if path
+                .first()
+                .is_some_and(|first| first.starts_with(|c: char| c.is_lowercase()))
+            {
                 found.push((line, path));
             }
         }
@@ -171,7 +226,9 @@ fn parents(path: &str) -> Vec<&str> {
 
 /// The first two names of each path that begins here: of one, or of all within braces.
 fn paths(rest: &str) -> Vec<Vec<String>> {
-    let Some(list) = rest.strip_prefix('{') else { return vec![names(rest)] };
+    let Some(list) = rest.strip_prefix('{') else {
+        return vec![names(rest)];
+    };
     let mut depth = 1;
     let end = list.find(|c| {
         depth += i32::from(c == '{') - i32::from(c == '}');
@@ -186,7 +243,10 @@ fn paths(rest: &str) -> Vec<Vec<String>> {
             _ => {}
         }
     }
-    let items = items.iter().map(|item| item.trim()).filter(|item| !item.is_empty());
+    let items = items
+        .iter()
+        .map(|item| item.trim())
+        .filter(|item| !item.is_empty());
     items.flat_map(nested).collect()
 }
 
@@ -194,17 +254,25 @@ fn paths(rest: &str) -> Vec<Vec<String>> {
 fn nested(item: &str) -> Vec<Vec<String>> {
     let first = names(item);
     match item.split_once("::") {
-        Some((module, rest)) if rest.starts_with('{') => {
-            paths(rest).into_iter().map(|path| [vec![module.to_owned()], path].concat()).collect()
-        }
+        Some((module, rest)) if rest.starts_with('{') => paths(rest)
+            .into_iter()
+            .map(|path| [vec![module.to_owned()], path].concat())
+            .collect(),
         _ => vec![first],
     }
 }
 
 fn names(rest: &str) -> Vec<String> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let end = rest.find(|c: char| !is_word(c) && c != ':').unwrap_or(rest.len());
-    rest[..end].split("::").map(str::to_owned).filter(|name| !name.is_empty()).take(2).collect()
+    let end = rest
+        .find(|c: char| !is_word(c) && c != ':')
+        .unwrap_or(rest.len());
+    rest[..end]
+        .split("::")
+        .map(str::to_owned)
+        .filter(|name| !name.is_empty())
+        .take(2)
+        .collect()
 }
 
 #[cfg(test)]
@@ -213,22 +281,37 @@ mod tests {
     use super::*;
 
     fn faults(path: &str, code: &str) -> Vec<String> {
-        check(&text(path, code)).iter().map(ToString::to_string).collect()
+        check(&text(path, code))
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
     fn what_is_allowed() {
         for (path, code) in [
             ("src/lib.rs", "pub use crate::ops::x;"),
-            ("src/container/raw.rs", "use crate::device::{BlockDevice, Info};\nuse crate::{Error, Kind, Result};"),
+            (
+                "src/container/raw.rs",
+                "use crate::device::{BlockDevice, Info};\nuse crate::{Error, Kind, Result};",
+            ),
             (
                 "src/partition/gpt/create.rs",
                 "use crate::partition::kind::X;\nuse super::layout::A;\nuse super::super::layout::B;",
             ),
-            ("src/container/sparsebundle/mod.rs", "use super::Format;\nuse crate::store::{Open, Store};"),
-            ("src/device/mod.rs", "/// See [`crate::ops`].\nfn f() {}\n#[cfg(test)]\nmod tests {\n use crate::testing::x;\n}"),
+            (
+                "src/container/sparsebundle/mod.rs",
+                "use super::Format;\nuse crate::store::{Open, Store};",
+            ),
+            (
+                "src/device/mod.rs",
+                "/// See [`crate::ops`].\nfn f() {}\n#[cfg(test)]\nmod tests {\n use crate::testing::x;\n}",
+            ),
             ("src/fs/hfsplus/unicode/tests.rs", "use crate::ops::x;"),
-            ("src/ops/create.rs", "use crate::{container, fs::{self, hfsplus::HfsPlus}, open};"),
+            (
+                "src/ops/create.rs",
+                "use crate::{container, fs::{self, hfsplus::HfsPlus}, open};",
+            ),
         ] {
             assert_eq!(faults(path, code), [""; 0], "{path}");
         }
@@ -237,8 +320,16 @@ mod tests {
     #[test]
     fn what_is_not() {
         for (path, code, expected) in [
-            ("src/device/mod.rs", "use crate::store::Store;", "src/device/mod.rs:1: device must not use store::Store"),
-            ("src/fs/mod.rs", "\nfn f() -> crate::open::Image {}", "src/fs/mod.rs:2: fs must not use open::Image"),
+            (
+                "src/device/mod.rs",
+                "use crate::store::Store;",
+                "src/device/mod.rs:1: device must not use store::Store",
+            ),
+            (
+                "src/fs/mod.rs",
+                "\nfn f() -> crate::open::Image {}",
+                "src/fs/mod.rs:2: fs must not use open::Image",
+            ),
             (
                 "src/fs/hfsplus/mod.rs",
                 "use crate::{Error, container::{raw, Format}};",
@@ -264,9 +355,17 @@ mod tests {
                 "use super::super::hfsplus::x;",
                 "src/fs/apfs/omap.rs:1: fs::apfs::omap must not know fs::hfsplus::x",
             ),
-            ("src/helpers.rs", "", "src/helpers.rs:1: module helpers is not in the table of xtask/src/tidy/imports.rs"),
+            (
+                "src/helpers.rs",
+                "",
+                "src/helpers.rs:1: module helpers is not in the table of xtask/src/tidy/imports.rs",
+            ),
         ] {
-            assert_eq!(faults(path, code).first().map(String::as_str), Some(expected), "{code}");
+            assert_eq!(
+                faults(path, code).first().map(String::as_str),
+                Some(expected),
+                "{code}"
+            );
         }
     }
 
@@ -275,7 +374,10 @@ mod tests {
         for (at, (module, may_use)) in MAY_USE.iter().enumerate().skip(1) {
             for used in *may_use {
                 let place = MAY_USE.iter().position(|(other, _)| other == used);
-                assert!(place.is_some_and(|place| place < at), "{module} uses {used}");
+                assert!(
+                    place.is_some_and(|place| place < at),
+                    "{module} uses {used}"
+                );
             }
         }
     }

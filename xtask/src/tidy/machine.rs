@@ -8,7 +8,10 @@ const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Paths of this machine that no file may have: where the tree is, the home folder, cargo's own.
 pub(super) fn names(root: &Path) -> Vec<String> {
-    let mut names: Vec<_> = ["HOME", "CARGO_HOME", "RUSTUP_HOME"].iter().filter_map(|name| std::env::var(name).ok()).collect();
+    let mut names: Vec<_> = ["HOME", "CARGO_HOME", "RUSTUP_HOME"]
+        .iter()
+        .filter_map(|name| std::env::var(name).ok())
+        .collect();
     names.push(root.display().to_string());
     names.extend(root.parent().map(|parent| parent.display().to_string()));
     names.retain(|name| name.len() > 1);
@@ -19,9 +22,20 @@ pub(super) fn names(root: &Path) -> Vec<String> {
 pub(super) fn check(file: &Text, names: &[String]) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (number, line) in (1..).zip(file.text.lines()) {
-        faults.extend(names.iter().find(|name| has_path(line, name)).map(|name| file.fault(number, format!("names {name}"))));
-        let source = line.strip_prefix("source = \"").filter(|_| file.path.ends_with("Cargo.lock"));
-        faults.extend(source.filter(|source| !source.starts_with(CRATES_IO)).map(|_| file.fault(number, "not from crates.io")));
+        faults.extend(
+            names
+                .iter()
+                .find(|name| has_path(line, name))
+                .map(|name| file.fault(number, format!("names {name}"))),
+        );
+        let source = line
+            .strip_prefix("source = \"")
+            .filter(|_| file.path.ends_with("Cargo.lock"));
+        faults.extend(
+            source
+                .filter(|source| !source.starts_with(CRATES_IO))
+                .map(|_| file.fault(number, "not from crates.io")),
+        );
     }
     faults
 }
@@ -45,14 +59,29 @@ mod tests {
         for line in ["see /home/me/src", "`/home/me/`", "a\n\"/home/me/x\""] {
             assert_eq!(faults(line), 1, "{line}");
         }
-        for line in ["/home/merlin/x", "$new/home/me/x", "/x/home/me/y", "the home/me", "/home/me"] {
+        for line in [
+            "/home/merlin/x",
+            "$new/home/me/x",
+            "/x/home/me/y",
+            "the home/me",
+            "/home/me",
+        ] {
             assert_eq!(faults(line), 0, "{line}");
         }
     }
 
     #[test]
     fn sources_of_dependencies() {
-        let lock = |source: &str| check(&text("Cargo.lock", &format!("[[package]]\nsource = \"{source}\"\n")), &[]).len();
+        let lock = |source: &str| {
+            check(
+                &text(
+                    "Cargo.lock",
+                    &format!("[[package]]\nsource = \"{source}\"\n"),
+                ),
+                &[],
+            )
+            .len()
+        };
         assert_eq!(lock(CRATES_IO), 0);
         assert_eq!(lock("registry+https://registry.example/index"), 1);
         assert_eq!(lock("git+https://example.org/x#1234"), 1);

@@ -12,7 +12,15 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 /// Folders that are not the project's: what cargo and git make, and what fuzzing finds.
-const FOREIGN: [&str; 7] = ["target", ".git", "fuzz/target", "fuzz/corpus", "fuzz/artifacts", "fuzz/coverage", "node_modules"];
+const FOREIGN: [&str; 7] = [
+    "target",
+    ".git",
+    "fuzz/target",
+    "fuzz/corpus",
+    "fuzz/artifacts",
+    "fuzz/coverage",
+    "node_modules",
+];
 
 /// Files beyond this are data.
 const MAX_TEXT: u64 = 4 << 20;
@@ -76,10 +84,17 @@ fn read_tree(root: &Path) -> Result<Vec<Text>> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+        for entry in
+            fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?
+        {
             let entry = entry?;
             let path = entry.path();
-            let relative = path.strip_prefix(root)?.iter().map(OsStr::to_string_lossy).collect::<Vec<_>>().join("/");
+            let relative = path
+                .strip_prefix(root)?
+                .iter()
+                .map(OsStr::to_string_lossy)
+                .collect::<Vec<_>>()
+                .join("/");
             let kind = entry.file_type()?;
             if FOREIGN.contains(&relative.as_str()) {
                 continue;
@@ -87,7 +102,10 @@ fn read_tree(root: &Path) -> Result<Vec<Text>> {
                 folders.push(path);
             } else if kind.is_file() && entry.metadata()?.len() <= MAX_TEXT {
                 // What is not UTF-8 is no text.
-                files.extend(fs::read_to_string(&path).ok().map(|text| Text { path: relative, text }));
+                files.extend(fs::read_to_string(&path).ok().map(|text| Text {
+                    path: relative,
+                    text,
+                }));
             }
         }
     }
@@ -97,13 +115,19 @@ fn read_tree(root: &Path) -> Result<Vec<Text>> {
 
 impl Text {
     fn fault(&self, line: usize, what: impl Into<String>) -> Fault {
-        Fault { file: self.path.clone(), line, what: what.into() }
+        Fault {
+            file: self.path.clone(),
+            line,
+            what: what.into(),
+        }
     }
 
     /// The lines of code, numbered from 1: without comments, without what stands in quotes, and without the tests at the
     /// end of the file.
     fn code(&self) -> impl Iterator<Item = (usize, String)> {
-        let lines = (1..).zip(self.text.lines()).take_while(|(_, line)| line.trim() != "#[cfg(test)]");
+        let lines = (1..)
+            .zip(self.text.lines())
+            .take_while(|(_, line)| line.trim() != "#[cfg(test)]");
         lines.map(|(number, line)| (number, code(line)))
     }
 }
@@ -128,7 +152,10 @@ fn code(line: &str) -> String {
 
 #[cfg(test)]
 fn text(path: &str, text: &str) -> Text {
-    Text { path: path.into(), text: text.into() }
+    Text {
+        path: path.into(),
+        text: text.into(),
+    }
 }
 
 #[cfg(test)]
@@ -139,7 +166,14 @@ mod tests {
     fn the_tree_is_tidy() {
         let root = crate::root();
         let faults = check(&read_tree(root).unwrap(), &machine::names(root));
-        assert!(faults.is_empty(), "{}", faults.iter().map(|fault| format!("\n{fault}")).collect::<String>());
+        assert!(
+            faults.is_empty(),
+            "{}",
+            faults
+                .iter()
+                .map(|fault| format!("\n{fault}"))
+                .collect::<String>()
+        );
     }
 
     #[test]
@@ -161,6 +195,10 @@ mod tests {
         for path in ["Cargo.toml", "src/lib.rs", "xtask/src/tidy/mod.rs"] {
             assert!(files.iter().any(|file| file.path == path), "{path}");
         }
-        assert!(!files.iter().any(|file| file.path.starts_with("target/") || file.path.starts_with(".git/")));
+        assert!(
+            !files
+                .iter()
+                .any(|file| file.path.starts_with("target/") || file.path.starts_with(".git/"))
+        );
     }
 }

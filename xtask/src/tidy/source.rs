@@ -17,10 +17,18 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
         if lifts_unsafe(&line) && !file.path.starts_with(MAY_BE_UNSAFE) {
             faults.push(file.fault(number, "unsafe code is not allowed here"));
         }
-        if library && ["print!(", "println!(", "dbg!("].iter().any(|word| line.contains(word)) {
+        if library
+            && ["print!(", "println!(", "dbg!("]
+                .iter()
+                .any(|word| line.contains(word))
+        {
             faults.push(file.fault(number, "the library does not print"));
         }
-        if layout && ["BlockDevice", "Store", "std::fs", "std::io"].iter().any(|word| has_word(&line, word)) {
+        if layout
+            && ["BlockDevice", "Store", "std::fs", "std::io"]
+                .iter()
+                .any(|word| has_word(&line, word))
+        {
             faults.push(file.fault(number, "a layout does no I/O"));
         }
     }
@@ -29,11 +37,16 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
 
 /// Returns whether a line has an unsafe block, or allows some.
 fn lifts_unsafe(line: &str) -> bool {
-    let level = ["allow(", "expect(", "warn("].iter().any(|level| line.contains(level));
+    let level = ["allow(", "expect(", "warn("]
+        .iter()
+        .any(|level| line.contains(level));
     let begins = ["{", "fn ", "impl ", "trait ", "extern ", "("];
     let mut words = words(line, "unsafe");
-    words.any(|end| begins.iter().any(|begin| line[end..].trim_start().starts_with(begin)))
-        || (level && has_word(line, "unsafe_code"))
+    words.any(|end| {
+        begins
+            .iter()
+            .any(|begin| line[end..].trim_start().starts_with(begin))
+    }) || (level && has_word(line, "unsafe_code"))
 }
 
 fn has_word(line: &str, word: &str) -> bool {
@@ -43,8 +56,14 @@ fn has_word(line: &str, word: &str) -> bool {
 /// Where `word` ends, wherever it stands alone.
 fn words(line: &str, word: &str) -> impl Iterator<Item = usize> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let places = line.match_indices(word).map(|(at, _)| (at, at + word.len()));
-    places.filter(move |&(at, end)| !line[..at].ends_with(is_word) && !line[end..].starts_with(is_word)).map(|(_, end)| end)
+    let places = line
+        .match_indices(word)
+        .map(|(at, _)| (at, at + word.len()));
+    places
+        .filter(move |&(at, end)| {
+            !line[..at].ends_with(is_word) && !line[end..].starts_with(is_word)
+        })
+        .map(|(_, end)| end)
 }
 
 #[cfg(test)]
@@ -53,7 +72,10 @@ mod tests {
     use super::*;
 
     fn faults(path: &str, code: &str) -> Vec<String> {
-        check(&text(path, code)).iter().map(ToString::to_string).collect()
+        check(&text(path, code))
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
@@ -63,7 +85,10 @@ mod tests {
                 "src/device/mod.rs",
                 "//! Devices.\n#![deny(unsafe_code)]\n// unsafe {\nfn unsafely() -> &str { \"cache=unsafe\" }\n",
             ),
-            ("src/crypt/cpu/mod.rs", "//! AES.\n#![allow(unsafe_code)]\nunsafe { x() }\n"),
+            (
+                "src/crypt/cpu/mod.rs",
+                "//! AES.\n#![allow(unsafe_code)]\nunsafe { x() }\n",
+            ),
             ("crates/cli/src/main.rs", "//! Main.\nprintln!(\"x\");\n"),
             ("src/udif/layout.rs", "//! Layout.\nstruct StoreRaw;\n"),
         ] {
@@ -74,11 +99,31 @@ mod tests {
     #[test]
     fn what_is_not() {
         for (path, code, expected) in [
-            ("src/a.rs", "use x;\n", "src/a.rs:1: a file begins with `//!` and what it is for"),
-            ("src/a.rs", "//! A.\n#![allow(unsafe_code)]\n", "src/a.rs:2: unsafe code is not allowed here"),
-            ("tests/a.rs", "//! A.\nlet x = unsafe { y() };\n", "tests/a.rs:2: unsafe code is not allowed here"),
-            ("src/a.rs", "//! A.\n\neprintln!(\"x\");\n", "src/a.rs:3: the library does not print"),
-            ("src/fs/x/layout/a.rs", "//! A.\nuse crate::device::BlockDevice;\n", "src/fs/x/layout/a.rs:2: a layout does no I/O"),
+            (
+                "src/a.rs",
+                "use x;\n",
+                "src/a.rs:1: a file begins with `//!` and what it is for",
+            ),
+            (
+                "src/a.rs",
+                "//! A.\n#![allow(unsafe_code)]\n",
+                "src/a.rs:2: unsafe code is not allowed here",
+            ),
+            (
+                "tests/a.rs",
+                "//! A.\nlet x = unsafe { y() };\n",
+                "tests/a.rs:2: unsafe code is not allowed here",
+            ),
+            (
+                "src/a.rs",
+                "//! A.\n\neprintln!(\"x\");\n",
+                "src/a.rs:3: the library does not print",
+            ),
+            (
+                "src/fs/x/layout/a.rs",
+                "//! A.\nuse crate::device::BlockDevice;\n",
+                "src/fs/x/layout/a.rs:2: a layout does no I/O",
+            ),
         ] {
             assert_eq!(faults(path, code), [expected]);
         }

@@ -20,7 +20,11 @@ pub struct ArticleFile {
 /// The five, the long ones at `scale`.
 pub fn files(scale: f64) -> [ArticleFile; 5] {
     let of = |(name, len): (&'static str, u64)| {
-        let scaled = if len > SCALED_FROM { ((len as f64 * scale) as u64).max(1) } else { len };
+        let scaled = if len > SCALED_FROM {
+            ((len as f64 * scale) as u64).max(1)
+        } else {
+            len
+        };
         ArticleFile { name, len: scaled }
     };
     [
@@ -66,8 +70,14 @@ pub fn text(len: usize) -> Vec<u8> {
 
 /// Instructions, a quarter: opcodes that are often the same, small operands; then zeros up to the next page, and strings.
 fn program(len: usize) -> Vec<u8> {
-    const OPCODES: [&[u8]; 6] =
-        [&[0x48, 0x89, 0xE5], &[0x48, 0x8B, 0x45], &[0xE8], &[0x0F, 0x84], &[0x48, 0x83, 0xEC], &[0x89, 0x45, 0xFC]];
+    const OPCODES: [&[u8]; 6] = [
+        &[0x48, 0x89, 0xE5],
+        &[0x48, 0x8B, 0x45],
+        &[0xE8],
+        &[0x0F, 0x84],
+        &[0x48, 0x83, 0xEC],
+        &[0x89, 0x45, 0xFC],
+    ];
     let mut noise = Noise::new(0x9E37_79B9_7F4A_7C15);
     let mut code = Vec::with_capacity(len + 8);
     while code.len() < len / 4 {
@@ -106,7 +116,10 @@ fn pdf(len: usize) -> Vec<u8> {
 
 fn object(pdf: &mut Vec<u8>, number: usize, len: usize) {
     // Writing to memory does not fail.
-    let _ = write!(pdf, "{number} 0 obj\n<< /Type /XObject /Subtype /Image /Length {len} /Filter /FlateDecode >>\nstream\n");
+    let _ = write!(
+        pdf,
+        "{number} 0 obj\n<< /Type /XObject /Subtype /Image /Length {len} /Filter /FlateDecode >>\nstream\n"
+    );
 }
 
 #[cfg(test)]
@@ -117,8 +130,16 @@ mod tests {
     #[test]
     fn they_are_those_that_were_published() {
         for file in files(1.0) {
-            let published = references().compression.iter().find(|published| published.file == file.name);
-            assert_eq!(published.map(|published| published.bytes), Some(file.len), "{}", file.name);
+            let published = references()
+                .compression
+                .iter()
+                .find(|published| published.file == file.name);
+            assert_eq!(
+                published.map(|published| published.bytes),
+                Some(file.len),
+                "{}",
+                file.name
+            );
         }
         let small = files(0.001);
         assert_eq!((small[2].len, small[4].len), (45_000, 404_000));

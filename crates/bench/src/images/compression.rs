@@ -38,13 +38,27 @@ pub(super) fn bytes(scale: f64) -> u64 {
 
 /// The host's folder, and each kind of image with files as they are and compressed in each way.
 pub(super) fn cases(options: &Options) -> Vec<(Option<Kind>, Option<Method>)> {
-    const WAYS: [Option<Method>; 4] = [None, Some(Method::Zlib), Some(Method::Lzvn), Some(Method::Lzfse)];
-    let images = options.kinds.iter().flat_map(|kind| WAYS.map(|method| (Some(*kind), method)));
+    const WAYS: [Option<Method>; 4] = [
+        None,
+        Some(Method::Zlib),
+        Some(Method::Lzvn),
+        Some(Method::Lzfse),
+    ];
+    let images = options
+        .kinds
+        .iter()
+        .flat_map(|kind| WAYS.map(|method| (Some(*kind), method)));
     [(None, None)].into_iter().chain(images).collect()
 }
 
 /// Reads all files in all cases, in random order.
-pub(super) fn run(folder: &Path, options: &Options, len: u64, report: &mut Report, progress: &dyn Progress) -> Result<()> {
+pub(super) fn run(
+    folder: &Path,
+    options: &Options,
+    len: u64,
+    report: &mut Report,
+    progress: &dyn Progress,
+) -> Result<()> {
     let scratch = scratch(folder)?;
     let files = article::files(options.settings.plan.scale);
     let originals = scratch.path().join("files");
@@ -61,8 +75,21 @@ pub(super) fn run(folder: &Path, options: &Options, len: u64, report: &mut Repor
     for (number, (kind, method)) in cases.into_iter().enumerate() {
         let folder = folder_of(scratch.path(), number);
         let caches = options.settings.caches;
-        let subject = Subject { kind, band_size: None, folder, caches, program: &options.program };
-        let walk = Walk { subject: &subject, method, files: &files, originals: &originals, options, progress };
+        let subject = Subject {
+            kind,
+            band_size: None,
+            folder,
+            caches,
+            program: &options.program,
+        };
+        let walk = Walk {
+            subject: &subject,
+            method,
+            files: &files,
+            originals: &originals,
+            options,
+            progress,
+        };
         walk.run(len, report)?;
     }
     clean_up(scratch)
@@ -81,16 +108,26 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn label(&self) -> String {
         let label = self.subject.label();
-        self.method.map_or(label.clone(), |method| format!("{label}, {method}"))
+        self.method
+            .map_or(label.clone(), |method| format!("{label}, {method}"))
     }
 
     fn run(&self, len: u64, report: &mut Report) -> Result<()> {
         let compress = match self.method {
-            Some(method) => Some(CompressOptions::new(Packing::new(method, Level::new(LEVEL)?)?)),
+            Some(method) => Some(CompressOptions::new(Packing::new(
+                method,
+                Level::new(LEVEL)?,
+            )?)),
             None => None,
         };
-        let made = self.subject.fill(len, self.originals, compress, self.progress)?;
-        let named = |file: &FileReport| self.files.iter().position(|known| file.path.strip_prefix('/') == Some(known.name));
+        let made = self
+            .subject
+            .fill(len, self.originals, compress, self.progress)?;
+        let named = |file: &FileReport| {
+            self.files
+                .iter()
+                .position(|known| file.path.strip_prefix('/') == Some(known.name))
+        };
         for file in made {
             let Some(number) = named(&file) else { continue };
             report.compressed.push(Compressed {
@@ -102,7 +139,11 @@ impl Walk<'_> {
                 bytes: file.size,
                 before: file.before,
                 after: file.after,
-                attribute: if file.number.is_some() { file.after % BLOCK } else { 0 },
+                attribute: if file.number.is_some() {
+                    file.after % BLOCK
+                } else {
+                    0
+                },
             });
         }
         let mut samples = [Vec::new(), Vec::new()];
@@ -111,7 +152,10 @@ impl Walk<'_> {
         let names: Vec<String> = self.files.iter().map(|file| file.name.to_owned()).collect();
         for round in 1..=READINGS {
             pause(self.options.settings.pause, self.progress)?;
-            self.progress.stage("read", 2 * self.files.iter().map(|file| file.len).sum::<u64>());
+            self.progress.stage(
+                "read",
+                2 * self.files.iter().map(|file| file.len).sum::<u64>(),
+            );
             for number in 0..self.files.len() {
                 // Whoever attached it anew has nothing of it in memory, and what is read of one file may bring the next one along.
                 let attached = self.subject.attach()?;
@@ -126,7 +170,12 @@ impl Walk<'_> {
         }
         let space = self.subject.space("filled", true)?;
         self.subject.destroy()?;
-        for (((step, samples), used), cooled) in STEPS.into_iter().zip(samples).zip(used).zip([cooled, Cooled::Kept]) {
+        for (((step, samples), used), cooled) in STEPS
+            .into_iter()
+            .zip(samples)
+            .zip(used)
+            .zip([cooled, Cooled::Kept])
+        {
             let mut series = Series::new(self.label(), Some(step), cooled, samples);
             series.process = used;
             if self.method.is_none() {
@@ -147,7 +196,11 @@ impl Walk<'_> {
         let mut buffer = Buffer::new(request);
         let path = self.originals.join(file.name);
         let failed = |source| Error::io(LAYER, "read", source).in_file(&path);
-        let mut original = if settings.verify { Some(File::open(&path).map_err(failed)?) } else { None };
+        let mut original = if settings.verify {
+            Some(File::open(&path).map_err(failed)?)
+        } else {
+            None
+        };
         let mut expected = Vec::new();
         let mut watch = Stopwatch::start(&clock);
         let mut source = attached.place.open(file.name)?;
@@ -159,15 +212,28 @@ impl Walk<'_> {
             watch.apart(|| {
                 self.progress.advance(len as u64);
                 self.progress.check()?;
-                let Some(original) = &mut original else { return Ok(()) };
+                let Some(original) = &mut original else {
+                    return Ok(());
+                };
                 expected.resize(len, 0);
                 original.read_exact(&mut expected).map_err(failed)?;
-                if expected == *bytes { Ok(()) } else { Err(Error::corrupt(LAYER, at, "not what was stored").named(file.name)) }
+                if expected == *bytes {
+                    Ok(())
+                } else {
+                    Err(Error::corrupt(LAYER, at, "not what was stored").named(file.name))
+                }
             })?;
             at += len as u64;
         }
         let seconds = watch.seconds();
         let number = number as u32 + 1;
-        Ok(Sample { direction: Direction::Read, set: round, number, size_bytes: file.len, seconds, flushed_seconds: None })
+        Ok(Sample {
+            direction: Direction::Read,
+            set: round,
+            number,
+            size_bytes: file.len,
+            seconds,
+            flushed_seconds: None,
+        })
     }
 }

@@ -36,8 +36,16 @@ impl FromStr for Via {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let found = [Self::Library, Self::Nbd, Self::Mount].into_iter().find(|via| via.name() == text);
-        found.ok_or_else(|| Error::new(ErrorKind::Invalid, "benchmark", "library, nbd and mount are the ways to an image"))
+        let found = [Self::Library, Self::Nbd, Self::Mount]
+            .into_iter()
+            .find(|via| via.name() == text);
+        found.ok_or_else(|| {
+            Error::new(
+                ErrorKind::Invalid,
+                "benchmark",
+                "library, nbd and mount are the ways to an image",
+            )
+        })
     }
 }
 
@@ -58,12 +66,21 @@ pub struct Kind {
 
 impl Kind {
     /// A virtual machine's disk: encrypted APFS in ASIF over NBD.
-    pub const VM: Self =
-        Self { format: Format::Asif, key_bits: 0, file_system: NewFormat::Apfs, volume_key: true, via: Via::Nbd };
+    pub const VM: Self = Self {
+        format: Format::Asif,
+        key_bits: 0,
+        file_system: NewFormat::Apfs,
+        volume_key: true,
+        via: Via::Nbd,
+    };
 
     /// The file system in words.
     fn inner(&self) -> String {
-        format!("{}{}", if self.volume_key { "encrypted " } else { "" }, self.file_system)
+        format!(
+            "{}{}",
+            if self.volume_key { "encrypted " } else { "" },
+            self.file_system
+        )
     }
 
     /// As results name it.

@@ -131,24 +131,52 @@ impl Announced {
     pub fn new(folder: &Path, options: &Options) -> Result<Self> {
         options.settings.plan.check_scale()?;
         if options.protocol == Protocol::Compression {
-            let (planned, subjects) = (compression::bytes(options.settings.plan.scale), compression::cases(options).len());
+            let (planned, subjects) = (
+                compression::bytes(options.settings.plan.scale),
+                compression::cases(options).len(),
+            );
             let image = (planned + planned / 4 + LEAST_IMAGE).next_multiple_of(1 << 20);
             // A volume is built beside what is packed for it.
             let bytes = planned.saturating_mul(1 + 2 * subjects as u64);
-            return Self { files: Vec::new(), subjects, bytes, image, room: Room::of(folder)? }.fits(folder, planned);
+            return Self {
+                files: Vec::new(),
+                subjects,
+                bytes,
+                image,
+                room: Room::of(folder)?,
+            }
+            .fits(folder, planned);
         }
         let files = files(options)?;
         let subjects = subjects(options, folder).len();
         let bands = options.protocol == Protocol::Bands;
         if bands && !options.kinds.iter().any(|kind| kind.format == Format::Udsb) {
-            return Err(Error::new(ErrorKind::Invalid, LAYER, "only sparse bundles (UDSB) have bands of many sizes"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                LAYER,
+                "only sparse bundles (UDSB) have bands of many sizes",
+            ));
         }
         let scale = options.settings.plan.scale;
         let (holds, writes) = volume_of(options.protocol, &files, scale);
-        let nominal = if options.protocol == Protocol::Space { space::DISK } else { IMAGE } as f64 * scale;
-        let image = (nominal as u64).max(holds + holds / 4 + LEAST_IMAGE).next_multiple_of(1 << 20);
+        let nominal = if options.protocol == Protocol::Space {
+            space::DISK
+        } else {
+            IMAGE
+        } as f64
+            * scale;
+        let image = (nominal as u64)
+            .max(holds + holds / 4 + LEAST_IMAGE)
+            .next_multiple_of(1 << 20);
         let bytes = writes.saturating_mul(subjects as u64);
-        Self { files, subjects, bytes, image, room: Room::of(folder)? }.fits(folder, 0)
+        Self {
+            files,
+            subjects,
+            bytes,
+            image,
+            room: Room::of(folder)?,
+        }
+        .fits(folder, 0)
     }
 
     /// Returns whether an image has room, which may take all of its length, and so many bytes beside it.
@@ -156,7 +184,10 @@ impl Announced {
         if self.image.saturating_add(beside) <= self.room.free {
             return Ok(self);
         }
-        let message = format!("an image of {} bytes is to be filled, and {} are free", self.image, self.room.free);
+        let message = format!(
+            "an image of {} bytes is to be filled, and {} are free",
+            self.image, self.room.free
+        );
         Err(Error::new(ErrorKind::Limit, LAYER, message).in_file(folder))
     }
 }
@@ -164,7 +195,11 @@ impl Announced {
 fn files(options: &Options) -> Result<Vec<PlannedFile>> {
     let plan = &options.settings.plan;
     if options.protocol == Protocol::Refill && plan.sets < 2 {
-        return Err(Error::new(ErrorKind::Invalid, LAYER, "refilling removes most sets and leaves some: two at least"));
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            LAYER,
+            "refilling removes most sets and leaves some: two at least",
+        ));
     }
     if options.protocol != Protocol::Bands {
         return plan.files();
@@ -172,17 +207,38 @@ fn files(options: &Options) -> Result<Vec<PlannedFile>> {
     let (count, sizes, least, most) = DISPERSION;
     let mut noise = Noise::new(plan.seed);
     let sizes: Vec<u64> = (0..sizes).map(|_| noise.between(least, most)).collect();
-    let drawn = (0..count).map(|_| sizes[noise.below(sizes.len())]).collect();
-    Plan { sizes: drawn, sets: 1, random: None, ..plan.clone() }.files()
+    let drawn = (0..count)
+        .map(|_| sizes[noise.below(sizes.len())])
+        .collect();
+    Plan {
+        sizes: drawn,
+        sets: 1,
+        random: None,
+        ..plan.clone()
+    }
+    .files()
 }
 
 /// The host and each image, in random order.
 fn subjects<'a>(options: &'a Options, scratch: &Path) -> Vec<Subject<'a>> {
     let bands = options.protocol == Protocol::Bands;
-    let sizes: Vec<Option<u64>> = if bands { options.band_sizes.iter().copied().map(Some).collect() } else { vec![None] };
+    let sizes: Vec<Option<u64>> = if bands {
+        options.band_sizes.iter().copied().map(Some).collect()
+    } else {
+        vec![None]
+    };
     // Kinds without bands are there to be compared with.
-    let of = |kind: &Kind| if kind.format == Format::Udsb { sizes.clone() } else { vec![None] };
-    let images = options.kinds.iter().flat_map(|kind| of(kind).into_iter().map(|size| (Some(*kind), size)));
+    let of = |kind: &Kind| {
+        if kind.format == Format::Udsb {
+            sizes.clone()
+        } else {
+            vec![None]
+        }
+    };
+    let images = options
+        .kinds
+        .iter()
+        .flat_map(|kind| of(kind).into_iter().map(|size| (Some(*kind), size)));
     let mut all: Vec<_> = [(None, None)].into_iter().chain(images).collect();
     Noise::new(options.settings.plan.seed).shuffle(&mut all);
     let subject = |(number, (kind, band_size))| Subject {
@@ -196,12 +252,23 @@ fn subjects<'a>(options: &'a Options, scratch: &Path) -> Vec<Subject<'a>> {
 }
 
 /// Goes through the protocol with each kind of image in a new folder of `folder`, and removes everything, whatever comes of it.
-pub fn run(folder: &Path, options: &Options, announced: &Announced, progress: &dyn Progress) -> Result<Report> {
-    let mut report = Report::begin(&format!("images, {}", options.protocol.name()), folder, &options.settings);
+pub fn run(
+    folder: &Path,
+    options: &Options,
+    announced: &Announced,
+    progress: &dyn Progress,
+) -> Result<Report> {
+    let mut report = Report::begin(
+        &format!("images, {}", options.protocol.name()),
+        folder,
+        &options.settings,
+    );
     if options.protocol == Protocol::Compression {
         compression::run(folder, options, announced.image, &mut report, progress)?;
         report.compare_with_host();
-        report.notes.push("files of the article, those over 1 MB at scale; zlib at level 5".to_owned());
+        report
+            .notes
+            .push("files of the article, those over 1 MB at scale; zlib at level 5".to_owned());
         report.ended = seconds_since_1970();
         return Ok(report);
     }
@@ -220,11 +287,20 @@ pub fn run(folder: &Path, options: &Options, announced: &Announced, progress: &d
     }
     clean_up(scratch)?;
     report.compare_with_host();
-    report.notes.push(format!("images of {} bytes; the host's folder was measured in the same run", announced.image));
+    report.notes.push(format!(
+        "images of {} bytes; the host's folder was measured in the same run",
+        announced.image
+    ));
     if options.kinds.iter().any(|kind| kind.via != Via::Mount) {
-        report.notes.push("through the library and NBD a file's length is told before it is written, once".to_owned());
+        report.notes.push(
+            "through the library and NBD a file's length is told before it is written, once"
+                .to_owned(),
+        );
         if options.settings.caches == Caches::Direct {
-            report.notes.push("direct I/O is that of files in folders: images were written through the cache".to_owned());
+            report.notes.push(
+                "direct I/O is that of files in folders: images were written through the cache"
+                    .to_owned(),
+            );
         }
     }
     report.ended = seconds_since_1970();

@@ -45,12 +45,17 @@ pub(super) struct NbdDisk {
 
 impl NbdDisk {
     pub(super) fn connect(socket: &Path) -> Result<Self> {
-        let failed = |source: std::io::Error| Error::io(LAYER, "connect to", source).in_file(socket);
+        let failed =
+            |source: std::io::Error| Error::io(LAYER, "connect to", source).in_file(socket);
         let mut stream = UnixStream::connect(socket).map_err(failed)?;
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting).map_err(failed)?;
         if !greeting.starts_with(GREETING) {
-            return Err(Error::corrupt(LAYER, 0, "the server greets with something else"));
+            return Err(Error::corrupt(
+                LAYER,
+                0,
+                "the server greets with something else",
+            ));
         }
         let mut hello = u32::from(FIXED_NO_ZEROS).to_be_bytes().to_vec();
         hello.extend(b"IHAVEOPT");
@@ -60,28 +65,49 @@ impl NbdDisk {
         let mut export = [0; 10];
         stream.read_exact(&mut export).map_err(failed)?;
         let [len @ .., high, low] = export;
-        Ok(Self { socket: Mutex::new(stream), len: u64::from_be_bytes(len), flags: u16::from_be_bytes([high, low]) })
+        Ok(Self {
+            socket: Mutex::new(stream),
+            len: u64::from_be_bytes(len),
+            flags: u16::from_be_bytes([high, low]),
+        })
     }
 
     /// Sends a request and takes its reply: `data` goes after the one, `into` is filled from the other.
-    fn ask(&self, command: Command, offset: u64, len: u64, data: &[u8], into: &mut [u8]) -> Result<()> {
+    fn ask(
+        &self,
+        command: Command,
+        offset: u64,
+        len: u64,
+        data: &[u8],
+        into: &mut [u8],
+    ) -> Result<()> {
         let failed = |source: std::io::Error| Error::io(LAYER, "talk to the server", source);
-        let len = u32::try_from(len).map_err(|_| Error::new(Kind::Limit, LAYER, "a request is longer than 4 GiB"))?;
+        let len = u32::try_from(len)
+            .map_err(|_| Error::new(Kind::Limit, LAYER, "a request is longer than 4 GiB"))?;
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut request = [0; 28];
         request[..4].copy_from_slice(&REQUEST.to_be_bytes());
         request[6..8].copy_from_slice(&(command as u16).to_be_bytes());
         request[16..24].copy_from_slice(&offset.to_be_bytes());
         request[24..].copy_from_slice(&len.to_be_bytes());
-        socket.write_all(&request).and_then(|()| socket.write_all(data)).map_err(failed)?;
+        socket
+            .write_all(&request)
+            .and_then(|()| socket.write_all(data))
+            .map_err(failed)?;
         if matches!(command, Command::Disconnect) {
             return Ok(());
         }
         let mut reply = [0; 16];
         socket.read_exact(&mut reply).map_err(failed)?;
-        let word = |at: usize| u32::from_be_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]]);
+        let word = |at: usize| {
+            u32::from_be_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]])
+        };
         if word(0) != REPLY {
-            return Err(Error::corrupt(LAYER, offset, "the server replies with something else"));
+            return Err(Error::corrupt(
+                LAYER,
+                offset,
+                "the server replies with something else",
+            ));
         }
         if word(4) != 0 {
             let message = format!("the server answers with error {}", word(4));
@@ -100,14 +126,30 @@ impl Drop for NbdDisk {
 
 impl BlockDevice for NbdDisk {
     fn info(&self) -> Info {
-        let access = if self.flags & READ_ONLY == 0 { Access::ReadWrite } else { Access::ReadOnly };
-        Info { len: self.len, block: 512, write: 1, discard: 4096, access }
+        let access = if self.flags & READ_ONLY == 0 {
+            Access::ReadWrite
+        } else {
+            Access::ReadOnly
+        };
+        Info {
+            len: self.len,
+            block: 512,
+            write: 1,
+            discard: 4096,
+            access,
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.info().check(LAYER, offset, buf.len() as u64)?;
         for (n, piece) in buf.chunks_mut(MOST).enumerate() {
-            self.ask(Command::Read, offset + (n * MOST) as u64, piece.len() as u64, &[], piece)?;
+            self.ask(
+                Command::Read,
+                offset + (n * MOST) as u64,
+                piece.len() as u64,
+                &[],
+                piece,
+            )?;
         }
         Ok(())
     }
@@ -115,7 +157,13 @@ impl BlockDevice for NbdDisk {
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.info().check(LAYER, offset, buf.len() as u64)?;
         for (n, piece) in buf.chunks(MOST).enumerate() {
-            self.ask(Command::Write, offset + (n * MOST) as u64, piece.len() as u64, piece, &mut [])?;
+            self.ask(
+                Command::Write,
+                offset + (n * MOST) as u64,
+                piece.len() as u64,
+                piece,
+                &mut [],
+            )?;
         }
         Ok(())
     }
@@ -132,7 +180,9 @@ impl BlockDevice for NbdDisk {
             };
             match leave {
                 Leave::Zeros => self.write_at(at, &zeros[..done as usize])?,
-                Leave::Any if self.flags & SENDS_TRIM != 0 => self.ask(Command::Trim, at, done, &[], &mut [])?,
+                Leave::Any if self.flags & SENDS_TRIM != 0 => {
+                    self.ask(Command::Trim, at, done, &[], &mut [])?
+                }
                 Leave::Any => {}
             }
             at += done;
@@ -142,7 +192,10 @@ impl BlockDevice for NbdDisk {
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
-        Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
+        Ok(Extent {
+            kind: ExtentKind::Data,
+            len: range.end - range.start,
+        })
     }
 
     fn flush(&self) -> Result<()> {
@@ -150,7 +203,10 @@ impl BlockDevice for NbdDisk {
     }
 
     fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(Error::unsupported(LAYER, "a disk that is served does not change its size"))
+        Err(Error::unsupported(
+            LAYER,
+            "a disk that is served does not change its size",
+        ))
     }
 
     fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {

@@ -23,7 +23,12 @@ pub(super) struct Watched {
 
 impl Watched {
     pub(super) fn new(id: u32) -> Self {
-        Self { id, clock: HostClock::default(), before: times(id), threads: Threads::count(id) }
+        Self {
+            id,
+            clock: HostClock::default(),
+            before: times(id),
+            threads: Threads::count(id),
+        }
     }
 
     /// The same process from now on.
@@ -59,13 +64,19 @@ impl Threads {
         let most = Arc::new(AtomicU64::new(threads(id).unwrap_or_default()));
         let (goes_on, ended) = mpsc::channel::<()>();
         let counted = Arc::clone(&most);
-        let counting = thread::Builder::new().name("threads".into()).spawn(move || {
-            while ended.recv_timeout(OFTEN) == Err(RecvTimeoutError::Timeout) {
-                let Some(threads) = threads(id) else { return };
-                counted.fetch_max(threads.saturating_sub(of_ours), Ordering::Relaxed);
-            }
-        });
-        Self { most, goes_on: Some(goes_on), counting: counting.ok() }
+        let counting = thread::Builder::new()
+            .name("threads".into())
+            .spawn(move || {
+                while ended.recv_timeout(OFTEN) == Err(RecvTimeoutError::Timeout) {
+                    let Some(threads) = threads(id) else { return };
+                    counted.fetch_max(threads.saturating_sub(of_ours), Ordering::Relaxed);
+                }
+            });
+        Self {
+            most,
+            goes_on: Some(goes_on),
+            counting: counting.ok(),
+        }
     }
 
     fn most(&self) -> Option<u64> {
@@ -89,13 +100,19 @@ fn times(id: u32) -> Option<(Duration, Duration)> {
     // The name, in brackets, may hold anything.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = rustix::param::clock_ticks_per_second().max(1);
-    let time = |field: usize| Some(Duration::from_secs_f64(fields.get(field)?.parse::<u64>().ok()? as f64 / ticks as f64));
+    let time = |field: usize| {
+        Some(Duration::from_secs_f64(
+            fields.get(field)?.parse::<u64>().ok()? as f64 / ticks as f64,
+        ))
+    };
     Some((time(11)?, time(12)?))
 }
 
 fn threads(id: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -114,7 +131,10 @@ mod tests {
         }
         std::hint::black_box(sum);
         let used = watched.so_far().unwrap();
-        assert!(used.threads >= 1 && used.real >= 0.12 && used.user + used.system > 0.0, "{used:?}");
+        assert!(
+            used.threads >= 1 && used.real >= 0.12 && used.user + used.system > 0.0,
+            "{used:?}"
+        );
     }
 
     /// Threads that have ended when it is asked were counted all the same.
@@ -132,7 +152,10 @@ mod tests {
             // The tests beside this one have threads of their own, some of which may have ended.
             let began = HostClock::default();
             while watched.so_far().unwrap().threads < before + 10 {
-                assert!(began.now() < Duration::from_secs(20), "they are not counted");
+                assert!(
+                    began.now() < Duration::from_secs(20),
+                    "they are not counted"
+                );
                 thread::sleep(OFTEN);
             }
             drop(end);
@@ -142,7 +165,11 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_is_not_told_of() {
-        let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
         let watched = Watched::new(child.id());
         assert_eq!(watched.so_far().unwrap().threads, 1);
         child.kill().unwrap();

@@ -94,7 +94,9 @@ impl Walk<'_> {
 
     pub(super) fn write(&self, attached: &Attached, files: &[PlannedFile]) -> Result<Vec<Sample>> {
         let clock = HostClock::default();
-        self.settings.run(&*attached.place, &clock)?.write(files, self.progress)
+        self.settings
+            .run(&*attached.place, &clock)?
+            .write(files, self.progress)
     }
 
     fn read(&self, attached: &Attached, files: &[PlannedFile]) -> Result<(Cooled, Vec<Sample>)> {
@@ -107,12 +109,23 @@ impl Walk<'_> {
 
     pub(super) fn remove(&self, attached: &Attached, files: &[PlannedFile]) -> Result<()> {
         let clock = HostClock::default();
-        self.settings.run(&*attached.place, &clock)?.remove(files, self.progress)?;
+        self.settings
+            .run(&*attached.place, &clock)?
+            .remove(files, self.progress)?;
         attached.place.settle()
     }
 
-    pub(super) fn series(&self, step: Option<&str>, cooled: Cooled, samples: Vec<Sample>, process: Option<Process>) -> Series {
-        Series { process, ..Series::new(self.subject.label(), step, cooled, samples) }
+    pub(super) fn series(
+        &self,
+        step: Option<&str>,
+        cooled: Cooled,
+        samples: Vec<Sample>,
+        process: Option<Process>,
+    ) -> Series {
+        Series {
+            process,
+            ..Series::new(self.subject.label(), step, cooled, samples)
+        }
     }
 
     /// R1: written right after creation; written again after files were removed and the image was attached anew; and, as a control,
@@ -168,11 +181,21 @@ impl Walk<'_> {
         // Each pass has files of its own.
         let pass = |n: u32| -> Vec<PlannedFile> {
             let count = self.files.len() as u32;
-            self.files.iter().map(|file| PlannedFile { number: file.number + n * count, ..file.clone() }).collect()
+            self.files
+                .iter()
+                .map(|file| PlannedFile {
+                    number: file.number + n * count,
+                    ..file.clone()
+                })
+                .collect()
         };
         let passes = [pass(0), pass(1), pass(2)];
         let mut left: Vec<PlannedFile> = Vec::new();
-        for (n, (step, files)) in ["empty", "part full", "emptied"].into_iter().zip(&passes).enumerate() {
+        for (n, (step, files)) in ["empty", "part full", "emptied"]
+            .into_iter()
+            .zip(&passes)
+            .enumerate()
+        {
             let attached = self.subject.attach()?;
             let mut samples = self.write(&attached, files)?;
             let (attached, written) = self.again(attached, &format!("{step}: written"))?;
@@ -180,7 +203,8 @@ impl Walk<'_> {
             samples.extend(read);
             let go = match n {
                 0 => {
-                    let (stay, go): (Vec<_>, Vec<_>) = files.iter().cloned().partition(|file| file.set <= stays);
+                    let (stay, go): (Vec<_>, Vec<_>) =
+                        files.iter().cloned().partition(|file| file.set <= stays);
                     left = stay;
                     go
                 }
@@ -189,7 +213,14 @@ impl Walk<'_> {
             };
             self.remove(&attached, &go)?;
             let used = Process::sum(written, attached.detach()?);
-            self.note(&if n < 2 { format!("{step}: removed") } else { "read".to_owned() }, n == 2)?;
+            self.note(
+                &if n < 2 {
+                    format!("{step}: removed")
+                } else {
+                    "read".to_owned()
+                },
+                n == 2,
+            )?;
             all.push(self.series(Some(step), cooled, samples, used));
             self.pause()?;
         }
@@ -207,7 +238,13 @@ impl Walk<'_> {
         self.note("removed", false)?;
         let source = stream::source_len(self.settings.plan.scale);
         let cool = |names: &[String]| self.subject.cool(&attached, names, self.progress);
-        samples.push(stream::run(&*attached.place, self.settings, source, &cool, self.progress)?);
+        samples.push(stream::run(
+            &*attached.place,
+            self.settings,
+            source,
+            &cool,
+            self.progress,
+        )?);
         let used = attached.detach()?;
         self.note("streamed", true)?;
         self.wind_up(&[], 1)?;

@@ -40,13 +40,23 @@ const REQUEST: u64 = 1 << 20;
 
 /// The files of a round, which have numbers of their own, and after which the largest of them go.
 fn round(files: &[PlannedFile], round: u32) -> (Vec<PlannedFile>, Vec<PlannedFile>) {
-    let (count, sets) = (files.len() as u32, files.iter().map(|file| file.set).max().unwrap_or(1));
-    let of_round =
-        |file: &PlannedFile| PlannedFile { set: file.set + round * sets, number: file.number + round * count, size: file.size };
+    let (count, sets) = (
+        files.len() as u32,
+        files.iter().map(|file| file.set).max().unwrap_or(1),
+    );
+    let of_round = |file: &PlannedFile| PlannedFile {
+        set: file.set + round * sets,
+        number: file.number + round * count,
+        size: file.size,
+    };
     let files: Vec<_> = files.iter().map(of_round).collect();
     let mut largest = files.clone();
     largest.sort_by_key(|file| Reverse(file.size));
-    largest.truncate(if round + 1 < ROUNDS { files.len() / REMOVED } else { 0 });
+    largest.truncate(if round + 1 < ROUNDS {
+        files.len() / REMOVED
+    } else {
+        0
+    });
     (files, largest)
 }
 
@@ -80,7 +90,12 @@ impl Walk<'_> {
         if self.settings.verify {
             self.sound(&[])?;
         }
-        Ok(vec![self.series(None, Cooled::Kept, filled.samples, filled.used)])
+        Ok(vec![self.series(
+            None,
+            Cooled::Kept,
+            filled.samples,
+            filled.used,
+        )])
     }
 
     /// All rounds; `anew`: the image is attached anew after each, which the article did not do.
@@ -103,7 +118,11 @@ impl Walk<'_> {
         }
         let used = attached.detach()?;
         self.note("full", true)?;
-        Ok(Filled { left, samples, used })
+        Ok(Filled {
+            left,
+            samples,
+            used,
+        })
     }
 
     /// That every layer of the image is in order, and these files are in it as they were written.
@@ -114,15 +133,25 @@ impl Walk<'_> {
         let secret = secret();
         check_fully(
             &self.subject.image(),
-            &OpenOptions { keys: Some(&secret as &dyn Keys), ..OpenOptions::default() },
+            &OpenOptions {
+                keys: Some(&secret as &dyn Keys),
+                ..OpenOptions::default()
+            },
             &Within(self.progress),
         )?;
         let volume = self.subject.look_inside()?;
-        let mut contents = Contents::new(self.settings.plan.seed, REQUEST as usize, self.settings.compressible);
+        let mut contents = Contents::new(
+            self.settings.plan.seed,
+            REQUEST as usize,
+            self.settings.compressible,
+        );
         let mut buf = vec![0; REQUEST as usize];
         self.progress.stage("compare", bytes_of(files));
         // The journal's own files are listed on volumes that have one.
-        let listed = volume.entries(volume.root())?.into_iter().filter(|entry| !entry.name.starts_with(".journal"));
+        let listed = volume
+            .entries(volume.root())?
+            .into_iter()
+            .filter(|entry| !entry.name.starts_with(".journal"));
         if listed.count() != files.len() {
             return Err(Error::new(
                 ErrorKind::Corrupt,
@@ -135,14 +164,19 @@ impl Walk<'_> {
             let found = found.ok_or_else(|| Error::not_found(LAYER, planned.name()))?;
             let file = volume.open(found.id, Fork::Data)?;
             if file.info().len != planned.size {
-                return Err(Error::new(ErrorKind::Corrupt, LAYER, "a file has another length").named(planned.name()));
+                return Err(
+                    Error::new(ErrorKind::Corrupt, LAYER, "a file has another length")
+                        .named(planned.name()),
+                );
             }
             for at in (0..planned.size).step_by(buf.len()) {
                 self.progress.check()?;
                 let len = REQUEST.min(planned.size - at);
                 let bytes = &mut buf[..len as usize];
                 file.read_at(at, bytes)?;
-                contents.check(u64::from(planned.number), at, bytes).map_err(|error| error.named(planned.name()))?;
+                contents
+                    .check(u64::from(planned.number), at, bytes)
+                    .map_err(|error| error.named(planned.name()))?;
                 self.progress.advance(len);
             }
         }
@@ -151,7 +185,11 @@ impl Walk<'_> {
 
     /// Bytes of storage behind the image at a step.
     fn taken(&self, at: &str) -> u64 {
-        self.space.iter().rev().find(|space| space.at == at).map_or(0, |space| space.on_disk)
+        self.space
+            .iter()
+            .rev()
+            .find(|space| space.at == at)
+            .map_or(0, |space| space.on_disk)
     }
 }
 
@@ -176,7 +214,13 @@ impl Case {
         let mut all = Vec::new();
         for file_system in [NewFormat::HfsPlus, NewFormat::Apfs] {
             for format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
-                all.extend([0, 256].map(|key_bits| Self { format, key_bits, file_system, scale, seed: 1 }));
+                all.extend([0, 256].map(|key_bits| Self {
+                    format,
+                    key_bits,
+                    file_system,
+                    scale,
+                    seed: 1,
+                }));
             }
         }
         all
@@ -186,7 +230,11 @@ impl Case {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let encrypted = if self.key_bits > 0 { " encrypted" } else { "" };
-        let file_system = if self.file_system == NewFormat::Apfs { "APFS" } else { "HFS+" };
+        let file_system = if self.file_system == NewFormat::Apfs {
+            "APFS"
+        } else {
+            "HFS+"
+        };
         write!(f, "{}{encrypted}, {file_system}", self.format)
     }
 }
@@ -234,14 +282,50 @@ impl Measured {
 /// back. Contents, and the structure of every layer, are checked before and after each trim, compaction and, in a bundle, change of
 /// the size of bands; none of which the article did to a full image.
 pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measured> {
-    let Case { format, key_bits, file_system, scale, seed } = *case;
-    let plan = Plan { scale: 1.0 / scale.max(1) as f64, seed, ..Plan::default() };
+    let Case {
+        format,
+        key_bits,
+        file_system,
+        scale,
+        seed,
+    } = *case;
+    let plan = Plan {
+        scale: 1.0 / scale.max(1) as f64,
+        seed,
+        ..Plan::default()
+    };
     let (files, caches) = (plan.files()?, Caches::Keep);
-    let settings = Settings { plan, request: REQUEST, caches, compressible: false, verify: true, pause: 0.0 };
-    let kind = Some(Kind { format, key_bits, file_system, volume_key: false, via: Via::Library });
-    let subject = Subject { kind, band_size: None, folder: folder.to_owned(), caches, program: Path::new("") };
+    let settings = Settings {
+        plan,
+        request: REQUEST,
+        caches,
+        compressible: false,
+        verify: true,
+        pause: 0.0,
+    };
+    let kind = Some(Kind {
+        format,
+        key_bits,
+        file_system,
+        volume_key: false,
+        via: Via::Library,
+    });
+    let subject = Subject {
+        kind,
+        band_size: None,
+        folder: folder.to_owned(),
+        caches,
+        program: Path::new(""),
+    };
     let len = (DISK / scale.max(1)).next_multiple_of(1 << 20);
-    let mut walk = Walk { subject: &subject, settings: &settings, files: &files, len, progress, space: Vec::new() };
+    let mut walk = Walk {
+        subject: &subject,
+        settings: &settings,
+        files: &files,
+        len,
+        progress,
+        space: Vec::new(),
+    };
     subject.create(len, progress)?;
     let journal = journal(&subject, file_system)?;
     trim(&subject.open(Access::ReadWrite)?, &Within(progress))?;
@@ -262,7 +346,12 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measur
     Ok(Measured {
         fresh: walk.taken("new"),
         written: bytes(&files).1,
-        in_use: walk.space.iter().find(|space| space.at == "full").and_then(|space| space.in_use).unwrap_or(0),
+        in_use: walk
+            .space
+            .iter()
+            .find(|space| space.at == "full")
+            .and_then(|space| space.in_use)
+            .unwrap_or(0),
         full: walk.taken("full"),
         full_compacted: walk.taken("full, compacted"),
         emptied: walk.taken("attached anew"),
@@ -281,7 +370,10 @@ fn journal(subject: &Subject<'_>, file_system: NewFormat) -> Result<u64> {
     let free = || Ok::<u64, Error>(subject.look_inside()?.volume().free);
     let before = free()?;
     let image = subject.open(Access::ReadWrite)?;
-    image.volumes().first().map_or(Ok(()), |volume| volume.enable_journal(None))?;
+    image
+        .volumes()
+        .first()
+        .map_or(Ok(()), |volume| volume.enable_journal(None))?;
     drop(image);
     Ok(before.saturating_sub(free()?))
 }
@@ -289,7 +381,10 @@ fn journal(subject: &Subject<'_>, file_system: NewFormat) -> Result<u64> {
 /// Gives a bundle twice the bands, and back.
 fn other_bands(path: &Path, progress: &dyn Progress) -> Result<()> {
     let secret = secret();
-    let options = OpenOptions { keys: Some(&secret as &dyn Keys), ..OpenOptions::default() };
+    let options = OpenOptions {
+        keys: Some(&secret as &dyn Keys),
+        ..OpenOptions::default()
+    };
     let done = reband(path, Some(4 << 20), &options, &Within(progress))?;
     reband(path, Some(done.from), &options, &Within(progress)).map(drop)
 }
@@ -308,8 +403,10 @@ mod tests {
         assert_eq!(largest.len(), 40);
         assert!(largest.iter().all(|file| file.size >= 600_000_000));
         assert!(round(&files, ROUNDS - 1).1.is_empty());
-        let numbers: std::collections::HashSet<u32> =
-            (0..ROUNDS).flat_map(|n| round(&files, n).0).map(|file| file.number).collect();
+        let numbers: std::collections::HashSet<u32> = (0..ROUNDS)
+            .flat_map(|n| round(&files, n).0)
+            .map(|file| file.number)
+            .collect();
         assert_eq!(numbers.len(), 800, "no two files are the same");
         assert_eq!(bytes(&files), (90_500_000_000, 266_500_000_000));
     }
@@ -328,10 +425,21 @@ mod tests {
         }
 
         let folder = tempfile::tempdir().unwrap();
-        let kind =
-            Kind { format: Format::Udsb, key_bits: 0, file_system: NewFormat::HfsPlus, volume_key: false, via: Via::Library };
+        let kind = Kind {
+            format: Format::Udsb,
+            key_bits: 0,
+            file_system: NewFormat::HfsPlus,
+            volume_key: false,
+            via: Via::Library,
+        };
         let image = folder.path().join("x");
-        let subject = Subject { kind: Some(kind), band_size: None, folder: image, caches: Caches::Keep, program: Path::new("") };
+        let subject = Subject {
+            kind: Some(kind),
+            band_size: None,
+            folder: image,
+            caches: Caches::Keep,
+            program: Path::new(""),
+        };
         subject.create(64 << 20, &Silent).unwrap();
         let stopped = |done: Result<()>| assert_eq!(done.unwrap_err().kind(), ErrorKind::Cancelled);
         stopped(subject.compact(&Stop).map(drop));

@@ -62,7 +62,14 @@ pub(super) fn run(
     drop(source);
     place.remove(from)?;
     place.remove(to)?;
-    Ok(Sample { direction: Direction::Stream, set: 1, number: 1, size_bytes: len, seconds, flushed_seconds })
+    Ok(Sample {
+        direction: Direction::Stream,
+        set: 1,
+        number: 1,
+        size_bytes: len,
+        seconds,
+        flushed_seconds,
+    })
 }
 
 /// Half of each block is noise, and the other half, of zeros, is left out: a compressor that costs no more than a copy, so that the

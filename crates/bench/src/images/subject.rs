@@ -71,7 +71,9 @@ struct Server(Child);
 impl Drop for Server {
     fn drop(&mut self) {
         // SIGTERM leaves the image in order; `kill` of the standard library would not.
-        let id = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw);
+        let id = i32::try_from(self.0.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
         if let Some(id) = id {
             let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
         }
@@ -104,7 +106,9 @@ impl Drop for Mounted {
 
 impl Subject<'_> {
     pub(super) fn label(&self) -> String {
-        let label = self.kind.map_or_else(|| HOST.to_owned(), |kind| kind.to_string());
+        let label = self
+            .kind
+            .map_or_else(|| HOST.to_owned(), |kind| kind.to_string());
         match self.band_size {
             Some(size) => format!("{label}, bands of {}", crate::units::bytes(size)),
             None => label,
@@ -126,7 +130,9 @@ impl Subject<'_> {
     pub(super) fn create(&self, len: u64, progress: &dyn Progress) -> Result<()> {
         self.make_folder()?;
         match self.kind {
-            Some(kind) => self.make(kind, len, Source::Empty, None, &Within(progress)).map(drop),
+            Some(kind) => self
+                .make(kind, len, Source::Empty, None, &Within(progress))
+                .map(drop),
             None => Ok(()),
         }
     }
@@ -142,7 +148,13 @@ impl Subject<'_> {
     ) -> Result<Vec<FileReport>> {
         self.make_folder()?;
         if let Some(kind) = self.kind {
-            return self.make(kind, len, Source::Folder(from.to_owned()), compress, progress);
+            return self.make(
+                kind,
+                len,
+                Source::Folder(from.to_owned()),
+                compress,
+                progress,
+            );
         }
         let copy = || {
             for entry in std::fs::read_dir(from)? {
@@ -153,11 +165,14 @@ impl Subject<'_> {
             }
             Ok(Vec::new())
         };
-        copy().map_err(|source: std::io::Error| Error::io(LAYER, "copy files to", source).in_file(&self.folder))
+        copy().map_err(|source: std::io::Error| {
+            Error::io(LAYER, "copy files to", source).in_file(&self.folder)
+        })
     }
 
     fn make_folder(&self) -> Result<()> {
-        std::fs::create_dir(&self.folder).map_err(|source| Error::io(LAYER, "make", source).in_file(&self.folder))
+        std::fs::create_dir(&self.folder)
+            .map_err(|source| Error::io(LAYER, "make", source).in_file(&self.folder))
     }
 
     fn make(
@@ -169,7 +184,8 @@ impl Subject<'_> {
         progress: &dyn Progress,
     ) -> Result<Vec<FileReport>> {
         let file = self.folder.join("passphrase");
-        std::fs::write(&file, PASSPHRASE).map_err(|source| Error::io(LAYER, "write", source).in_file(&file))?;
+        std::fs::write(&file, PASSPHRASE)
+            .map_err(|source| Error::io(LAYER, "write", source).in_file(&file))?;
         let volume = NewVolume {
             layout: Layout::Gptspud,
             name: "Benchmark".to_owned(),
@@ -202,14 +218,19 @@ impl Subject<'_> {
 
     /// Removes everything of it.
     pub(super) fn destroy(&self) -> Result<()> {
-        std::fs::remove_dir_all(&self.folder).map_err(|source| Error::io(LAYER, "remove", source).in_file(&self.folder))
+        std::fs::remove_dir_all(&self.folder)
+            .map_err(|source| Error::io(LAYER, "remove", source).in_file(&self.folder))
     }
 
     pub(super) fn attach(&self) -> Result<Attached> {
         let Some(kind) = self.kind else {
             let place = Box::new(HostFolder::new(&self.folder, self.caches));
             let process = Some(Watched::new(std::process::id()));
-            return Ok(Attached { place, end: End::Nothing, process });
+            return Ok(Attached {
+                place,
+                end: End::Nothing,
+                process,
+            });
         };
         match kind.via {
             Via::Library => {
@@ -217,7 +238,11 @@ impl Subject<'_> {
                 trim::before_use(&image, &Silent)?;
                 let volume = image.file_system_mut_as(None, Some(&secret()))?;
                 let process = Some(Watched::new(std::process::id()));
-                Ok(Attached { place: Box::new(VolumeFolder::new(volume.clone())), end: End::Volume(volume, None), process })
+                Ok(Attached {
+                    place: Box::new(VolumeFolder::new(volume.clone())),
+                    end: End::Volume(volume, None),
+                    process,
+                })
             }
             Via::Nbd => {
                 let (server, disk) = self.serve()?;
@@ -235,13 +260,27 @@ impl Subject<'_> {
 
     pub(super) fn open(&self, access: Access) -> Result<Image> {
         let secret = secret();
-        open::open(&self.image(), &OpenOptions { access, keys: Some(&secret as &dyn Keys), ..OpenOptions::default() })
+        open::open(
+            &self.image(),
+            &OpenOptions {
+                access,
+                keys: Some(&secret as &dyn Keys),
+                ..OpenOptions::default()
+            },
+        )
     }
 
     fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(self.program);
-        let option = if self.kind.is_some_and(|kind| kind.volume_key) { "--volume-passfile" } else { "--passfile" };
-        command.args([verb, "--json", option]).arg(self.folder.join("passphrase")).arg(self.image());
+        let option = if self.kind.is_some_and(|kind| kind.volume_key) {
+            "--volume-passfile"
+        } else {
+            "--passfile"
+        };
+        command
+            .args([verb, "--json", option])
+            .arg(self.folder.join("passphrase"))
+            .arg(self.image());
         command
     }
 
@@ -249,10 +288,16 @@ impl Subject<'_> {
         let socket = self.folder.join("socket");
         let _ = std::fs::remove_file(&socket);
         let mut command = self.command("serve");
-        command.arg("--socket").arg(&socket).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .arg("--socket")
+            .arg(&socket)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         // Ctrl-C is for this process, which ends the server when it has left the volume in order.
         let child = command.process_group(0).spawn();
-        let mut server = Server(child.map_err(|source| Error::io(LAYER, "start", source).in_file(self.program))?);
+        let mut server = Server(
+            child.map_err(|source| Error::io(LAYER, "start", source).in_file(self.program))?,
+        );
         let clock = HostClock::default();
         loop {
             match NbdDisk::connect(&socket) {
@@ -261,7 +306,12 @@ impl Subject<'_> {
                 Err(_) => {}
             }
             if let Ok(Some(status)) = server.0.try_wait() {
-                return Err(Error::new(ErrorKind::Io, LAYER, format!("the server ended: {status}")).in_file(self.image()));
+                return Err(Error::new(
+                    ErrorKind::Io,
+                    LAYER,
+                    format!("the server ended: {status}"),
+                )
+                .in_file(self.image()));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -270,22 +320,49 @@ impl Subject<'_> {
     fn mount(&self) -> Result<Attached> {
         let folder = self.folder.join("mounted");
         let told = run(self.command("mount").arg(&folder))?;
-        let mounted = Mounted { folder: folder.clone(), program: self.program.to_owned(), ended: false };
+        let mounted = Mounted {
+            folder: folder.clone(),
+            program: self.program.to_owned(),
+            ended: false,
+        };
         let told: serde_json::Value = serde_json::from_slice(&told).unwrap_or_default();
-        let process = told["process"].as_u64().and_then(|id| u32::try_from(id).ok()).map(Watched::new);
-        Ok(Attached { place: Box::new(HostFolder::new(&folder, self.caches)), end: End::Folder(mounted), process })
+        let process = told["process"]
+            .as_u64()
+            .and_then(|id| u32::try_from(id).ok())
+            .map(Watched::new);
+        Ok(Attached {
+            place: Box::new(HostFolder::new(&folder, self.caches)),
+            end: End::Folder(mounted),
+            process,
+        })
     }
 
     /// What it takes on the host now; with `inside`, also what is in use and free in it, for which it must not be attached.
     pub(super) fn space(&self, at: &str, inside: bool) -> Result<Option<Space>> {
-        let Some(kind) = self.kind else { return Ok(None) };
-        let bands = || std::fs::read_dir(self.image().join("bands")).ok().map(|bands| bands.count() as u64);
-        let inside = if inside { Some(self.look_inside()?.volume()) } else { None };
+        let Some(kind) = self.kind else {
+            return Ok(None);
+        };
+        let bands = || {
+            std::fs::read_dir(self.image().join("bands"))
+                .ok()
+                .map(|bands| bands.count() as u64)
+        };
+        let inside = if inside {
+            Some(self.look_inside()?.volume())
+        } else {
+            None
+        };
         Ok(Some(Space {
             at: at.to_owned(),
             on_disk: HostUsage::of(&self.image(), &Silent)?.allocated,
-            bands: if kind.format == Format::Udsb { bands() } else { None },
-            in_use: inside.as_ref().map(|volume| volume.total.saturating_sub(volume.free)),
+            bands: if kind.format == Format::Udsb {
+                bands()
+            } else {
+                None
+            },
+            in_use: inside
+                .as_ref()
+                .map(|volume| volume.total.saturating_sub(volume.free)),
             free: inside.map(|volume| volume.free),
             given_back: None,
         }))
@@ -294,7 +371,13 @@ impl Subject<'_> {
     /// Its volume, for reading only.
     pub(super) fn look_inside(&self) -> Result<Arc<dyn FileSystem>> {
         let secret = secret();
-        self.open(Access::ReadOnly)?.file_system_as(None, Wanted { snapshot: None, keys: Some(&secret) })
+        self.open(Access::ReadOnly)?.file_system_as(
+            None,
+            Wanted {
+                snapshot: None,
+                keys: Some(&secret),
+            },
+        )
     }
 
     /// Gives back what is free in it, and packs it; how many bytes that came to. Nothing for the host.
@@ -302,18 +385,30 @@ impl Subject<'_> {
         if self.kind.is_none() {
             return Ok(0);
         }
-        let options = compact::Options { battery_allowed: true, ..compact::Options::default() };
+        let options = compact::Options {
+            battery_allowed: true,
+            ..compact::Options::default()
+        };
         let done = compact::compact(&self.open(Access::ReadWrite)?, &options, &Within(progress))?;
         Ok(done.before.saturating_sub(done.after))
     }
 
     /// Sees to it that the files `names` in `attached` are not read from memory, neither they nor the image.
-    pub(super) fn cool(&self, attached: &Attached, names: &[String], progress: &dyn Progress) -> Result<Cooled> {
+    pub(super) fn cool(
+        &self,
+        attached: &Attached,
+        names: &[String],
+        progress: &dyn Progress,
+    ) -> Result<Cooled> {
         let cooled = attached.place.cool(names)?;
         if self.kind.is_none() || self.caches == Caches::Keep {
             return Ok(cooled);
         }
-        let mut worst = if cooled == Cooled::StillInMemory { cooled } else { Cooled::Dropped };
+        let mut worst = if cooled == Cooled::StillInMemory {
+            cooled
+        } else {
+            Cooled::Dropped
+        };
         let mut folders = vec![self.image()];
         while let Some(path) = folders.pop() {
             progress.check()?;
@@ -325,7 +420,9 @@ impl Subject<'_> {
                 continue;
             }
             let dropped = place::drop_from_cache(&path);
-            match dropped.map_err(|source| Error::io(LAYER, "drop from memory", source).in_file(&path))? {
+            match dropped
+                .map_err(|source| Error::io(LAYER, "drop from memory", source).in_file(&path))?
+            {
                 Cooled::StillInMemory => worst = Cooled::StillInMemory,
                 Cooled::Asked if worst == Cooled::Dropped => worst = Cooled::Asked,
                 _ => {}
@@ -365,17 +462,35 @@ pub(super) fn secret() -> Secret {
 
 /// The first volume of a disk, open for changes.
 fn volume_on(disk: Arc<dyn BlockDevice>, kind: Kind) -> Result<Arc<dyn FileSystemMut>> {
-    let map = partition::probe(&*disk)?.ok_or_else(|| Error::corrupt(LAYER, 0, "the disk has no partitions"))?;
+    let map = partition::probe(&*disk)?
+        .ok_or_else(|| Error::corrupt(LAYER, 0, "the disk has no partitions"))?;
     let is_one = |partition: &&partition::Partition| {
-        partition.kind == if kind.file_system.has_holes() { "Apple_APFS" } else { "Apple_HFS" }
+        partition.kind
+            == if kind.file_system.has_holes() {
+                "Apple_APFS"
+            } else {
+                "Apple_HFS"
+            }
     };
-    let found = map.partitions.iter().find(is_one).ok_or_else(|| Error::not_found(LAYER, kind.file_system.to_string()))?;
+    let found = map
+        .partitions
+        .iter()
+        .find(is_one)
+        .ok_or_else(|| Error::not_found(LAYER, kind.file_system.to_string()))?;
     let slice: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk, found.range.clone())?);
     if kind.file_system.has_holes() {
         let container = Arc::new(apfs::Container::open(slice, None)?);
-        Ok(Arc::new(apfs::ApfsMut::open(&container, 1, apfs::WriteOptions::default(), &|_| Ok(VolumeKey::Passphrase(secret())))?))
+        Ok(Arc::new(apfs::ApfsMut::open(
+            &container,
+            1,
+            apfs::WriteOptions::default(),
+            &|_| Ok(VolumeKey::Passphrase(secret())),
+        )?))
     } else {
-        Ok(Arc::new(hfsplus::HfsPlusMut::open(slice, hfsplus::WriteOptions::default())?))
+        Ok(Arc::new(hfsplus::HfsPlusMut::open(
+            slice,
+            hfsplus::WriteOptions::default(),
+        )?))
     }
 }
 

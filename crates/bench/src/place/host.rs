@@ -23,7 +23,10 @@ pub struct HostFolder {
 impl HostFolder {
     /// `folder` exists.
     pub fn new(folder: &Path, caches: Caches) -> Self {
-        Self { folder: folder.to_owned(), caches }
+        Self {
+            folder: folder.to_owned(),
+            caches,
+        }
     }
 
     /// Costs nothing as long as nothing fails: it is asked for with every request.
@@ -38,17 +41,30 @@ impl HostFolder {
 
 impl Place for HostFolder {
     fn create(&self, name: &str, _len: u64) -> Result<Box<dyn Sink + '_>> {
-        let file = direct(File::options().write(true).create_new(true), self.is_direct())
-            .open(self.folder.join(name))
-            .map_err(self.failed(name, "create"))?;
-        Ok(Box::new(HostFile { file, folder: self, name: name.to_owned(), direct: self.is_direct() }))
+        let file = direct(
+            File::options().write(true).create_new(true),
+            self.is_direct(),
+        )
+        .open(self.folder.join(name))
+        .map_err(self.failed(name, "create"))?;
+        Ok(Box::new(HostFile {
+            file,
+            folder: self,
+            name: name.to_owned(),
+            direct: self.is_direct(),
+        }))
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn Source + '_>> {
         let file = direct(File::options().read(true), self.is_direct())
             .open(self.folder.join(name))
             .map_err(self.failed(name, "open"))?;
-        Ok(Box::new(HostFile { file, folder: self, name: name.to_owned(), direct: self.is_direct() }))
+        Ok(Box::new(HostFile {
+            file,
+            folder: self,
+            name: name.to_owned(),
+            direct: self.is_direct(),
+        }))
     }
 
     fn remove(&self, name: &str) -> Result<()> {
@@ -99,7 +115,12 @@ pub(crate) fn drop_from_cache(path: &Path) -> io::Result<Cooled> {
 
 #[cfg(target_os = "linux")]
 fn forget(file: &File) -> io::Result<()> {
-    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
+    Ok(rustix::fs::fadvise(
+        file,
+        0,
+        None,
+        rustix::fs::Advice::DontNeed,
+    )?)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -112,7 +133,12 @@ fn forget(_file: &File) -> io::Result<()> {
 fn is_in_memory(file: &File, offset: u64) -> Option<bool> {
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
     let mut byte = [0];
-    match preadv2(file, &mut [io::IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) {
+    match preadv2(
+        file,
+        &mut [io::IoSliceMut::new(&mut byte)],
+        offset,
+        ReadWriteFlags::NOWAIT,
+    ) {
         Ok(_) => Some(true),
         Err(Errno::AGAIN) => Some(false),
         Err(_) => None,
@@ -127,7 +153,11 @@ fn is_in_memory(_file: &File, _offset: u64) -> Option<bool> {
 #[cfg(target_os = "linux")]
 fn direct(options: &mut std::fs::OpenOptions, direct: bool) -> &mut std::fs::OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
-    if direct { options.custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32) } else { options }
+    if direct {
+        options.custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32)
+    } else {
+        options
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -139,7 +169,10 @@ fn direct(options: &mut std::fs::OpenOptions, _direct: bool) -> &mut std::fs::Op
 #[cfg(target_os = "linux")]
 fn leave_direct(file: &File) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(file)?;
-    Ok(rustix::fs::fcntl_setfl(file, flags - rustix::fs::OFlags::DIRECT)?)
+    Ok(rustix::fs::fcntl_setfl(
+        file,
+        flags - rustix::fs::OFlags::DIRECT,
+    )?)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -169,18 +202,24 @@ impl HostFile<'_> {
 
 impl Sink for HostFile<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let written = self.prepare(bytes.len()).and_then(|()| self.file.write_all(bytes));
+        let written = self
+            .prepare(bytes.len())
+            .and_then(|()| self.file.write_all(bytes));
         written.map_err(self.folder.failed(&self.name, "write"))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        self.file.sync_all().map_err(self.folder.failed(&self.name, "flush"))
+        self.file
+            .sync_all()
+            .map_err(self.folder.failed(&self.name, "flush"))
     }
 }
 
 impl Source for HostFile<'_> {
     fn read(&mut self, buf: &mut [u8]) -> Result<()> {
-        let read = self.prepare(buf.len()).and_then(|()| self.file.read_exact(buf));
+        let read = self
+            .prepare(buf.len())
+            .and_then(|()| self.file.read_exact(buf));
         read.map_err(self.folder.failed(&self.name, "read"))
     }
 }
@@ -199,8 +238,15 @@ mod tests {
         let file = File::open(&path).unwrap();
         file.sync_all().unwrap();
         let cooled = drop_from_cache(&path).unwrap();
-        assert!(matches!(cooled, Cooled::Dropped | Cooled::StillInMemory | Cooled::Asked));
+        assert!(matches!(
+            cooled,
+            Cooled::Dropped | Cooled::StillInMemory | Cooled::Asked
+        ));
         file.read_exact_at(&mut [0; 4096], 0).unwrap();
-        assert_ne!(is_in_memory(&file, 0), Some(false), "what was just read is in memory");
+        assert_ne!(
+            is_in_memory(&file, 0),
+            Some(false),
+            "what was just read is in memory"
+        );
     }
 }

@@ -29,16 +29,26 @@ impl VolumeFolder {
 
 impl Place for VolumeFolder {
     fn create(&self, name: &str, len: u64) -> Result<Box<dyn Sink + '_>> {
-        let node = self.volume.create(self.volume.root(), name, &NewNode::new(NewKind::File))?;
+        let node = self
+            .volume
+            .create(self.volume.root(), name, &NewNode::new(NewKind::File))?;
         let file = self.volume.open_mut(node, Fork::Data)?;
         // A program that writes from the front to the end leaves it to the file system what to expect; ours is told, once.
         file.set_len(len, Leave::Any)?;
-        Ok(Box::new(VolumeFile { folder: self, file, at: 0 }))
+        Ok(Box::new(VolumeFile {
+            folder: self,
+            file,
+            at: 0,
+        }))
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn Source + '_>> {
         let (node, _) = self.find(name)?;
-        Ok(Box::new(VolumeFile { folder: self, file: self.volume.open(node, Fork::Data)?, at: 0 }))
+        Ok(Box::new(VolumeFile {
+            folder: self,
+            file: self.volume.open(node, Fork::Data)?,
+            at: 0,
+        }))
     }
 
     fn remove(&self, name: &str) -> Result<()> {

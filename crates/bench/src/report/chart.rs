@@ -12,7 +12,9 @@ pub(super) const TOP: f64 = 16.0;
 pub(super) const BOTTOM: f64 = HEIGHT - 56.0;
 
 /// Colours of series, to be told apart in the light, in the dark and by most eyes.
-const COLOURS: [&str; 8] = ["#6b737c", "#2f6db5", "#e0823d", "#3f9c5a", "#c43d6b", "#7c5cc4", "#9a7d2e", "#2c9aa0"];
+const COLOURS: [&str; 8] = [
+    "#6b737c", "#2f6db5", "#e0823d", "#3f9c5a", "#c43d6b", "#7c5cc4", "#9a7d2e", "#2c9aa0",
+];
 
 pub(super) fn colour(series: usize) -> &'static str {
     COLOURS[series % COLOURS.len()]
@@ -48,7 +50,9 @@ impl Plot {
     }
 
     fn alone(&self, style: &str) -> String {
-        let back = format!("{style}<rect class=\"back\" width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>");
+        let back = format!(
+            "{style}<rect class=\"back\" width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"
+        );
         self.svg(" color=\"#1c1e21\"", &back)
     }
 
@@ -101,10 +105,20 @@ impl Chart {
             Anchor::Middle => "middle",
             Anchor::End => "end",
         };
-        let _ = write!(self.body, "<text x=\"{x:.2}\" y=\"{y:.2}\" text-anchor=\"{anchor}\">{}</text>", escape(text));
+        let _ = write!(
+            self.body,
+            "<text x=\"{x:.2}\" y=\"{y:.2}\" text-anchor=\"{anchor}\">{}</text>",
+            escape(text)
+        );
     }
 
-    pub(super) fn rule(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), stroke: &str, width: f64) {
+    pub(super) fn rule(
+        &mut self,
+        (x1, y1): (f64, f64),
+        (x2, y2): (f64, f64),
+        stroke: &str,
+        width: f64,
+    ) {
         let _ = write!(
             self.body,
             "<line x1=\"{x1:.2}\" y1=\"{y1:.2}\" x2=\"{x2:.2}\" y2=\"{y2:.2}\" stroke=\"{stroke}\" stroke-width=\"{width}\"/>"
@@ -160,9 +174,18 @@ impl Chart {
         );
     }
 
-    pub(super) fn line(&mut self, series: usize, places: impl Iterator<Item = (f64, f64)>, dashed: bool) {
+    pub(super) fn line(
+        &mut self,
+        series: usize,
+        places: impl Iterator<Item = (f64, f64)>,
+        dashed: bool,
+    ) {
         let points: Vec<String> = places.map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
-        let dashes = if dashed { " stroke-dasharray=\"6 4\"" } else { "" };
+        let dashes = if dashed {
+            " stroke-dasharray=\"6 4\""
+        } else {
+            ""
+        };
         let _ = write!(
             self.body,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\"{dashes}/>",
@@ -172,7 +195,13 @@ impl Chart {
     }
 
     /// A box from one corner to the other.
-    pub(super) fn filled(&mut self, series: usize, (x1, y1): (f64, f64), (x2, y2): (f64, f64), title: &str) {
+    pub(super) fn filled(
+        &mut self,
+        series: usize,
+        (x1, y1): (f64, f64),
+        (x2, y2): (f64, f64),
+        title: &str,
+    ) {
         let (x, y, width, height) = (x1.min(x2), y1.min(y2), (x2 - x1).abs(), (y2 - y1).abs());
         let colour = colour(series);
         let _ = write!(
@@ -204,6 +233,12 @@ impl Chart {
             x += width;
         }
         let height = (y + 8.0).max(HEIGHT);
-        Plot { name: name.to_owned(), title: title.to_owned(), about: about.to_owned(), height, body: self.body }
+        Plot {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            about: about.to_owned(),
+            height,
+            body: self.body,
+        }
     }
 }

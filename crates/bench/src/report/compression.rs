@@ -12,7 +12,9 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
         name: "compression-saved".to_owned(),
         title: "What compression saves".to_owned(),
         axis: "saved, in percent",
-        about: "Points are this run, by the volume's whole blocks; the diamond is what was published.".to_owned(),
+        about:
+            "Points are this run, by the volume's whole blocks; the diamond is what was published."
+                .to_owned(),
         value: &|file| Some(file.saved()),
         published: &|file| file.saved_percent,
         even: 0.0,
@@ -23,7 +25,8 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
             Some(plain? / packed?)
         }
     });
-    let of_reading = |n: usize| Picture {
+    let of_reading = |n: usize| {
+        Picture {
         name: format!("compression-{}", STEPS[n]),
         title: format!("Reading compressed files, {}", STEPS[n]),
         axis: "speed over that of the plain file",
@@ -32,8 +35,12 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
         value: &read[n],
         published: if n == 0 { &|file| file.speed() } else { &|_| None },
         even: 1.0,
+    }
     };
-    [&saved, &of_reading(0), &of_reading(1)].into_iter().filter_map(|picture| picture.draw(report)).collect()
+    [&saved, &of_reading(0), &of_reading(1)]
+        .into_iter()
+        .filter_map(|picture| picture.draw(report))
+        .collect()
 }
 
 /// A number of each file.
@@ -59,33 +66,66 @@ impl Picture<'_> {
                 ways.push(&file.series);
             }
         }
-        let theirs = |name: &str| references().compression.iter().find(|known| known.file == name).and_then(self.published);
-        let values: Vec<(&Compressed, f64)> =
-            report.compressed.iter().filter_map(|file| Some((file, (self.value)(file)?))).collect();
+        let theirs = |name: &str| {
+            references()
+                .compression
+                .iter()
+                .find(|known| known.file == name)
+                .and_then(self.published)
+        };
+        let values: Vec<(&Compressed, f64)> = report
+            .compressed
+            .iter()
+            .filter_map(|file| Some((file, (self.value)(file)?)))
+            .collect();
         if values.is_empty() {
             return None;
         }
-        let shown = values.iter().map(|(_, value)| *value).chain(files.iter().filter_map(|name| theirs(name)));
+        let shown = values
+            .iter()
+            .map(|(_, value)| *value)
+            .chain(files.iter().filter_map(|name| theirs(name)));
         let y = Scale::linear(shown.chain([self.even]), BOTTOM, TOP);
         let step = (RIGHT - LEFT) / files.len() as f64;
         let mut chart = Chart::default();
-        chart.left_axis(&y, self.axis, |value| format!("{value}").chars().take(4).collect());
-        chart.rule((LEFT, y.place(self.even)), (RIGHT, y.place(self.even)), "currentColor", 1.5);
+        chart.left_axis(&y, self.axis, |value| {
+            format!("{value}").chars().take(4).collect()
+        });
+        chart.rule(
+            (LEFT, y.place(self.even)),
+            (RIGHT, y.place(self.even)),
+            "currentColor",
+            1.5,
+        );
         for (place, name) in files.iter().enumerate() {
             let x = LEFT + step * (place as f64 + 0.5);
             chart.text(x, BOTTOM + 17.0, Anchor::Middle, name);
             if let Some(value) = theirs(name) {
                 let title = format!("{name}, published: {value:.2}");
-                chart.diamond((x + step * 0.3, y.place(value)), &format!(" data-reference=\"{value}\""), &title);
+                chart.diamond(
+                    (x + step * 0.3, y.place(value)),
+                    &format!(" data-reference=\"{value}\""),
+                    &title,
+                );
             }
             for (file, value) in values.iter().filter(|(file, _)| file.file == *name) {
-                let way = ways.iter().position(|way| *way == file.series).unwrap_or_default();
+                let way = ways
+                    .iter()
+                    .position(|way| *way == file.series)
+                    .unwrap_or_default();
                 let aside = step * 0.4 * ((way as f64 + 0.5) / ways.len() as f64 - 0.5);
                 let title = format!("{name}, {}: {value:.2}", file.series);
-                chart.point(way, (x + aside, y.place(*value)), &format!(" data-value=\"{value}\""), &title);
+                chart.point(
+                    way,
+                    (x + aside, y.place(*value)),
+                    &format!(" data-value=\"{value}\""),
+                    &title,
+                );
             }
         }
-        ways.iter().enumerate().for_each(|(way, name)| chart.legend(way, name));
+        ways.iter()
+            .enumerate()
+            .for_each(|(way, name)| chart.legend(way, name));
         Some(chart.finish(&self.name, &self.title, &self.about))
     }
 }

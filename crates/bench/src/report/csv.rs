@@ -4,10 +4,14 @@ use super::Report;
 
 /// The report's samples; speeds in bytes a second.
 pub fn csv(report: &Report) -> String {
-    let mut out = String::from("series,step,direction,set,number,size_bytes,seconds,flushed_seconds,bytes_per_second\n");
+    let mut out = String::from(
+        "series,step,direction,set,number,size_bytes,seconds,flushed_seconds,bytes_per_second\n",
+    );
     for series in &report.series {
         for sample in &series.samples {
-            let flushed = sample.flushed_seconds.map_or_else(String::new, |seconds| seconds.to_string());
+            let flushed = sample
+                .flushed_seconds
+                .map_or_else(String::new, |seconds| seconds.to_string());
             let cells = [
                 quoted(&series.label),
                 quoted(series.step.as_deref().unwrap_or_default()),
@@ -27,7 +31,11 @@ pub fn csv(report: &Report) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
 }
 
 #[cfg(test)]

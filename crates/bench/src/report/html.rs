@@ -25,14 +25,24 @@ pub fn html(report: &Report) -> Result<String> {
         title = escape(&title)
     )];
     page.push("<dl>".to_owned());
-    page.extend(facts(report).iter().map(|(name, value)| format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value))));
+    page.extend(
+        facts(report)
+            .iter()
+            .map(|(name, value)| format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value))),
+    );
     page.push("</dl>".to_owned());
     for plot in plots(report) {
         let (title, about) = (escape(&plot.title), escape(&plot.about));
-        page.push(format!("<h2>{title}</h2>\n<figure>{}<figcaption>{about}</figcaption></figure>", plot.inline()));
+        page.push(format!(
+            "<h2>{title}</h2>\n<figure>{}<figcaption>{about}</figcaption></figure>",
+            plot.inline()
+        ));
     }
     for table in tables(report) {
-        page.push(format!("<h2>{}</h2>\n<div class=\"wide\"><table>", escape(&table.title)));
+        page.push(format!(
+            "<h2>{}</h2>\n<div class=\"wide\"><table>",
+            escape(&table.title)
+        ));
         page.push(row("th", &table.heading));
         page.extend(table.rows.iter().map(|cells| row("td", cells)));
         page.push("</table></div>".to_owned());
@@ -40,9 +50,15 @@ pub fn html(report: &Report) -> Result<String> {
     if report.series.iter().any(|series| series.image.is_some()) {
         page.push("<h2>Published figures</h2>\n<dl>".to_owned());
         for article in references().articles.values() {
-            let (from, about) =
-                (format!("{}, {}", article.author, article.date), format!("{}: {}", article.about, article.system));
-            page.push(format!("<dt>{}</dt><dd>{}</dd>", escape(&from), escape(&about)));
+            let (from, about) = (
+                format!("{}, {}", article.author, article.date),
+                format!("{}: {}", article.about, article.system),
+            );
+            page.push(format!(
+                "<dt>{}</dt><dd>{}</dd>",
+                escape(&from),
+                escape(&about)
+            ));
         }
         page.push("</dl>".to_owned());
     }
@@ -55,6 +71,9 @@ pub fn html(report: &Report) -> Result<String> {
 }
 
 fn row(tag: &str, cells: &[String]) -> String {
-    let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
+    let cells: String = cells
+        .iter()
+        .map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)))
+        .collect();
     format!("<tr>{cells}</tr>")
 }

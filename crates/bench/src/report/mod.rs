@@ -153,7 +153,9 @@ pub struct Process {
 impl Process {
     /// Both one after the other; `None` if neither is known.
     pub fn sum(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
+        let (Some(one), Some(other)) = (one, other) else {
+            return one.or(other);
+        };
         Some(Self {
             real: one.real + other.real,
             user: one.user + other.user,
@@ -211,7 +213,12 @@ pub struct Against {
 
 impl Series {
     /// A series with its summaries.
-    pub fn new(label: impl Into<String>, step: Option<&str>, cooled: Cooled, samples: Vec<Sample>) -> Self {
+    pub fn new(
+        label: impl Into<String>,
+        step: Option<&str>,
+        cooled: Cooled,
+        samples: Vec<Sample>,
+    ) -> Self {
         Self {
             label: label.into(),
             image: None,
@@ -230,7 +237,10 @@ impl Series {
 
     /// What it is called, with its step.
     pub fn name(&self) -> String {
-        self.step.as_ref().map_or_else(|| self.label.clone(), |step| format!("{}, {step}", self.label))
+        self.step.as_ref().map_or_else(
+            || self.label.clone(),
+            |step| format!("{}, {step}", self.label),
+        )
     }
 
     /// What is known of one direction.
@@ -247,8 +257,13 @@ impl Report {
     /// Mean seconds of reading a file at `step`, as it is and compressed; `None` where that was not measured.
     pub fn readings(&self, file: &Compressed, step: &str) -> [Option<f64>; 2] {
         [&file.plain, &file.series].map(|label| {
-            let series = self.series.iter().filter(|series| series.label == *label && series.step.as_deref() == Some(step));
-            let samples = series.flat_map(|series| &series.samples).filter(|sample| sample.number == file.number);
+            let series = self
+                .series
+                .iter()
+                .filter(|series| series.label == *label && series.step.as_deref() == Some(step));
+            let samples = series
+                .flat_map(|series| &series.samples)
+                .filter(|sample| sample.number == file.number);
             let seconds: Vec<f64> = samples.map(|sample| sample.seconds).collect();
             (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64)
         })
@@ -260,14 +275,22 @@ impl Report {
             let host = || self.series.iter().filter(|series| series.label == HOST);
             let same = host().any(|series| series.step == *step);
             let host = host().filter(|series| !same || series.step == *step);
-            host.flat_map(|series| stats::speeds(&series.samples, direction)).collect()
+            host.flat_map(|series| stats::speeds(&series.samples, direction))
+                .collect()
         };
         let others = self.series.iter().filter(|series| series.label != HOST);
         self.ratios = others
             .flat_map(|series| Direction::ALL.map(|direction| (series, direction)))
             .filter_map(|(series, direction)| {
-                let ratio = Ratio::of(&stats::speeds(&series.samples, direction), &of_host(direction, &series.step))?;
-                Some(Against { label: series.name(), direction, ratio })
+                let ratio = Ratio::of(
+                    &stats::speeds(&series.samples, direction),
+                    &of_host(direction, &series.step),
+                )?;
+                Some(Against {
+                    label: series.name(),
+                    direction,
+                    ratio,
+                })
             })
             .collect();
     }
@@ -284,11 +307,19 @@ impl Report {
         struct Version {
             schema: u32,
         }
-        let invalid =
-            |error: serde_json::Error| Error::new(Kind::Invalid, "benchmark", format!("not the JSON of a benchmark: {error}"));
+        let invalid = |error: serde_json::Error| {
+            Error::new(
+                Kind::Invalid,
+                "benchmark",
+                format!("not the JSON of a benchmark: {error}"),
+            )
+        };
         let Version { schema } = serde_json::from_str(json).map_err(invalid)?;
         if schema != SCHEMA {
-            return Err(Error::unsupported("benchmark", format!("results have schema {schema}; this program knows {SCHEMA}")));
+            return Err(Error::unsupported(
+                "benchmark",
+                format!("results have schema {schema}; this program knows {SCHEMA}"),
+            ));
         }
         serde_json::from_str(json).map_err(invalid)
     }

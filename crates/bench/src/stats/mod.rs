@@ -88,11 +88,25 @@ pub const CACHE_SPEED: u64 = 1_000_000;
 impl Summary {
     /// What `samples` of one direction say; `None` of none. With `flushed`, the time of the flush is part of each sample that has one.
     pub fn of(samples: &[Sample], direction: Direction, flushed: bool) -> Option<Self> {
-        let samples: Vec<&Sample> = samples.iter().filter(|sample| sample.direction == direction).collect();
-        let time = |sample: &Sample| if flushed { sample.flushed_seconds.unwrap_or(sample.seconds) } else { sample.seconds };
-        let points: Vec<(f64, f64)> = samples.iter().map(|sample| (sample.size_bytes as f64, time(sample))).collect();
-        let speeds: Vec<Speed> =
-            samples.iter().map(|sample| (sample.size_bytes, sample.size_bytes as f64 / time(sample))).collect();
+        let samples: Vec<&Sample> = samples
+            .iter()
+            .filter(|sample| sample.direction == direction)
+            .collect();
+        let time = |sample: &Sample| {
+            if flushed {
+                sample.flushed_seconds.unwrap_or(sample.seconds)
+            } else {
+                sample.seconds
+            }
+        };
+        let points: Vec<(f64, f64)> = samples
+            .iter()
+            .map(|sample| (sample.size_bytes as f64, time(sample)))
+            .collect();
+        let speeds: Vec<Speed> = samples
+            .iter()
+            .map(|sample| (sample.size_bytes, sample.size_bytes as f64 / time(sample)))
+            .collect();
         let values: Vec<f64> = speeds.iter().map(|(_, speed)| *speed).collect();
         let ordered = sorted(&values);
         let middle = trimmed(&values, TRIMMED);
@@ -104,17 +118,27 @@ impl Summary {
             bytes: samples.iter().map(|sample| sample.size_bytes).sum(),
             seconds: points.iter().map(|(_, seconds)| seconds).sum(),
             mean: mean(&values)?,
-            trimmed_mean: Bounded { value: mean(&middle)?, low: *middle.first()?, high: *middle.last()? },
+            trimmed_mean: Bounded {
+                value: mean(&middle)?,
+                low: *middle.first()?,
+                high: *middle.last()?,
+            },
             interval,
             median: median(&values)?,
             min,
             max,
-            theil_sen: robust.filter(|robust| robust.line.slope > 0.0).map(|robust| Bounded {
-                value: 1.0 / robust.line.slope,
-                low: 1.0 / robust.slopes.1,
-                // Where it is not sure that time grows with size, the fastest file bounds the rate.
-                high: if robust.slopes.0 > 0.0 { 1.0 / robust.slopes.0 } else { max.max(1.0 / robust.line.slope) },
-            }),
+            theil_sen: robust
+                .filter(|robust| robust.line.slope > 0.0)
+                .map(|robust| Bounded {
+                    value: 1.0 / robust.line.slope,
+                    low: 1.0 / robust.slopes.1,
+                    // Where it is not sure that time grows with size, the fastest file bounds the rate.
+                    high: if robust.slopes.0 > 0.0 {
+                        1.0 / robust.slopes.0
+                    } else {
+                        max.max(1.0 / robust.line.slope)
+                    },
+                }),
             linear: least_squares(&points).map(|line| Linear {
                 rate: 1.0 / line.slope,
                 latency: line.at_zero,
@@ -123,32 +147,47 @@ impl Summary {
             dispersion: robust.and_then(|robust| dispersion(&points, &robust.line)),
             first_and_later: first_and_later(&samples, time),
             too_noisy: too_wide(interval.0, interval.1),
-            cache_speed: samples.iter().filter(|sample| sample.size_bytes < CACHE_SPEED).count(),
+            cache_speed: samples
+                .iter()
+                .filter(|sample| sample.size_bytes < CACHE_SPEED)
+                .count(),
         })
     }
 }
 
 /// Each file's size and speed.
 pub fn speeds(samples: &[Sample], direction: Direction) -> Vec<Speed> {
-    let of = samples.iter().filter(|sample| sample.direction == direction);
-    of.map(|sample| (sample.size_bytes, sample.size_bytes as f64 / sample.seconds)).collect()
+    let of = samples
+        .iter()
+        .filter(|sample| sample.direction == direction);
+    of.map(|sample| (sample.size_bytes, sample.size_bytes as f64 / sample.seconds))
+        .collect()
 }
 
 fn dispersion(points: &[(f64, f64)], line: &Line) -> Option<f64> {
-    let off: Vec<f64> =
-        points.iter().map(|(x, y)| ((y - line.at(*x)) / line.at(*x)).abs()).filter(|off| off.is_finite()).collect();
+    let off: Vec<f64> = points
+        .iter()
+        .map(|(x, y)| ((y - line.at(*x)) / line.at(*x)).abs())
+        .filter(|off| off.is_finite())
+        .collect();
     median(&off)
 }
 
 fn first_and_later(samples: &[&Sample], time: impl Fn(&Sample) -> f64) -> Option<FirstAndLater> {
     let first = samples.iter().map(|sample| sample.set).min()?;
     let rate = |is_first: bool| {
-        let of = samples.iter().filter(|sample| (sample.set == first) == is_first);
-        let (bytes, seconds) =
-            of.fold((0.0, 0.0), |(bytes, seconds), sample| (bytes + sample.size_bytes as f64, seconds + time(sample)));
+        let of = samples
+            .iter()
+            .filter(|sample| (sample.set == first) == is_first);
+        let (bytes, seconds) = of.fold((0.0, 0.0), |(bytes, seconds), sample| {
+            (bytes + sample.size_bytes as f64, seconds + time(sample))
+        });
         (seconds > 0.0).then_some(bytes / seconds)
     };
-    Some(FirstAndLater { first: rate(true)?, later: rate(false)? })
+    Some(FirstAndLater {
+        first: rate(true)?,
+        later: rate(false)?,
+    })
 }
 
 #[cfg(test)]
@@ -156,7 +195,14 @@ mod tests {
     use super::*;
 
     fn sample(set: u32, size_bytes: u64, seconds: f64) -> Sample {
-        Sample { direction: Direction::Write, set, number: 0, size_bytes, seconds, flushed_seconds: Some(seconds * 2.0) }
+        Sample {
+            direction: Direction::Write,
+            set,
+            number: 0,
+            size_bytes,
+            seconds,
+            flushed_seconds: Some(seconds * 2.0),
+        }
     }
 
     #[test]
@@ -164,12 +210,17 @@ mod tests {
         let sizes = [2, 4, 6, 8, 10, 20, 40, 60].map(|mb| mb * 1_000_000);
         let seconds = |size: u64| 0.01 + size as f64 / 100e6;
         let samples: Vec<_> = (1..=4)
-            .flat_map(|set| sizes.map(|size| sample(set, size, seconds(size) * if set == 1 { 2.0 } else { 1.0 })))
+            .flat_map(|set| {
+                sizes
+                    .map(|size| sample(set, size, seconds(size) * if set == 1 { 2.0 } else { 1.0 }))
+            })
             .collect();
         let summary = Summary::of(&samples, Direction::Write, false).unwrap();
         let robust = summary.theil_sen.unwrap();
         assert!(
-            (robust.value / 100e6 - 1.0).abs() < 0.02 && robust.low <= robust.value && robust.value <= robust.high,
+            (robust.value / 100e6 - 1.0).abs() < 0.02
+                && robust.low <= robust.value
+                && robust.value <= robust.high,
             "{robust:?}"
         );
         let change = summary.first_and_later.unwrap();
@@ -182,7 +233,11 @@ mod tests {
 
     #[test]
     fn a_latency_that_cannot_be_is_flagged_and_small_files_are() {
-        let samples = [sample(1, 500_000, 0.001), sample(1, 2_000_000, 0.02), sample(1, 4_000_000, 0.05)];
+        let samples = [
+            sample(1, 500_000, 0.001),
+            sample(1, 2_000_000, 0.02),
+            sample(1, 4_000_000, 0.05),
+        ];
         let summary = Summary::of(&samples, Direction::Write, false).unwrap();
         let linear = summary.linear.unwrap();
         assert!(linear.negative_latency && linear.latency < 0.0);

@@ -2,7 +2,11 @@
 
 /// The arithmetic mean; `None` of nothing.
 pub fn mean(values: &[f64]) -> Option<f64> {
-    if values.is_empty() { None } else { Some(values.iter().sum::<f64>() / values.len() as f64) }
+    if values.is_empty() {
+        None
+    } else {
+        Some(values.iter().sum::<f64>() / values.len() as f64)
+    }
 }
 
 /// The same numbers from small to large.
@@ -39,7 +43,10 @@ mod tests {
 
     #[test]
     fn few_numbers_have_a_middle() {
-        assert_eq!((mean(&[]), median(&[]), quantile(&[], 0.5)), (None, None, None));
+        assert_eq!(
+            (mean(&[]), median(&[]), quantile(&[], 0.5)),
+            (None, None, None)
+        );
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
         assert_eq!(quantile(&[1.0, 2.0, 3.0], 1.0), Some(3.0));

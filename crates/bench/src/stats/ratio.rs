@@ -70,7 +70,12 @@ impl Ratio {
             .filter(|ratio| ratio.is_finite())
             .collect();
         let (low, high) = bounds(&draws)?;
-        Some(Self { value, low, high, verdict: verdict(low, high) })
+        Some(Self {
+            value,
+            low,
+            high,
+            verdict: verdict(low, high),
+        })
     }
 }
 
@@ -86,7 +91,11 @@ fn verdict(low: f64, high: f64) -> Verdict {
 /// Bounds of the trimmed mean of speeds.
 pub fn trimmed_bounds(speeds: &[Speed]) -> Option<(f64, f64)> {
     let (strata, mut noise) = (Strata::of(speeds), Noise::new(0xB007));
-    bounds(&(0..DRAWS).filter_map(|_| strata.draw(&mut noise)).collect::<Vec<_>>())
+    bounds(
+        &(0..DRAWS)
+            .filter_map(|_| strata.draw(&mut noise))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Returns whether bounds are so far apart that nothing can be said.
@@ -101,7 +110,10 @@ fn bounds(draws: &[f64]) -> Option<(f64, f64)> {
 
 /// The mean of speeds without the slowest and fastest fifth.
 pub fn trimmed_mean(speeds: &[Speed]) -> Option<f64> {
-    mean(&trimmed(&speeds.iter().map(|(_, speed)| *speed).collect::<Vec<_>>(), TRIMMED))
+    mean(&trimmed(
+        &speeds.iter().map(|(_, speed)| *speed).collect::<Vec<_>>(),
+        TRIMMED,
+    ))
 }
 
 /// Speeds by size; sizes that were measured once or twice only are one stratum.
@@ -116,7 +128,9 @@ impl Strata {
         for (size, speed) in speeds {
             by_size.entry(*size).or_default().push(*speed);
         }
-        let (mut strata, rare): (Vec<_>, Vec<_>) = by_size.into_values().partition(|speeds| speeds.len() >= ENOUGH);
+        let (mut strata, rare): (Vec<_>, Vec<_>) = by_size
+            .into_values()
+            .partition(|speeds| speeds.len() >= ENOUGH);
         strata.push(rare.into_iter().flatten().collect());
         strata.retain(|stratum| !stratum.is_empty());
         Self(strata)
@@ -127,7 +141,12 @@ impl Strata {
         let drawn: Vec<f64> = self
             .0
             .iter()
-            .flat_map(|stratum| stratum.iter().map(|_| stratum[noise.below(stratum.len())]).collect::<Vec<_>>())
+            .flat_map(|stratum| {
+                stratum
+                    .iter()
+                    .map(|_| stratum[noise.below(stratum.len())])
+                    .collect::<Vec<_>>()
+            })
             .collect();
         mean(&trimmed(&drawn, TRIMMED))
     }
@@ -140,13 +159,18 @@ mod tests {
     /// Four sizes, ten times each, at this speed give or take a share.
     fn series(speed: f64, share: f64, seed: u64) -> Vec<Speed> {
         let mut noise = Noise::new(seed);
-        (0..40).map(|n| (n % 4, speed * (1.0 + share * (2.0 * noise.share() - 1.0)))).collect()
+        (0..40)
+            .map(|n| (n % 4, speed * (1.0 + share * (2.0 * noise.share() - 1.0))))
+            .collect()
     }
 
     #[test]
     fn what_differs_is_told_and_what_does_not() {
-        let verdict =
-            |ours: f64, theirs: f64, share: f64| Ratio::of(&series(ours, share, 1), &series(theirs, share, 2)).unwrap().verdict;
+        let verdict = |ours: f64, theirs: f64, share: f64| {
+            Ratio::of(&series(ours, share, 1), &series(theirs, share, 2))
+                .unwrap()
+                .verdict
+        };
         assert_eq!(verdict(120.0, 100.0, 0.1), Verdict::Faster);
         assert_eq!(verdict(80.0, 100.0, 0.1), Verdict::Slower);
         assert_eq!(verdict(100.0, 100.0, 0.02), Verdict::Same);
@@ -157,7 +181,11 @@ mod tests {
     #[test]
     fn bounds_hold_the_truth_as_often_as_they_say() {
         let held = (0..100).filter(|seed| {
-            let ratio = Ratio::of(&series(100.0, 0.3, 2 * seed), &series(100.0, 0.3, 2 * seed + 1)).unwrap();
+            let ratio = Ratio::of(
+                &series(100.0, 0.3, 2 * seed),
+                &series(100.0, 0.3, 2 * seed + 1),
+            )
+            .unwrap();
             ratio.low <= 1.0 && 1.0 <= ratio.high
         });
         let held = held.count();

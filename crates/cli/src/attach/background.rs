@@ -21,16 +21,32 @@ pub(crate) fn launch(args: &[OsString]) -> Outcome<Attached> {
     let failed = |doing: &'static str, source: io::Error| Error::io(LAYER, doing, source);
     let program = std::env::current_exe().map_err(|source| failed("find this program", source))?;
     let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::inherit()).stderr(Stdio::inherit()).stdout(Stdio::piped());
-    let mut server = command.spawn().map_err(|source| failed("start a server", source))?;
+    command
+        .args(args)
+        .stdin(Stdio::inherit())
+        .stderr(Stdio::inherit())
+        .stdout(Stdio::piped());
+    let mut server = command
+        .spawn()
+        .map_err(|source| failed("start a server", source))?;
     let mut told = Vec::new();
-    let read = server.stdout.take().map_or(Ok(0), |mut stdout| stdout.read_to_end(&mut told));
+    let read = server
+        .stdout
+        .take()
+        .map_or(Ok(0), |mut stdout| stdout.read_to_end(&mut told));
     read.map_err(|source| failed("hear of a server", source))?;
     if let Ok(attached) = serde_json::from_slice(&told) {
         return Ok(attached);
     }
-    let status = server.wait().map_err(|source| failed("wait for a server", source))?;
-    Err(Failure::told(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    let status = server
+        .wait()
+        .map_err(|source| failed("wait for a server", source))?;
+    Err(Failure::told(
+        status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(1),
+    ))
 }
 
 /// Tells whoever launched this process that everything is mounted, and lets go of the terminal and of the shell's job. What is
@@ -38,7 +54,11 @@ pub(crate) fn launch(args: &[OsString]) -> Outcome<Attached> {
 pub(super) fn let_go(attached: &Attached, log: &Path) -> Outcome {
     let failed = |source: io::Error| Error::io(LAYER, "go to the background", source);
     let log = File::create(log).map_err(|source| failed(source).in_file(log))?;
-    let nowhere = File::options().read(true).write(true).open("/dev/null").map_err(failed)?;
+    let nowhere = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(failed)?;
     let told = serde_json::to_vec(attached).map_err(|error| failed(error.into()))?;
     io::stdout().write_all(&told)?;
     io::stdout().flush()?;

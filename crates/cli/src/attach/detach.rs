@@ -28,21 +28,31 @@ pub(crate) fn detach(what: &str, force: bool) -> Outcome<Detached> {
     let entry = find(what, registry.entries()?)?;
     // Held until it is gone, so that nobody mounts it meanwhile.
     let _claim = match entry.kernel_disk.filter(|_| !force) {
-        Some(disk) => soon(Result::is_ok, || kernel::claim(disk.id(), entry.process)).map_err(|users| in_use(&entry, &users))?,
+        Some(disk) => soon(Result::is_ok, || kernel::claim(disk.id(), entry.process))
+            .map_err(|users| in_use(&entry, &users))?,
         None => None,
     };
-    let folders: Vec<_> = entry.mounts.iter().map(|mount| mount.folder.clone()).collect();
+    let folders: Vec<_> = entry
+        .mounts
+        .iter()
+        .map(|mount| mount.folder.clone())
+        .collect();
     if force || folders.is_empty() {
         signal(&entry)?;
     } else {
         // All of them or none: so it is looked before anything is unmounted.
-        let users = soon(Vec::is_empty, || folders.iter().flat_map(|folder| others(folder)).collect());
+        let users = soon(Vec::is_empty, || {
+            folders.iter().flat_map(|folder| others(folder)).collect()
+        });
         if !users.is_empty() {
             return Err(in_use(&entry, &users));
         }
         for folder in &folders {
             let is_conflict = |error: &Error| error.kind() == Kind::Conflict;
-            match soon(|ended: &bandsaw::Result<()>| !ended.as_ref().is_err_and(is_conflict), || server::let_go_of(folder)) {
+            match soon(
+                |ended: &bandsaw::Result<()>| !ended.as_ref().is_err_and(is_conflict),
+                || server::let_go_of(folder),
+            ) {
                 Err(error) if is_conflict(&error) => return Err(in_use(&entry, &others(folder))),
                 // It may have been unmounted by hand.
                 Err(error) if is_mounted(folder) => return Err(error.into()),
@@ -51,7 +61,12 @@ pub(crate) fn detach(what: &str, force: bool) -> Outcome<Detached> {
         }
     }
     wait(&registry, &entry)?;
-    Ok(Detached { schema: 1, device: entry.device, image: entry.image, mount_points: folders })
+    Ok(Detached {
+        schema: 1,
+        device: entry.device,
+        image: entry.image,
+        mount_points: folders,
+    })
 }
 
 /// Tries until what comes is `good`, or programs should have let go.
@@ -68,7 +83,10 @@ fn soon<T>(good: impl Fn(&T) -> bool, attempt: impl Fn() -> T) -> T {
 
 /// Who uses a folder, besides this process, whose own working folder it may be.
 fn others(folder: &Path) -> Vec<User> {
-    users_of(folder).into_iter().filter(|user| user.process != std::process::id()).collect()
+    users_of(folder)
+        .into_iter()
+        .filter(|user| user.process != std::process::id())
+        .collect()
 }
 
 fn is_mounted(folder: &Path) -> bool {
@@ -78,29 +96,44 @@ fn is_mounted(folder: &Path) -> bool {
 /// The entry of this device, folder or image.
 fn find(what: &str, entries: Vec<Entry>) -> Outcome<Entry> {
     let name = what.strip_prefix("/dev/").unwrap_or(what);
-    let path = fs::canonicalize(what).or_else(|_| std::path::absolute(what)).unwrap_or_else(|_| what.into());
+    let path = fs::canonicalize(what)
+        .or_else(|_| std::path::absolute(what))
+        .unwrap_or_else(|_| what.into());
     let shown = whole_name(Path::new(what));
     let is_image = |entry: &Entry| {
-        entry.image == path || entry.image == shown || fs::canonicalize(&entry.image).is_ok_and(|image| image == path)
+        entry.image == path
+            || entry.image == shown
+            || fs::canonicalize(&entry.image).is_ok_and(|image| image == path)
     };
     let found: Vec<_> = entries
         .into_iter()
         .filter(|entry| {
             let is_disk = entry.kernel_disk.is_some_and(|disk| disk.id().has(&path));
-            let by_name = entry.device == name || entry.mounts.iter().any(|mount| mount.device == name);
-            is_disk || by_name || entry.mounts.iter().any(|mount| mount.folder == path) || is_image(entry)
+            let by_name =
+                entry.device == name || entry.mounts.iter().any(|mount| mount.device == name);
+            is_disk
+                || by_name
+                || entry.mounts.iter().any(|mount| mount.folder == path)
+                || is_image(entry)
         })
         .collect();
     match <[Entry; 1]>::try_from(found) {
         Ok([only]) => Ok(only),
         Err(none) if none.is_empty() => {
-            let error = Error::new(Kind::NotFound, LAYER, "is no image in use, nor a device or folder of one").named(what);
+            let error = Error::new(
+                Kind::NotFound,
+                LAYER,
+                "is no image in use, nor a device or folder of one",
+            )
+            .named(what);
             Err(Failure::from(error).hint("`bandsaw list` shows what is in use"))
         }
         Err(several) => {
             let names: Vec<_> = several.into_iter().map(|entry| entry.device).collect();
             let message = format!("is in use more than once; name one of {}", names.join(", "));
-            Err(Error::new(Kind::Conflict, LAYER, message).named(what).into())
+            Err(Error::new(Kind::Conflict, LAYER, message)
+                .named(what)
+                .into())
         }
     }
 }
@@ -108,19 +141,26 @@ fn find(what: &str, entries: Vec<Entry>) -> Outcome<Entry> {
 fn in_use(entry: &Entry, users: &[User]) -> Failure {
     let one = |user: &User| match user.process {
         0 => format!("{} on {}", user.command, user.uses.display()),
-        process => format!("{} (process {process}, {})", user.command, user.uses.display()),
+        process => format!(
+            "{} (process {process}, {})",
+            user.command,
+            user.uses.display()
+        ),
     };
     let by = match users {
         [] => "somebody".to_owned(),
         users => users.iter().map(one).collect::<Vec<_>>().join(", "),
     };
-    let error = Error::new(Kind::Conflict, LAYER, format!("is in use by {by}")).named(entry.device.clone());
+    let error =
+        Error::new(Kind::Conflict, LAYER, format!("is in use by {by}")).named(entry.device.clone());
     Failure::from(error).hint("--force detaches it all the same; those programs then get errors")
 }
 
 /// Asks the server to end.
 fn signal(entry: &Entry) -> Outcome {
-    let failed = |source: std::io::Error| Error::io(LAYER, "end the server of", source).named(entry.device.clone());
+    let failed = |source: std::io::Error| {
+        Error::io(LAYER, "end the server of", source).named(entry.device.clone())
+    };
     let process = i32::try_from(entry.process).ok().and_then(Pid::from_raw);
     let process = process.ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
     match rustix::process::kill_process(process, Signal::TERM) {
@@ -135,8 +175,13 @@ fn wait(registry: &Registry, entry: &Entry) -> Outcome {
     let same = |other: &Entry| (&other.device, other.process) == (&entry.device, entry.process);
     while registry.entries()?.iter().any(same) {
         if began.elapsed() > PATIENCE {
-            let message = format!("the server (process {}) still writes; its end is not waited for", entry.process);
-            return Err(Error::new(Kind::Conflict, LAYER, message).named(entry.device.clone()).into());
+            let message = format!(
+                "the server (process {}) still writes; its end is not waited for",
+                entry.process
+            );
+            return Err(Error::new(Kind::Conflict, LAYER, message)
+                .named(entry.device.clone())
+                .into());
         }
         thread::sleep(Duration::from_millis(10));
     }
@@ -144,7 +189,13 @@ fn wait(registry: &Registry, entry: &Entry) -> Outcome {
     match fs::read_to_string(&word) {
         Ok(failed) => {
             let _ = fs::remove_file(&word);
-            Err(Error::new(Kind::Io, LAYER, format!("the server failed at the end: {failed}")).named(entry.device.clone()).into())
+            Err(Error::new(
+                Kind::Io,
+                LAYER,
+                format!("the server failed at the end: {failed}"),
+            )
+            .named(entry.device.clone())
+            .into())
         }
         Err(_) => Ok(()),
     }

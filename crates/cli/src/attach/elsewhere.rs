@@ -16,6 +16,9 @@ pub(crate) fn detach(_what: &str, _force: bool) -> Outcome<Detached> {
 }
 
 fn refused() -> Failure {
-    Failure::from(Error::unsupported("attach", "volumes are shown as folders on Linux alone"))
-        .hint("use the system's own hdiutil here")
+    Failure::from(Error::unsupported(
+        "attach",
+        "volumes are shown as folders on Linux alone",
+    ))
+    .hint("use the system's own hdiutil here")
 }

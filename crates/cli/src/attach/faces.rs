@@ -36,7 +36,9 @@ impl Face {
     /// changes its container while it is open for changes.
     pub(super) fn release_held(&self, output: &Output) {
         if let Shown::VolumeMut(fs) = &self.shown {
-            fs.release_held().unwrap_or_else(|error| output.warn(&format!("cannot release space of {}: {error}", self.name)));
+            fs.release_held().unwrap_or_else(|error| {
+                output.warn(&format!("cannot release space of {}: {error}", self.name))
+            });
         }
     }
 }
@@ -45,8 +47,14 @@ impl Face {
 pub(super) fn disk(image: &Image) -> Face {
     let name = image.path().to_string_lossy();
     // What a server is asked is no part of a name.
-    let name = if name.contains("://") { name.split('?').next().unwrap_or_default() } else { &name };
-    let stem = Path::new(name).file_stem().map_or_else(|| "disk".into(), |stem| stem.to_string_lossy().into_owned());
+    let name = if name.contains("://") {
+        name.split('?').next().unwrap_or_default()
+    } else {
+        &name
+    };
+    let stem = Path::new(name)
+        .file_stem()
+        .map_or_else(|| "disk".into(), |stem| stem.to_string_lossy().into_owned());
     let name = format!("{stem}.img");
     Face {
         suffix: String::new(),
@@ -57,16 +65,31 @@ pub(super) fn disk(image: &Image) -> Face {
 }
 
 /// The volume that an address names, or the first.
-pub(super) fn one(image: &Image, address: &Address, opening: &Opening, read_only: bool, output: &Output) -> Outcome<Face> {
+pub(super) fn one(
+    image: &Image,
+    address: &Address,
+    opening: &Opening,
+    read_only: bool,
+    output: &Output,
+) -> Outcome<Face> {
     let volume = image.volume(address.volume.as_ref())?;
     face(image, volume, address, opening, read_only, output)
 }
 
 /// Every volume that can be read. Those that cannot are told of; [`Kind::NotFound`] if none can.
-pub(super) fn all(image: &Image, opening: &Opening, read_only: bool, output: &Output) -> Outcome<Vec<Face>> {
+pub(super) fn all(
+    image: &Image,
+    opening: &Opening,
+    read_only: bool,
+    output: &Output,
+) -> Outcome<Vec<Face>> {
     let mut faces = Vec::new();
     let mut failed = None;
-    for volume in image.volumes().iter().filter(|volume| volume.format.is_supported()) {
+    for volume in image
+        .volumes()
+        .iter()
+        .filter(|volume| volume.format.is_supported())
+    {
         let selectors = selectors(volume);
         // The volumes of one container share its free space: only one of them may be changed at a time.
         let together = selectors.len() > 1;
@@ -75,8 +98,18 @@ pub(super) fn all(image: &Image, opening: &Opening, read_only: bool, output: &Ou
         }
         for selector in selectors {
             let path = image.path().to_string_lossy().into_owned();
-            let address = Address { volume: Some(selector), ..Address::image(path) };
-            match face(image, volume, &address, opening, read_only || together, output) {
+            let address = Address {
+                volume: Some(selector),
+                ..Address::image(path)
+            };
+            match face(
+                image,
+                volume,
+                &address,
+                opening,
+                read_only || together,
+                output,
+            ) {
                 Ok(face) => faces.push(face),
                 Err(failure) => {
                     output.warn(&format!("{address} is not mounted: {}", failure.message()));
@@ -88,8 +121,14 @@ pub(super) fn all(image: &Image, opening: &Opening, read_only: bool, output: &Ou
     match faces.is_empty() {
         false => Ok(faces),
         true => Err(failed.unwrap_or_else(|| {
-            let error = Error::new(Kind::NotFound, "attach", "holds no volume that can be mounted").in_file(image.path());
-            Failure::from(error).hint("--nomount shows the disk as one file; `bandsaw info` shows what is on it")
+            let error = Error::new(
+                Kind::NotFound,
+                "attach",
+                "holds no volume that can be mounted",
+            )
+            .in_file(image.path());
+            Failure::from(error)
+                .hint("--nomount shows the disk as one file; `bandsaw info` shows what is on it")
         })),
     }
 }
@@ -99,17 +138,39 @@ fn selectors(volume: &Volume) -> Vec<VolumeSelector> {
     let partition = volume.partition.unwrap_or(1);
     let number = |volume| VolumeSelector::Number { partition, volume };
     let within = match volume.format {
-        VolumeFormat::Apfs => volume.container().map(|container| container.labels()).unwrap_or_default(),
+        VolumeFormat::Apfs => volume
+            .container()
+            .map(|container| container.labels())
+            .unwrap_or_default(),
         _ => Vec::new(),
     };
-    let ordinary = within.iter().flatten().filter(|volume| !volume.is_auxiliary());
+    let ordinary = within
+        .iter()
+        .flatten()
+        .filter(|volume| !volume.is_auxiliary());
     let numbers: Vec<_> = ordinary.map(|volume| number(Some(volume.number))).collect();
-    if numbers.is_empty() { vec![number(None)] } else { numbers }
+    if numbers.is_empty() {
+        vec![number(None)]
+    } else {
+        numbers
+    }
 }
 
-fn face(image: &Image, volume: &Volume, address: &Address, opening: &Opening, read_only: bool, output: &Output) -> Outcome<Face> {
-    let writable = !read_only && address.snapshot.is_none() && image.disk().info().access == Access::ReadWrite;
-    let changed = if writable { to_change(image, address, opening, output)? } else { None };
+fn face(
+    image: &Image,
+    volume: &Volume,
+    address: &Address,
+    opening: &Opening,
+    read_only: bool,
+    output: &Output,
+) -> Outcome<Face> {
+    let writable =
+        !read_only && address.snapshot.is_none() && image.disk().info().access == Access::ReadWrite;
+    let changed = if writable {
+        to_change(image, address, opening, output)?
+    } else {
+        None
+    };
     let shown = match changed {
         Some(shown) => shown,
         None => Shown::Volume(opening.volume(image, address)?),
@@ -117,18 +178,36 @@ fn face(image: &Image, volume: &Volume, address: &Address, opening: &Opening, re
     let fs: &dyn FileSystem = match &shown {
         Shown::VolumeMut(fs) => &**fs,
         Shown::Volume(fs) => &**fs,
-        Shown::Disk(..) => return Err(Error::new(Kind::Invalid, "attach", "a volume expected").into()),
+        Shown::Disk(..) => {
+            return Err(Error::new(Kind::Invalid, "attach", "a volume expected").into());
+        }
     };
     let within = match address.volume {
-        Some(VolumeSelector::Number { volume: Some(number), .. }) => format!("s{number}"),
+        Some(VolumeSelector::Number {
+            volume: Some(number),
+            ..
+        }) => format!("s{number}"),
         _ => String::new(),
     };
-    let suffix = volume.partition.map_or_else(String::new, |number| format!("s{number}")) + &within;
-    Ok(Face { suffix, name: fs.volume().name, format: volume.format.name().to_owned(), shown })
+    let suffix = volume
+        .partition
+        .map_or_else(String::new, |number| format!("s{number}"))
+        + &within;
+    Ok(Face {
+        suffix,
+        name: fs.volume().name,
+        format: volume.format.name().to_owned(),
+        shown,
+    })
 }
 
 /// The volume for changes; `None`, and a word about it, for one that can only be read.
-fn to_change(image: &Image, address: &Address, opening: &Opening, output: &Output) -> Outcome<Option<Shown>> {
+fn to_change(
+    image: &Image,
+    address: &Address,
+    opening: &Opening,
+    output: &Output,
+) -> Outcome<Option<Shown>> {
     let error = match opening.volume_mut(image, address) {
         Ok(fs) => return Ok(Some(Shown::VolumeMut(Arc::clone(&fs)))),
         Err(error) => error,

@@ -27,9 +27,19 @@ impl Watch for Lines {
 }
 
 /// Gives the kernel the disk; `on_end` is called when it is taken away. `None` where the kernel takes none.
-pub(super) fn give(image: &Image, output: &Output, on_end: impl FnOnce() + Send + 'static) -> Outcome<Option<KernelDisk>> {
-    let options = Options { watch: Arc::new(Lines(output.clone())), ..Options::default() };
-    let server = Server::new(vec![Export::new("", "the disk", image.disk().clone())], options)?;
+pub(super) fn give(
+    image: &Image,
+    output: &Output,
+    on_end: impl FnOnce() + Send + 'static,
+) -> Outcome<Option<KernelDisk>> {
+    let options = Options {
+        watch: Arc::new(Lines(output.clone())),
+        ..Options::default()
+    };
+    let server = Server::new(
+        vec![Export::new("", "the disk", image.disk().clone())],
+        options,
+    )?;
     match KernelDisk::new(server, on_end) {
         Ok(disk) => Ok(Some(disk)),
         Err(error) if error.kind() == Kind::Unsupported => Ok(None),
@@ -49,10 +59,19 @@ pub(super) fn take_away(disk: KernelDisk) -> bandsaw::Result<()> {
 /// Takes a disk of the kernel's into use, so that nobody else does; `None` for one that is gone. Fails with its users.
 pub(super) fn claim(disk: DiskId, server: u32) -> Result<Option<File>, Vec<User>> {
     let claimed = disk.claim();
-    let mounted = mounts_of(disk).into_iter().map(|mount| User { process: 0, command: "a mount".into(), uses: mount.path });
+    let mounted = mounts_of(disk).into_iter().map(|mount| User {
+        process: 0,
+        command: "a mount".into(),
+        uses: mount.path,
+    });
     let ours = [server, std::process::id()];
-    let programs = disk.nodes().into_iter().flat_map(|node| bandsaw_mount::users_of(&node));
-    let users: Vec<_> = mounted.chain(programs.filter(|user| !ours.contains(&user.process))).collect();
+    let programs = disk
+        .nodes()
+        .into_iter()
+        .flat_map(|node| bandsaw_mount::users_of(&node));
+    let users: Vec<_> = mounted
+        .chain(programs.filter(|user| !ours.contains(&user.process)))
+        .collect();
     match claimed {
         Ok(claim) if users.is_empty() => Ok(Some(claim)),
         Err(error) if error.kind() != io::ErrorKind::ResourceBusy => Ok(None),
@@ -67,5 +86,9 @@ fn mounts_of(disk: DiskId) -> Vec<MountPoint> {
         path if path.is_absolute() => fs::canonicalize(path).is_ok_and(|path| disk.has(&path)),
         _ => false,
     };
-    mount_points().unwrap_or_default().into_iter().filter(source).collect()
+    mount_points()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(source)
+        .collect()
 }

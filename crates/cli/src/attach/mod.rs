@@ -83,7 +83,10 @@ pub(crate) struct Detached {
 /// The word after which a verb's own arguments stand, and what is put there for the process that serves.
 #[cfg(target_os = "linux")]
 pub(crate) fn as_server(mut args: Vec<OsString>, verb: &str) -> Vec<OsString> {
-    let at = args.iter().position(|word| word == verb).map_or(args.len(), |at| at + 1);
+    let at = args
+        .iter()
+        .position(|word| word == verb)
+        .map_or(args.len(), |at| at + 1);
     args.insert(at, "--serving".into());
     args
 }

@@ -56,7 +56,11 @@ pub(crate) enum Places {
 }
 
 /// Serves until everything is unmounted or a signal comes. `tell` is called in the foreground once all is mounted.
-pub(crate) fn serve(job: &Job<'_>, output: &Output, tell: impl FnOnce(&Attached) -> Outcome) -> Outcome {
+pub(crate) fn serve(
+    job: &Job<'_>,
+    output: &Output,
+    tell: impl FnOnce(&Attached) -> Outcome,
+) -> Outcome {
     // Before anything is made that a signal would leave behind.
     let mut signals = Signals::catch()?;
     let image = open(job, output)?;
@@ -64,13 +68,23 @@ pub(crate) fn serve(job: &Job<'_>, output: &Output, tell: impl FnOnce(&Attached)
     let mut registration = registry.reserve()?;
     let session = match Session::of_kernel(job, &image, registration.device(), &signals, output)? {
         Some(session) => session,
-        None => Session::mount(job, &image, registration.device(), &registry, &signals, output)?,
+        None => Session::mount(
+            job,
+            &image,
+            registration.device(),
+            &registry,
+            &signals,
+            output,
+        )?,
     };
     let attached = session.told(&image, registration.device());
-    let begun = publish(&mut registration, job, &image, &attached, &session).and_then(|()| match job.background {
-        true => background::let_go(&attached, &log_of(&registry, registration.device())),
-        false => tell(&attached),
-    });
+    let begun =
+        publish(&mut registration, job, &image, &attached, &session).and_then(|()| {
+            match job.background {
+                true => background::let_go(&attached, &log_of(&registry, registration.device())),
+                false => tell(&attached),
+            }
+        });
     job.opening.forget_keys();
     if begun.is_ok() {
         signals.wait();
@@ -114,13 +128,18 @@ fn open(job: &Job<'_>, output: &Output) -> Outcome<Image> {
         Err(failure) if failure.is_of_changing() => job.opening.read(path, output),
         // Beside others who only read, there is reading.
         Err(failure) if failure.kind() == Kind::Conflict => {
-            let Ok(image) = job.opening.read(path, output) else { return Err(failure) };
+            let Ok(image) = job.opening.read(path, output) else {
+                return Err(failure);
+            };
             output.warn(&format!("mounted read-only: {}", failure.message()));
             Ok(image)
         }
         opened => {
             let image = opened?;
-            image.warnings().iter().for_each(|warning| output.warn(warning));
+            image
+                .warnings()
+                .iter()
+                .for_each(|warning| output.warn(warning));
             Ok(image)
         }
     }
@@ -130,24 +149,42 @@ fn open(job: &Job<'_>, output: &Output) -> Outcome<Image> {
 fn trim(job: &Job<'_>, image: &Image, read_only: bool, output: &Output) {
     if job.trim && !read_only {
         // What cannot be given back is no reason not to mount.
-        trim::before_use(image, output).unwrap_or_else(|error| output.warn(&format!("not trimmed: {error}")));
+        trim::before_use(image, output)
+            .unwrap_or_else(|error| output.warn(&format!("not trimmed: {error}")));
     }
 }
 
 /// Where things are to be shown: where the job says, but for an image without volumes that is to be shown all the same.
 fn places<'a>(job: &'a Job<'_>, image: &Image) -> &'a Places {
-    let mounts = image.volumes().iter().any(|volume| volume.format.is_supported());
-    if job.or_disk && !mounts { &Places::DiskAnywhere } else { &job.places }
+    let mounts = image
+        .volumes()
+        .iter()
+        .any(|volume| volume.format.is_supported());
+    if job.or_disk && !mounts {
+        &Places::DiskAnywhere
+    } else {
+        &job.places
+    }
 }
 
 fn faces(job: &Job<'_>, image: &Image, output: &Output) -> Outcome<Vec<Face>> {
     let read_only = job.options.read_only;
     match places(job, image) {
         Places::Disk(_) | Places::DiskAnywhere => Ok(vec![faces::disk(image)]),
-        Places::Volume(_) => Ok(vec![faces::one(image, &job.address, job.opening, read_only, output)?]),
-        Places::Volumes(_) if job.address.volume.is_some() => {
-            Ok(vec![faces::one(image, &job.address, job.opening, read_only, output)?])
-        }
+        Places::Volume(_) => Ok(vec![faces::one(
+            image,
+            &job.address,
+            job.opening,
+            read_only,
+            output,
+        )?]),
+        Places::Volumes(_) if job.address.volume.is_some() => Ok(vec![faces::one(
+            image,
+            &job.address,
+            job.opening,
+            read_only,
+            output,
+        )?]),
         Places::Volumes(_) => faces::all(image, job.opening, read_only, output),
     }
 }
@@ -174,7 +211,13 @@ impl Shower {
 
 impl Session {
     /// Makes the disk one of the kernel's; `None` if that is not asked for, or the kernel takes none.
-    fn of_kernel(job: &Job<'_>, image: &Image, device: &str, signals: &Signals, output: &Output) -> Outcome<Option<Self>> {
+    fn of_kernel(
+        job: &Job<'_>,
+        image: &Image,
+        device: &str,
+        signals: &Signals,
+        output: &Output,
+    ) -> Outcome<Option<Self>> {
         if !job.for_kernel || !bandsaw_nbd::kernel::is_available() {
             return Ok(None);
         }
@@ -182,10 +225,20 @@ impl Session {
         let read_only = face.read_only();
         trim(job, image, read_only, output);
         let end = signals.sender()?;
-        let Some(disk) = kernel::give(image, output, move || signals::end(&end))? else { return Ok(None) };
+        let Some(disk) = kernel::give(image, output, move || signals::end(&end))? else {
+            return Ok(None);
+        };
         let mount_point = disk.id().path();
-        let volume = AttachedVolume { device: device.to_owned(), name: face.name, format: face.format, mount_point, read_only };
-        Ok(Some(Self { mounted: vec![(Shower::Kernel(disk), volume, false)] }))
+        let volume = AttachedVolume {
+            device: device.to_owned(),
+            name: face.name,
+            format: face.format,
+            mount_point,
+            read_only,
+        };
+        Ok(Some(Self {
+            mounted: vec![(Shower::Kernel(disk), volume, false)],
+        }))
     }
 
     /// Mounts all that is wanted, or nothing.
@@ -203,10 +256,18 @@ impl Session {
         }
         trim(job, image, faces.iter().all(Face::read_only), output);
         let left = Arc::new(AtomicUsize::new(faces.len()));
-        let mut session = Self { mounted: Vec::new() };
+        let mut session = Self {
+            mounted: Vec::new(),
+        };
         for face in faces {
-            let mounted =
-                session.add((job, places(job, image)), face, device, registry, (signals.sender()?, left.clone()), output);
+            let mounted = session.add(
+                (job, places(job, image)),
+                face,
+                device,
+                registry,
+                (signals.sender()?, left.clone()),
+                output,
+            );
             if let Err(failure) = mounted {
                 // What failed first is what matters.
                 let _ = session.end();
@@ -227,12 +288,21 @@ impl Session {
     ) -> Outcome {
         let Place { folder, made } = match places {
             Places::Volume(folder) | Places::Disk(folder) => whereabouts::named(folder)?,
-            Places::DiskAnywhere => whereabouts::for_volume(registry.folder(), &format!("{device}.disk"))?,
-            Places::Volumes(root) => whereabouts::for_volume(&root.clone().unwrap_or_else(whereabouts::root), &face.name)?,
+            Places::DiskAnywhere => {
+                whereabouts::for_volume(registry.folder(), &format!("{device}.disk"))?
+            }
+            Places::Volumes(root) => whereabouts::for_volume(
+                &root.clone().unwrap_or_else(whereabouts::root),
+                &face.name,
+            )?,
         };
         let read_only = face.read_only();
         let source = whole_name(Path::new(&job.address.image));
-        let options = MountOptions { source: source.display().to_string(), read_only, ..job.options.clone() };
+        let options = MountOptions {
+            source: source.display().to_string(),
+            read_only,
+            ..job.options.clone()
+        };
         let output = output.clone();
         let note = Box::new(move |line: &str| output.error(line, None));
         // The last one that ends, whoever unmounted it, ends the process.
@@ -265,7 +335,11 @@ impl Session {
             scheme: image.partitions().map(|map| map.scheme.to_string()),
             process: std::process::id(),
             read_only: self.mounted.iter().all(|(_, volume, _)| volume.read_only),
-            volumes: self.mounted.iter().map(|(_, volume, _)| volume.clone()).collect(),
+            volumes: self
+                .mounted
+                .iter()
+                .map(|(_, volume, _)| volume.clone())
+                .collect(),
         }
     }
 
@@ -289,12 +363,20 @@ fn absolute(path: &Path) -> PathBuf {
 
 fn advise(error: Error) -> Failure {
     match error.kind() {
-        Kind::Unsupported => Failure::from(error).hint("`bandsaw serve` and `bandsaw extract` need no FUSE"),
+        Kind::Unsupported => {
+            Failure::from(error).hint("`bandsaw serve` and `bandsaw extract` need no FUSE")
+        }
         _ => error.into(),
     }
 }
 
-fn publish(registration: &mut Registration, job: &Job<'_>, image: &Image, attached: &Attached, session: &Session) -> Outcome {
+fn publish(
+    registration: &mut Registration,
+    job: &Job<'_>,
+    image: &Image,
+    attached: &Attached,
+    session: &Session,
+) -> Outcome {
     let mounts: Vec<_> = session
         .mounted
         .iter()
@@ -310,16 +392,26 @@ fn publish(registration: &mut Registration, job: &Job<'_>, image: &Image, attach
     registration.publish(Entry {
         image: attached.image.clone(),
         format: image.format().code().to_owned(),
-        layers: image.overlays().map(|layer| absolute(&layer.path)).collect(),
+        layers: image
+            .overlays()
+            .map(|layer| absolute(&layer.path))
+            .collect(),
         scheme: attached.scheme.clone(),
         size: image.disk().info().len,
         read_only: attached.read_only,
         encrypted: image.encryption().is_some(),
-        places: attached.volumes.iter().map(|volume| volume.mount_point.display().to_string()).collect(),
-        kernel_disk: session.mounted.iter().find_map(|(shower, ..)| match shower {
-            Shower::Kernel(disk) => Some(disk.id().into()),
-            Shower::Folder(_) => None,
-        }),
+        places: attached
+            .volumes
+            .iter()
+            .map(|volume| volume.mount_point.display().to_string())
+            .collect(),
+        kernel_disk: session
+            .mounted
+            .iter()
+            .find_map(|(shower, ..)| match shower {
+                Shower::Kernel(disk) => Some(disk.id().into()),
+                Shower::Folder(_) => None,
+            }),
         mounts,
         ..Entry::new(job.used)
     })?;
@@ -332,7 +424,13 @@ pub(crate) fn tell(attached: &Attached, output: &Output) -> Outcome {
         for volume in &attached.volumes {
             let access = if volume.read_only { "  read-only" } else { "" };
             let name = output.name(&volume.name);
-            writeln!(out, "{}  {}  {name}  {}{access}", volume.device, volume.format, volume.mount_point.display())?;
+            writeln!(
+                out,
+                "{}  {}  {name}  {}{access}",
+                volume.device,
+                volume.format,
+                volume.mount_point.display()
+            )?;
         }
         Ok(())
     })

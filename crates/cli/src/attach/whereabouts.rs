@@ -22,7 +22,11 @@ pub(super) struct Place {
 /// `/Volumes` as macOS has it; for users who may not write there, `Volumes` in their home.
 pub(super) fn root() -> PathBuf {
     let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join("Volumes"));
-    if rustix::process::geteuid().is_root() { "/Volumes".into() } else { own().unwrap_or_else(|| "/Volumes".into()) }
+    if rustix::process::geteuid().is_root() {
+        "/Volumes".into()
+    } else {
+        own().unwrap_or_else(|| "/Volumes".into())
+    }
 }
 
 /// A folder that somebody named: made if it is missing, refused if something is in it or mounted on it.
@@ -31,19 +35,34 @@ pub(super) fn named(folder: &Path) -> Outcome<Place> {
     match fs::read_dir(folder) {
         Ok(mut entries) => {
             if is_mounted(folder)? {
-                return Err(Error::new(Kind::Conflict, LAYER, "something is mounted there already").in_file(folder).into());
+                return Err(Error::new(
+                    Kind::Conflict,
+                    LAYER,
+                    "something is mounted there already",
+                )
+                .in_file(folder)
+                .into());
             }
             match entries.next() {
-                None => Ok(Place { folder: folder.to_owned(), made: false }),
+                None => Ok(Place {
+                    folder: folder.to_owned(),
+                    made: false,
+                }),
                 Some(_) => {
                     let message = "a folder with nothing in it is expected: what is there could not be seen meanwhile";
-                    Err(Error::new(Kind::Conflict, LAYER, message).in_file(folder).into())
+                    Err(Error::new(Kind::Conflict, LAYER, message)
+                        .in_file(folder)
+                        .into())
                 }
             }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir(folder).map_err(|source| Error::io(LAYER, "make", source).in_file(folder))?;
-            Ok(Place { folder: folder.to_owned(), made: true })
+            fs::create_dir(folder)
+                .map_err(|source| Error::io(LAYER, "make", source).in_file(folder))?;
+            Ok(Place {
+                folder: folder.to_owned(),
+                made: true,
+            })
         }
         Err(source) => Err(failed(source).into()),
     }
@@ -54,7 +73,11 @@ pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<Place> {
     fs::create_dir_all(root).map_err(|source| Error::io(LAYER, "make", source).in_file(root))?;
     let name = usable(volume);
     for number in 0..MOST {
-        let numbered = if number == 0 { name.clone() } else { format!("{name} {number}") };
+        let numbered = if number == 0 {
+            name.clone()
+        } else {
+            format!("{name} {number}")
+        };
         let folder = root.join(numbered);
         match fs::create_dir(&folder) {
             Ok(()) => return Ok(Place { folder, made: true }),
@@ -62,12 +85,27 @@ pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<Place> {
             Err(source) => return Err(Error::io(LAYER, "make", source).in_file(folder).into()),
         }
     }
-    Err(Error::new(Kind::Limit, LAYER, "too many folders of the volume's name are there").in_file(root).into())
+    Err(Error::new(
+        Kind::Limit,
+        LAYER,
+        "too many folders of the volume's name are there",
+    )
+    .in_file(root)
+    .into())
 }
 
 /// A volume's name as that of a folder.
 fn usable(volume: &str) -> String {
-    let name: String = volume.chars().map(|char| if matches!(char, '/' | '\0') { ':' } else { char }).collect();
+    let name: String = volume
+        .chars()
+        .map(|char| {
+            if matches!(char, '/' | '\0') {
+                ':'
+            } else {
+                char
+            }
+        })
+        .collect();
     match name.trim() {
         "" | "." | ".." => "Untitled".into(),
         _ => name,
@@ -75,7 +113,9 @@ fn usable(volume: &str) -> String {
 }
 
 fn is_mounted(folder: &Path) -> Outcome<bool> {
-    let path = folder.canonicalize().map_err(|source| Error::io(LAYER, "find", source).in_file(folder))?;
+    let path = folder
+        .canonicalize()
+        .map_err(|source| Error::io(LAYER, "find", source).in_file(folder))?;
     Ok(mount_points()?.iter().any(|mount| mount.path == path))
 }
 
@@ -86,13 +126,26 @@ mod tests {
     #[test]
     fn folders_are_called_as_volumes_are() {
         let root = tempfile::tempdir().unwrap();
-        let made = |name: &str| for_volume(root.path(), name).unwrap().folder.file_name().unwrap().to_owned();
+        let made = |name: &str| {
+            for_volume(root.path(), name)
+                .unwrap()
+                .folder
+                .file_name()
+                .unwrap()
+                .to_owned()
+        };
         assert_eq!(made("Docs"), "Docs");
         assert_eq!(made("Docs"), "Docs 1");
         assert_eq!(made("a/b"), "a:b");
-        assert_eq!((made(".."), made("")), ("Untitled".into(), "Untitled 1".into()));
+        assert_eq!(
+            (made(".."), made("")),
+            ("Untitled".into(), "Untitled 1".into())
+        );
         assert!(named(&root.path().join("Docs")).is_ok_and(|place| !place.made));
         assert!(named(&root.path().join("new")).is_ok_and(|place| place.made));
-        assert_eq!(named(root.path()).err().map(|failure| failure.kind()), Some(Kind::Conflict));
+        assert_eq!(
+            named(root.path()).err().map(|failure| failure.kind()),
+            Some(Kind::Conflict)
+        );
     }
 }

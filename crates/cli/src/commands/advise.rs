@@ -69,20 +69,49 @@ impl Advise {
         let (size, used, present) = match &self.image {
             None => (self.size.unwrap_or_default(), None, None),
             Some(image) => {
-                let image = self.opening.open(&source::image(image)?, Access::ReadOnly)?;
-                let used = image.volumes().iter().filter_map(|volume| volume.open().ok()).map(|volume| volume.volume());
-                let used: u64 = used.map(|volume| volume.total.saturating_sub(volume.free).saturating_sub(volume.pending)).sum();
-                (image.disk().info().len, Some(used).filter(|used| *used > 0), image.bundle().map(|bundle| bundle.band_size()))
+                let image = self
+                    .opening
+                    .open(&source::image(image)?, Access::ReadOnly)?;
+                let used = image
+                    .volumes()
+                    .iter()
+                    .filter_map(|volume| volume.open().ok())
+                    .map(|volume| volume.volume());
+                let used: u64 = used
+                    .map(|volume| {
+                        volume
+                            .total
+                            .saturating_sub(volume.free)
+                            .saturating_sub(volume.pending)
+                    })
+                    .sum();
+                (
+                    image.disk().info().len,
+                    Some(used).filter(|used| *used > 0),
+                    image.bundle().map(|bundle| bundle.band_size()),
+                )
             }
         };
-        let Advice { band_size, reasons, choices } = advise(size, used, self.on);
+        let Advice {
+            band_size,
+            reasons,
+            choices,
+        } = advise(size, used, self.on);
         let choices = choices.into_iter().map(|choice| ChoiceFacts {
             band_size: choice.band_size,
             bands: choice.bands,
             in_use: choice.in_use,
             lists: choice.lists,
         });
-        let facts = Facts { schema: 1, size, on: self.on.name(), present, band_size, reasons, choices: choices.collect() };
+        let facts = Facts {
+            schema: 1,
+            size,
+            on: self.on.name(),
+            present,
+            band_size,
+            reasons,
+            choices: choices.collect(),
+        };
         output.facts(&facts, |out| facts.write(output, out))
     }
 }
@@ -90,20 +119,49 @@ impl Advise {
 impl Facts {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", output.paint(Style::Bold, &exact(self.band_size)))?;
-        self.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))?;
+        self.reasons
+            .iter()
+            .try_for_each(|reason| writeln!(out, "  {reason}"))?;
         if let Some(present) = self.present {
-            let same = if present == self.band_size { "which is what it has" } else { "now it has bands of another size" };
+            let same = if present == self.band_size {
+                "which is what it has"
+            } else {
+                "now it has bands of another size"
+            };
             let bands = self.size.div_ceil(present.max(1));
-            let many = if bands > MANY_FILES { ", too many to be listed and copied quickly" } else { "" };
-            writeln!(out, "  {same}: {}, {} when full{many}", exact(present), counted(bands, "file", "files"))?;
+            let many = if bands > MANY_FILES {
+                ", too many to be listed and copied quickly"
+            } else {
+                ""
+            };
+            writeln!(
+                out,
+                "  {same}: {}, {} when full{many}",
+                exact(present),
+                counted(bands, "file", "files")
+            )?;
         }
         let mut table = Table::new([true, true, true, true, false]);
         table.row(["bands of", "when full", "in use", "lists", ""].map(str::to_owned));
         for choice in &self.choices {
-            let mark = if choice.band_size == self.band_size { "advised" } else { "" };
-            let in_use = if choice.in_use > 0 { grouped(choice.in_use) } else { "-".to_owned() };
+            let mark = if choice.band_size == self.band_size {
+                "advised"
+            } else {
+                ""
+            };
+            let in_use = if choice.in_use > 0 {
+                grouped(choice.in_use)
+            } else {
+                "-".to_owned()
+            };
             let size = size::display(choice.band_size).to_string();
-            table.row([size, grouped(choice.bands), in_use, grouped(choice.lists), mark.to_owned()]);
+            table.row([
+                size,
+                grouped(choice.bands),
+                in_use,
+                grouped(choice.lists),
+                mark.to_owned(),
+            ]);
         }
         write!(out, "{}", table.lines("  "))
     }

@@ -63,13 +63,22 @@ impl Attach {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let address = source::address(&self.address)?;
         if address.path.is_some() {
-            return Err(Failure::usage("address", "an image or a volume is attached, not a folder of one"));
+            return Err(Failure::usage(
+                "address",
+                "an image or a volume is attached, not a folder of one",
+            ));
         }
         // A volume that is named is to be mounted, as are those of which it is said where or how.
-        let is_told = self.mountpoint.is_some() || self.mountroot.is_some() || !self.serving.options.is_empty();
+        let is_told = self.mountpoint.is_some()
+            || self.mountroot.is_some()
+            || !self.serving.options.is_empty();
         let for_kernel = !(self.folders || is_told || address.volume.is_some());
-        let absolute = |folder: &PathBuf| std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
-        let opening = self.opening.of_section(self.section).forced(self.serving.force);
+        let absolute =
+            |folder: &PathBuf| std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+        let opening = self
+            .opening
+            .of_section(self.section)
+            .forced(self.serving.force);
         let job = Job {
             address,
             opening: &opening,

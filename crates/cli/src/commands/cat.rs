@@ -45,7 +45,10 @@ impl Cat {
         for address in &self.addresses {
             let address = source::address(address)?;
             if address.path.is_none() {
-                return Err(Failure::usage("address", "a file is expected; write IMAGE:/PATH"));
+                return Err(Failure::usage(
+                    "address",
+                    "a file is expected; write IMAGE:/PATH",
+                ));
             }
             let place = Place::open(&address, &self.opening, output)?;
             copy(&*self.contents(&place)?, &mut out)?;
@@ -54,14 +57,30 @@ impl Cat {
     }
 
     fn contents(&self, place: &Place) -> Outcome<Arc<dyn BlockDevice>> {
-        let Place { fs, path, attributes, .. } = place;
+        let Place {
+            fs,
+            path,
+            attributes,
+            ..
+        } = place;
         if let Some(name) = &self.xattr {
-            return Ok(fs.xattr(attributes.id, name)?.ok_or_else(|| Error::not_found("extended attribute", name))?);
+            return Ok(fs
+                .xattr(attributes.id, name)?
+                .ok_or_else(|| Error::not_found("extended attribute", name))?);
         }
         if attributes.kind != FileKind::File {
-            return Err(Error::new(Kind::Invalid, "cat", "is not a file").named(path).into());
+            return Err(Error::new(Kind::Invalid, "cat", "is not a file")
+                .named(path)
+                .into());
         }
-        Ok(fs.open(attributes.id, if self.resource_fork { Fork::Resource } else { Fork::Data })?)
+        Ok(fs.open(
+            attributes.id,
+            if self.resource_fork {
+                Fork::Resource
+            } else {
+                Fork::Data
+            },
+        )?)
     }
 }
 

@@ -104,7 +104,11 @@ impl ProblemFacts {
     }
 
     fn place(&self, output: &Output) -> String {
-        let within = self.within.as_ref().map(|within| format!("{}: ", output.name(within))).unwrap_or_default();
+        let within = self
+            .within
+            .as_ref()
+            .map(|within| format!("{}: ", output.name(within)))
+            .unwrap_or_default();
         within
             + &match (&self.name, self.offset) {
                 (Some(name), _) => format!("{}: ", output.name(name)),
@@ -134,13 +138,27 @@ impl Facts {
 
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         for layer in &self.layers {
-            let why = layer.why.as_deref().map(|why| format!(": {}", output.text(why))).unwrap_or_default();
+            let why = layer
+                .why
+                .as_deref()
+                .map(|why| format!(": {}", output.text(why)))
+                .unwrap_or_default();
             writeln!(out, "{:8} {}{why}", layer.verdict, layer.layer)?;
         }
         for problem in &self.problems {
             let severity = format!("{:8}", problem.severity);
-            let severity = if problem.severity == "damage" { output.paint(Style::Problem, &severity) } else { severity };
-            writeln!(out, "{severity} {}: {}{}", problem.layer, problem.place(output), output.text(&problem.message))?;
+            let severity = if problem.severity == "damage" {
+                output.paint(Style::Problem, &severity)
+            } else {
+                severity
+            };
+            writeln!(
+                out,
+                "{severity} {}: {}{}",
+                problem.layer,
+                problem.place(output),
+                output.text(&problem.message)
+            )?;
         }
         if self.untold > 0 {
             writeln!(out, "{:8} more like these", self.untold)?;
@@ -157,7 +175,11 @@ impl LayerFacts {
             Verdict::Unknown(error) => ("unknown", Some(error.message().to_owned())),
             Verdict::Skipped => ("skipped", None),
         };
-        Self { layer: judged.layer.clone(), verdict, why }
+        Self {
+            layer: judged.layer.clone(),
+            verdict,
+            why,
+        }
     }
 }
 
@@ -165,13 +187,24 @@ impl Check {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
         let bar = Bar::new(output);
-        let examine = if self.contents { open::examine_contents } else { open::examine };
-        let found = examine(Path::new(&path), &self.opening.options(Access::ReadOnly), &bar)?;
+        let examine = if self.contents {
+            open::examine_contents
+        } else {
+            open::examine
+        };
+        let found = examine(
+            Path::new(&path),
+            &self.opening.options(Access::ReadOnly),
+            &bar,
+        )?;
         drop(bar);
         let facts = Facts::new(&path, &found);
         output.done(&facts, |out| {
             facts.write(output, out)?;
-            match (facts.worst.is_none(), facts.layers.iter().all(|layer| layer.verdict == "checked")) {
+            match (
+                facts.worst.is_none(),
+                facts.layers.iter().all(|layer| layer.verdict == "checked"),
+            ) {
                 (true, true) => writeln!(out, "nothing is wrong"),
                 (true, false) => writeln!(out, "nothing is wrong with what was checked"),
                 (false, _) => Ok(()),
@@ -183,10 +216,18 @@ impl Check {
 
 /// The failure that the worst finding is.
 fn conclude(found: Examination, path: &str) -> Outcome {
-    let Examination { layers, problems, .. } = found;
+    let Examination {
+        layers, problems, ..
+    } = found;
     if problems.count(Severity::Damage) > 0 {
-        let hint = format!("`bandsaw repair --dry-run {path}` tells what can be mended for certain");
-        let damaged = Error::new(Kind::Corrupt, "check", format!("is damaged: {}", summary(&problems))).in_file(path);
+        let hint =
+            format!("`bandsaw repair --dry-run {path}` tells what can be mended for certain");
+        let damaged = Error::new(
+            Kind::Corrupt,
+            "check",
+            format!("is damaged: {}", summary(&problems)),
+        )
+        .in_file(path);
         return Err(Failure::from(damaged).hint(hint));
     }
     let unknown = layers.into_iter().find_map(|judged| match judged.verdict {
@@ -196,7 +237,11 @@ fn conclude(found: Examination, path: &str) -> Outcome {
     match unknown {
         Some(error) => Err(source::advise(error.in_file(path), path)),
         None if problems.count(Severity::Warning) > 0 => {
-            let odd = Error::new(Kind::Corrupt, "check", format!("nothing is lost, but: {}", summary(&problems)));
+            let odd = Error::new(
+                Kind::Corrupt,
+                "check",
+                format!("nothing is lost, but: {}", summary(&problems)),
+            );
             Err(Failure::from(odd.in_file(path)).warned())
         }
         None => Ok(()),
@@ -204,7 +249,11 @@ fn conclude(found: Examination, path: &str) -> Outcome {
 }
 
 fn summary(problems: &Problems) -> String {
-    let count = |severity, one, many| Some(problems.count(severity)).filter(|n| *n > 0).map(|n| counted(n, one, many));
+    let count = |severity, one, many| {
+        Some(problems.count(severity))
+            .filter(|n| *n > 0)
+            .map(|n| counted(n, one, many))
+    };
     let counts = [
         count(Severity::Damage, "place is damaged", "places are damaged"),
         count(Severity::Warning, "warning", "warnings"),

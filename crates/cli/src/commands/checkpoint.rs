@@ -55,9 +55,20 @@ impl Checkpoint {
         let bar = Bar::new(output);
         let done = checkpoint(Path::new(&image), self.reaching.reach(), &bar);
         drop(bar);
-        let Checkpointed { copied, removed, cleared } =
-            done.advise(Kind::Cancelled, || "what is done is done; the same command does the rest".to_owned())?;
-        let facts = Facts { schema: 1, image, copied, removed, cleared };
+        let Checkpointed {
+            copied,
+            removed,
+            cleared,
+        } = done.advise(Kind::Cancelled, || {
+            "what is done is done; the same command does the rest".to_owned()
+        })?;
+        let facts = Facts {
+            schema: 1,
+            image,
+            copied,
+            removed,
+            cleared,
+        };
         output.done(&facts, |out| {
             let name = output.name(&facts.image);
             let (copied, removed) = (counted(copied, "file", "files"), counted(removed, "file", "files"));

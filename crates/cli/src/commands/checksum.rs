@@ -56,13 +56,26 @@ impl Checksum {
             let path = source::image(image)?;
             let image = self.opening.read(&path, output)?;
             let bar = Bar::new(output);
-            let sum = checksum(&**image.disk(), self.algorithm, &bar).map_err(|error| error.in_file(&path))?;
+            let sum = checksum(&**image.disk(), self.algorithm, &bar)
+                .map_err(|error| error.in_file(&path))?;
             let (format, size) = (image.format().code(), image.disk().info().len);
-            images.push(Sum { image: path, format, size, checksum: sum });
+            images.push(Sum {
+                image: path,
+                format,
+                size,
+                checksum: sum,
+            });
         }
-        let facts = Facts { schema: 1, algorithm: self.algorithm.name(), images };
+        let facts = Facts {
+            schema: 1,
+            algorithm: self.algorithm.name(),
+            images,
+        };
         output.facts(&facts, |out| {
-            facts.images.iter().try_for_each(|sum| writeln!(out, "{}  {}", sum.checksum, output.name(&sum.image)))
+            facts
+                .images
+                .iter()
+                .try_for_each(|sum| writeln!(out, "{}  {}", sum.checksum, output.name(&sum.image)))
         })
     }
 }

@@ -48,13 +48,22 @@ impl Chmod {
             bar.stage("change", 0);
             paths.iter().try_for_each(|path| {
                 let found = change::resolve(fs, path)?;
-                if self.recursive { self.below(fs, found, &bar) } else { self.one(fs, &found) }
+                if self.recursive {
+                    self.below(fs, found, &bar)
+                } else {
+                    self.one(fs, &found)
+                }
             })
         })
     }
 
     fn one(&self, fs: &Arc<dyn FileSystemMut>, found: &Attributes) -> Outcome {
-        let change = Change { mode: Some(self.mode), uid: self.uid, gid: self.gid, ..Change::default() };
+        let change = Change {
+            mode: Some(self.mode),
+            uid: self.uid,
+            gid: self.gid,
+            ..Change::default()
+        };
         Ok(fs.set_attributes(found.id, &change)?)
     }
 
@@ -63,7 +72,11 @@ impl Chmod {
         while let Some(found) = ahead.pop() {
             bar.check()?;
             match found.kind {
-                FileKind::Folder => ahead.extend(fs.entries(found.id)?.into_iter().map(|entry| entry.attributes)),
+                FileKind::Folder => ahead.extend(
+                    fs.entries(found.id)?
+                        .into_iter()
+                        .map(|entry| entry.attributes),
+                ),
                 _ => self.one(fs, &found)?,
             }
         }

@@ -103,12 +103,25 @@ struct Refused {
 
 impl Refused {
     fn all(refused: &[(String, Error)]) -> Vec<Self> {
-        refused.iter().map(|(place, error)| Self { place: place.clone(), why: error.message().to_owned() }).collect()
+        refused
+            .iter()
+            .map(|(place, error)| Self {
+                place: place.clone(),
+                why: error.message().to_owned(),
+            })
+            .collect()
     }
 
     fn write(all: &[Self], output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let mut each = all.iter();
-        each.try_for_each(|refused| writeln!(out, "{}: left alone, {}", refused.place, output.text(&refused.why)))
+        each.try_for_each(|refused| {
+            writeln!(
+                out,
+                "{}: left alone, {}",
+                refused.place,
+                output.text(&refused.why)
+            )
+        })
     }
 }
 
@@ -116,18 +129,23 @@ impl Compact {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
         let zeros = (self.zeros || self.no_zeros).then_some(self.zeros);
-        let options = Options { zeros, battery_allowed: self.battery_allowed };
+        let options = Options {
+            zeros,
+            battery_allowed: self.battery_allowed,
+        };
         let bar = Bar::new(output);
         let progress = Limited::new(&bar, self.limit_rate);
         if self.dry_run {
             let image = self.opening.read(&path, output)?;
-            let plan = compact::plan(&image, &options, &progress).map_err(|error| error.in_file(&path))?;
+            let plan =
+                compact::plan(&image, &options, &progress).map_err(|error| error.in_file(&path))?;
             drop(bar);
             let facts = PlanFacts::new(&path, &plan, self.bands);
             return output.facts(&facts, |out| facts.write(output, out));
         }
         let image = self.opening.open(&path, Access::ReadWrite)?;
-        let done = compact::compact(&image, &options, &progress).map_err(|error| advise(error.in_file(&path), &path))?;
+        let done = compact::compact(&image, &options, &progress)
+            .map_err(|error| advise(error.in_file(&path), &path))?;
         drop(bar);
         let facts = Facts::new(&path, &done);
         output.done(&facts, |out| facts.write(output, out))?;
@@ -137,7 +155,9 @@ impl Compact {
 
 fn advise(error: Error, path: &str) -> Failure {
     match (error.kind(), error.layer()) {
-        (Kind::Conflict, "compact") => Failure::from(error).hint("`--battery-allowed` does it all the same"),
+        (Kind::Conflict, "compact") => {
+            Failure::from(error).hint("`--battery-allowed` does it all the same")
+        }
         _ => source::advise(error, path),
     }
 }
@@ -159,19 +179,34 @@ impl Facts {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         Refused::write(&self.refused, output, out)?;
         if self.zeros > 0 {
-            writeln!(out, "{} were in use and nothing but zeros", exact(self.zeros))?;
+            writeln!(
+                out,
+                "{} were in use and nothing but zeros",
+                exact(self.zeros)
+            )?;
         }
         if !self.holes {
-            writeln!(out, "this host frees whole files only, so parts of bands were left; `bandsaw du` shows how much that is")?;
+            writeln!(
+                out,
+                "this host frees whole files only, so parts of bands were left; `bandsaw du` shows how much that is"
+            )?;
         }
         let (before, after) = (exact(self.size_on_disk_before), exact(self.size_on_disk));
-        writeln!(out, "{}: {before} before, {} returned, {after} now", output.name(&self.image), exact(self.returned))
+        writeln!(
+            out,
+            "{}: {before} before, {} returned, {after} now",
+            output.name(&self.image),
+            exact(self.returned)
+        )
     }
 }
 
 impl PlanFacts {
     fn new(path: &str, plan: &Plan, each: bool) -> Self {
-        let causes = plan.causes.iter().map(|(cause, bytes)| CauseFacts { cause: name(*cause), bytes: *bytes });
+        let causes = plan.causes.iter().map(|(cause, bytes)| CauseFacts {
+            cause: name(*cause),
+            bytes: *bytes,
+        });
         Self {
             schema: 1,
             image: path.to_owned(),

@@ -35,7 +35,12 @@ pub(crate) struct Compress {
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
     addresses: Vec<OsString>,
     /// How: zlib (read by every Mac since 10.6, and smallest), lzvn (10.10), lzfse (10.11)
-    #[arg(long = "type", value_name = "TYPE", default_value = "zlib", ignore_case = true)]
+    #[arg(
+        long = "type",
+        value_name = "TYPE",
+        default_value = "zlib",
+        ignore_case = true
+    )]
     method: CompressionType,
     /// How hard zlib tries, 1 (fast) to 9 (small)
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LEVEL, value_parser = clap::value_parser!(u8).range(1..=9))]
@@ -83,7 +88,11 @@ struct Facts {
 
 impl Facts {
     fn print(totals: Totals, estimate: bool, done: &str, output: &Output) -> Outcome {
-        let facts = Self { schema: 1, estimate, totals };
+        let facts = Self {
+            schema: 1,
+            estimate,
+            totals,
+        };
         output.facts(&facts, |out| facts.totals.write(done, output, out))
     }
 }
@@ -106,7 +115,10 @@ impl Compress {
             return self.run_on_host(&paths, output);
         }
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
-        let options = CompressOptions { backup: self.backup.clone(), ..self.choice.options(self.method, self.level)? };
+        let options = CompressOptions {
+            backup: self.backup.clone(),
+            ..self.choice.options(self.method, self.level)?
+        };
         let (mut totals, bar) = (Totals::default(), Bar::new(output));
         let mut each = |report| {
             totals.add(report, self.verbose);
@@ -118,7 +130,9 @@ impl Compress {
             drop(bar);
             return Facts::print(totals, true, "would be compressed", output);
         }
-        change::change(&address, &self.opening, output, |fs| Ok(compress(&**fs, &paths, &options, &bar, &mut each)?))?;
+        change::change(&address, &self.opening, output, |fs| {
+            Ok(compress(&**fs, &paths, &options, &bar, &mut each)?)
+        })?;
         drop(bar);
         Facts::print(totals, false, "compressed", output)
     }
@@ -127,7 +141,10 @@ impl Compress {
 #[cfg(target_os = "macos")]
 impl Compress {
     fn run_on_host(&self, paths: &[PathBuf], output: &Output) -> Outcome {
-        let options = CompressOptions { backup: self.backup.clone(), ..self.choice.options(self.method, self.level)? };
+        let options = CompressOptions {
+            backup: self.backup.clone(),
+            ..self.choice.options(self.method, self.level)?
+        };
         let (mut totals, bar) = (Totals::default(), Bar::new(output));
         let mut each = |report| {
             totals.add(report, self.verbose);
@@ -139,7 +156,16 @@ impl Compress {
             host::compress_host(paths, &options, &bar, &mut each)?;
         }
         drop(bar);
-        Facts::print(totals, self.estimate, if self.estimate { "would be compressed" } else { "compressed" }, output)
+        Facts::print(
+            totals,
+            self.estimate,
+            if self.estimate {
+                "would be compressed"
+            } else {
+                "compressed"
+            },
+            output,
+        )
     }
 }
 

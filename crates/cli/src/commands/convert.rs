@@ -91,7 +91,12 @@ struct Wish {
     #[arg(long, conflicts_with_all = ["encrypt", "re_encrypt"], help_heading = "Encryption", display_order = 701)]
     decrypt: bool,
     /// Encrypt what is encrypted already under fresh keys, with as long keys as before
-    #[arg(long, conflicts_with = "encrypt", help_heading = "Encryption", display_order = 701)]
+    #[arg(
+        long,
+        conflicts_with = "encrypt",
+        help_heading = "Encryption",
+        display_order = 701
+    )]
     re_encrypt: bool,
     #[command(flatten)]
     encrypting: Encrypting,
@@ -122,7 +127,13 @@ struct Converted {
 
 impl Convert {
     /// The verb for this image.
-    pub(super) fn of(source: OsString, target: PathBuf, remove_signature: bool, container: Container, opening: Opening) -> Self {
+    pub(super) fn of(
+        source: OsString,
+        target: PathBuf,
+        remove_signature: bool,
+        container: Container,
+        opening: Opening,
+    ) -> Self {
         Self {
             source,
             target: Some(target),
@@ -143,10 +154,16 @@ impl Convert {
         };
         if target.as_os_str() == "-" {
             if self.skip_free {
-                return Err(Failure::usage("--skip-free", "is for images that are made as a file"));
+                return Err(Failure::usage(
+                    "--skip-free",
+                    "is for images that are made as a file",
+                ));
             }
             if self.resume {
-                return Err(Failure::usage("--resume", "what went to standard output cannot be gone on with"));
+                return Err(Failure::usage(
+                    "--resume",
+                    "what went to standard output cannot be gone on with",
+                ));
             }
             return self.to_standard_output(&output.aside());
         }
@@ -164,26 +181,43 @@ impl Convert {
             (None, Some(old)) if self.wish.re_encrypt => Cipher::of_bits(old.key_bits),
             _ => {
                 return match self.wish.encrypting.given().or(self.wish.new.given()) {
-                    Some(option) => Err(Failure::usage(option, "means nothing without --encrypt or --re-encrypt")),
+                    Some(option) => Err(Failure::usage(
+                        option,
+                        "means nothing without --encrypt or --re-encrypt",
+                    )),
                     None => Ok(None),
                 };
             }
         };
-        let passphrase = self.wish.new.choose(self.opening.on_stdin()).map_err(target::advise_passphrase)?;
+        let passphrase = self
+            .wish
+            .new
+            .choose(self.opening.on_stdin())
+            .map_err(target::advise_passphrase)?;
         self.wish.encrypting.with(cipher, passphrase).map(Some)
     }
 
     fn source(&self, format: Format, output: &Output) -> Outcome<Image> {
         let source = self.opening.read(&source::image(&self.source)?, output)?;
         if source.encryption().is_none() && (self.wish.decrypt || self.wish.re_encrypt) {
-            let option = if self.wish.decrypt { "--decrypt" } else { "--re-encrypt" };
-            return Err(Failure::usage(option, "the source is not encrypted").hint("--encrypt makes an encrypted copy"));
+            let option = if self.wish.decrypt {
+                "--decrypt"
+            } else {
+                "--re-encrypt"
+            };
+            return Err(Failure::usage(option, "the source is not encrypted")
+                .hint("--encrypt makes an encrypted copy"));
         }
         let is_signed = source.udif().is_some_and(|udif| udif.signature().is_some());
         if is_signed && !self.remove_signature && !format.is_udif() {
-            output.warn("the source is signed; what is made of it has no place for a code signature");
+            output
+                .warn("the source is signed; what is made of it has no place for a code signature");
         }
-        if source.encryption().is_some() && self.wish.encrypt.is_none() && !self.wish.decrypt && !self.wish.re_encrypt {
+        if source.encryption().is_some()
+            && self.wish.encrypt.is_none()
+            && !self.wish.decrypt
+            && !self.wish.re_encrypt
+        {
             output.warn(
                 "the new image is not encrypted, as the old one is; --decrypt says that this is meant, --re-encrypt encrypts it",
             );
@@ -191,7 +225,14 @@ impl Convert {
         Ok(source)
     }
 
-    fn to_file(&self, source: &Image, target: &Path, format: Format, encryption: Option<Encryption>, output: &Output) -> Outcome {
+    fn to_file(
+        &self,
+        source: &Image,
+        target: &Path,
+        format: Format,
+        encryption: Option<Encryption>,
+        output: &Output,
+    ) -> Outcome {
         let options = self.options(format, encryption)?;
         let bar = Bar::new(output);
         let work = if self.resume { resume } else { convert };
@@ -199,9 +240,17 @@ impl Convert {
         let facts = Facts::of_copy(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
-        let Copied { read: bytes_read, written: bytes_written } = made.copied;
+        let Copied {
+            read: bytes_read,
+            written: bytes_written,
+        } = made.copied;
         let was_complete = made.was_complete;
-        let converted = Converted { image: facts, bytes_read, bytes_written, was_complete };
+        let converted = Converted {
+            image: facts,
+            bytes_read,
+            bytes_written,
+            was_complete,
+        };
         output.done(&converted, |out| {
             sheet::write(&converted.image, output, out)?;
             if was_complete {
@@ -212,8 +261,19 @@ impl Convert {
     }
 
     fn options(&self, format: Format, encryption: Option<Encryption>) -> Outcome<ConvertOptions> {
-        let Container { band_size, round, mode, overwrite, .. } = self.container;
-        let Self { remove_signature, ignore_checksums, skip_free, .. } = *self;
+        let Container {
+            band_size,
+            round,
+            mode,
+            overwrite,
+            ..
+        } = self.container;
+        let Self {
+            remove_signature,
+            ignore_checksums,
+            skip_free,
+            ..
+        } = *self;
         let (sector_size, level) = (self.container.sector_size(), self.container.level()?);
         Ok(ConvertOptions {
             format,
@@ -249,11 +309,19 @@ impl Convert {
 
     fn to_standard_output(&self, output: &Output) -> Outcome {
         if io::stdout().is_terminal() {
-            return Err(Failure::usage("TARGET", "standard output is a terminal").hint("send it to a file or a pipe"));
+            return Err(Failure::usage("TARGET", "standard output is a terminal")
+                .hint("send it to a file or a pipe"));
         }
         if self.wish.encrypt.is_some() || self.wish.re_encrypt {
-            let what = if self.wish.re_encrypt { "--re-encrypt" } else { "--encrypt" };
-            return Err(Failure::usage(what, "an encrypted image is not written to standard output; name a file"));
+            let what = if self.wish.re_encrypt {
+                "--re-encrypt"
+            } else {
+                "--encrypt"
+            };
+            return Err(Failure::usage(
+                what,
+                "an encrypted image is not written to standard output; name a file",
+            ));
         }
         let format = self.container.asked_format().unwrap_or_default();
         let source = self.source(format, output)?;
@@ -261,11 +329,21 @@ impl Convert {
         let out = io::stdout().as_fd().try_clone_to_owned();
         let out = out.map_err(|error| Error::io("standard output", "cannot be used", error))?;
         let options = self.options(format, None)?;
-        let copied = stream(&source, &options, File::from(out), &bar).map_err(|error| self.advise(error))?;
+        let copied =
+            stream(&source, &options, File::from(out), &bar).map_err(|error| self.advise(error))?;
         drop(bar);
-        let Copied { read: bytes_read, written: bytes_written } = copied;
+        let Copied {
+            read: bytes_read,
+            written: bytes_written,
+        } = copied;
         let size = source.disk().info().len;
-        let streamed = Streamed { schema: 1, format: format.code(), size, bytes_read, bytes_written };
+        let streamed = Streamed {
+            schema: 1,
+            format: format.code(),
+            size,
+            bytes_read,
+            bytes_written,
+        };
         output.done(&streamed, |out| {
             writeln!(
                 out,

@@ -77,8 +77,10 @@ impl Cp {
             return Err(Failure::usage("--compress", "is for copies into an image"));
         }
         if !from_image {
-            return Err(Failure::usage("cp", "neither source nor target is in an image")
-                .hint("write IMAGE:/PATH for what is in an image"));
+            return Err(
+                Failure::usage("cp", "neither source nor target is in an image")
+                    .hint("write IMAGE:/PATH for what is in an image"),
+            );
         }
         let source = source::address(&self.source)?;
         let place = Place::open(&source, &self.opening, output)?;
@@ -87,7 +89,11 @@ impl Cp {
             self.check_recursive(&source.to_string())?;
         }
         let (folder, name) = destination(Path::new(&self.target), place.name(), is_folder)?;
-        let options = FolderOptions { overwrite: self.overwrite, name, ..FolderOptions::default() };
+        let options = FolderOptions {
+            overwrite: self.overwrite,
+            name,
+            ..FolderOptions::default()
+        };
         let bar = Bar::new(output);
         let done = to_folder(&*place.fs, &place.path, &folder, &options, &bar)?;
         drop(bar);
@@ -97,7 +103,9 @@ impl Cp {
     fn check_recursive(&self, source: &str) -> Outcome {
         match self.recursive {
             true => Ok(()),
-            false => Err(Failure::usage("cp", format!("{source} is a folder")).hint("-R copies folders")),
+            false => {
+                Err(Failure::usage("cp", format!("{source} is a folder")).hint("-R copies folders"))
+            }
         }
     }
 
@@ -111,9 +119,8 @@ impl Cp {
                     let from: Arc<dyn FileSystem> = match source.volume == target.volume {
                         true => fs.clone(),
                         false => {
-                            return Err(
-                                Failure::usage("cp", "both volumes are in the same image").hint("copy by way of the host")
-                            );
+                            return Err(Failure::usage("cp", "both volumes are in the same image")
+                                .hint("copy by way of the host"));
                         }
                     };
                     let found = self.in_volume(&from, &source, &bar)?;
@@ -122,11 +129,15 @@ impl Cp {
             } else {
                 let place = Place::open(&source, &self.opening, output)?;
                 let found = self.in_volume(&place.fs, &source, &bar)?;
-                change::change(&target, &self.opening, output, |fs| self.put(fs, &target, found, &bar))?
+                change::change(&target, &self.opening, output, |fs| {
+                    self.put(fs, &target, found, &bar)
+                })?
             }
         } else {
             let found = self.on_host(&target, &bar)?;
-            change::change(&target, &self.opening, output, |fs| self.put(fs, &target, found, &bar))?
+            change::change(&target, &self.opening, output, |fs| {
+                self.put(fs, &target, found, &bar)
+            })?
         };
         drop(bar);
         report(done, output)
@@ -139,15 +150,35 @@ impl Cp {
         if is_folder {
             self.check_recursive(&shown)?;
         }
-        let whole = if is_folder { path.canonicalize().ok() } else { None };
-        let name = whole.as_deref().unwrap_or(path).file_name().and_then(OsStr::to_str).unwrap_or_default().to_owned();
+        let whole = if is_folder {
+            path.canonicalize().ok()
+        } else {
+            None
+        };
+        let name = whole
+            .as_deref()
+            .unwrap_or(path)
+            .file_name()
+            .and_then(OsStr::to_str)
+            .unwrap_or_default()
+            .to_owned();
         let tree = if is_folder {
             // The image may lie in the folder that it is to hold.
-            import::folder(path, &import::FolderOptions { leave_out: vec![PathBuf::from(&target.image)] }, bar)?
+            import::folder(
+                path,
+                &import::FolderOptions {
+                    leave_out: vec![PathBuf::from(&target.image)],
+                },
+                bar,
+            )?
         } else {
             import::single(path)?
         };
-        Ok(Found { tree, name, is_folder })
+        Ok(Found {
+            tree,
+            name,
+            is_folder,
+        })
     }
 
     fn in_volume(&self, fs: &Arc<dyn FileSystem>, address: &Address, bar: &Bar) -> Outcome<Found> {
@@ -157,10 +188,20 @@ impl Cp {
             self.check_recursive(&address.to_string())?;
         }
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-        Ok(Found { tree: import::volume(fs.clone(), &path, bar)?, name, is_folder })
+        Ok(Found {
+            tree: import::volume(fs.clone(), &path, bar)?,
+            name,
+            is_folder,
+        })
     }
 
-    fn put(&self, fs: &Arc<dyn FileSystemMut>, target: &Address, found: Found, bar: &Bar) -> Outcome<Put> {
+    fn put(
+        &self,
+        fs: &Arc<dyn FileSystemMut>,
+        target: &Address,
+        found: Found,
+        bar: &Bar,
+    ) -> Outcome<Put> {
         let path = normal(target.path.as_deref().unwrap_or_default());
         let there = change::try_resolve(fs, &path)?;
         let into = there.is_some_and(|there| there.kind == FileKind::Folder);
@@ -176,9 +217,14 @@ impl Cp {
                 (folder.to_owned(), Some(name.to_owned()))
             }
         };
-        let options = PutOptions { overwrite: self.overwrite, name, compress: self.compressing.options(self.level)? };
-        put(&found.tree, &**fs, &folder, &options, bar)
-            .advise(Kind::Conflict, || "--overwrite replaces files that are in the way".to_owned())
+        let options = PutOptions {
+            overwrite: self.overwrite,
+            name,
+            compress: self.compressing.options(self.level)?,
+        };
+        put(&found.tree, &**fs, &folder, &options, bar).advise(Kind::Conflict, || {
+            "--overwrite replaces files that are in the way".to_owned()
+        })
     }
 }
 
@@ -207,38 +253,77 @@ struct Facts {
 }
 
 fn report(done: Put, output: &Output) -> Outcome {
-    let Put { files, folders, symlinks, bytes, compressed } = done;
-    output.done(&Facts { schema: 1, files, folders, symlinks, bytes, compressed }, |out| {
-        let parts = [(folders, "folder", "folders"), (files, "file", "files"), (symlinks, "symbolic link", "symbolic links")];
-        for (count, one, many) in parts.into_iter().filter(|(count, ..)| *count > 0) {
-            write!(out, "{}, ", counted(count, one, many))?;
-        }
-        let compressed =
-            if compressed > 0 { format!(", {} compressed", counted(compressed, "file", "files")) } else { String::new() };
-        writeln!(out, "{:#}{compressed}", size::display(bytes))
-    })
+    let Put {
+        files,
+        folders,
+        symlinks,
+        bytes,
+        compressed,
+    } = done;
+    output.done(
+        &Facts {
+            schema: 1,
+            files,
+            folders,
+            symlinks,
+            bytes,
+            compressed,
+        },
+        |out| {
+            let parts = [
+                (folders, "folder", "folders"),
+                (files, "file", "files"),
+                (symlinks, "symbolic link", "symbolic links"),
+            ];
+            for (count, one, many) in parts.into_iter().filter(|(count, ..)| *count > 0) {
+                write!(out, "{}, ", counted(count, one, many))?;
+            }
+            let compressed = if compressed > 0 {
+                format!(", {} compressed", counted(compressed, "file", "files"))
+            } else {
+                String::new()
+            };
+            writeln!(out, "{:#}{compressed}", size::display(bytes))
+        },
+    )
 }
 
 /// Returns whether an operand names something in an image, and not a host file.
 fn is_in_image(operand: &OsStr) -> Outcome<bool> {
     // What is not UTF-8 can only be a host path.
-    Ok(operand.to_str().map(Address::parse_on_host).transpose()?.is_some_and(|address| !address.is_bare()))
+    Ok(operand
+        .to_str()
+        .map(Address::parse_on_host)
+        .transpose()?
+        .is_some_and(|address| !address.is_bare()))
 }
 
 /// The folder to fill, and the name that a file gets there if it is not its own.
 fn destination(target: &Path, name: &str, is_folder: bool) -> Outcome<(PathBuf, Option<String>)> {
     if target.is_dir() {
-        return Ok((if is_folder { target.join(name) } else { target.to_owned() }, None));
+        return Ok((
+            if is_folder {
+                target.join(name)
+            } else {
+                target.to_owned()
+            },
+            None,
+        ));
     }
     if is_folder {
         return Ok((target.to_owned(), None));
     }
-    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = target
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     if !parent.is_dir() {
         return Err(Error::not_found("cp", parent.display().to_string()).into());
     }
     match target.file_name().and_then(OsStr::to_str) {
-        Some(name) if !target.as_os_str().as_encoded_bytes().ends_with(b"/") => Ok((parent.to_owned(), Some(name.to_owned()))),
+        Some(name) if !target.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+            Ok((parent.to_owned(), Some(name.to_owned())))
+        }
         _ => Err(Error::not_found("cp", target.display().to_string()).into()),
     }
 }
@@ -252,10 +337,26 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let here = scratch.path();
         let to = |target: &str, is_folder| destination(&here.join(target), "it", is_folder).ok();
-        assert_eq!(to("", false), Some((here.join(""), None)), "a file into a folder");
-        assert_eq!(to("new", false), Some((here.to_owned(), Some("new".into()))), "a file under a new name");
-        assert_eq!(to("", true), Some((here.join("it"), None)), "a folder into a folder");
-        assert_eq!(to("new", true), Some((here.join("new"), None)), "a folder under a new name");
+        assert_eq!(
+            to("", false),
+            Some((here.join(""), None)),
+            "a file into a folder"
+        );
+        assert_eq!(
+            to("new", false),
+            Some((here.to_owned(), Some("new".into()))),
+            "a file under a new name"
+        );
+        assert_eq!(
+            to("", true),
+            Some((here.join("it"), None)),
+            "a folder into a folder"
+        );
+        assert_eq!(
+            to("new", true),
+            Some((here.join("new"), None)),
+            "a folder under a new name"
+        );
         assert_eq!(to("missing/new", false), None);
         assert_eq!(to("new/", false), None, "a file cannot become a folder");
     }

@@ -89,7 +89,12 @@ pub(crate) struct Create {
     #[command(flatten)]
     container: Container,
     /// Tell of every file that is compressed or left
-    #[arg(long, short, requires = "compress", help_heading = "Compression of files")]
+    #[arg(
+        long,
+        short,
+        requires = "compress",
+        help_heading = "Compression of files"
+    )]
     verbose: bool,
     #[command(flatten)]
     compressing: Compressing,
@@ -104,7 +109,12 @@ pub(crate) struct Create {
     )]
     encrypt: Option<Cipher>,
     /// Leave holes in an encrypted raw image for a blank disk instead of writing every block; they read as noise
-    #[arg(long, requires = "encrypt", help_heading = "Encryption", display_order = 704)]
+    #[arg(
+        long,
+        requires = "encrypt",
+        help_heading = "Encryption",
+        display_order = 704
+    )]
     thin: bool,
     #[command(flatten)]
     encrypting: Encrypting,
@@ -135,7 +145,11 @@ impl FromStr for Fs {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        if text.eq_ignore_ascii_case("none") { Ok(Self(None)) } else { text.parse().map(|format| Self(Some(format))) }
+        if text.eq_ignore_ascii_case("none") {
+            Ok(Self(None))
+        } else {
+            text.parse().map(|format| Self(Some(format)))
+        }
     }
 }
 
@@ -144,7 +158,9 @@ impl Create {
         let image = target::place(&self.image)?;
         let mut options = CreateOptions {
             format: self.container.format(&image)?,
-            len: self.size.map(|size| whole_sectors(size, self.container.sector_size(), output)),
+            len: self
+                .size
+                .map(|size| whole_sectors(size, self.container.sector_size(), output)),
             band_size: self.container.band_size,
             sector_size: self.container.sector_size(),
             level: None,
@@ -170,16 +186,29 @@ impl Create {
             return Err(Failure::usage("--compress", "means nothing without --from"));
         }
         if options.volume.is_none() && self.size.is_none() {
-            return Err(Failure::usage("create", "a blank disk needs --size, a volume --from, --fs or --volname"));
+            return Err(Failure::usage(
+                "create",
+                "a blank disk needs --size, a volume --from, --fs or --volname",
+            ));
         }
         // Last of all, so that nobody types a passphrase for nothing.
         options.encryption = self.encryption()?;
-        let volume_encryption = self.encrypting_volume.choose(self.passphrase.on_stdin(), self.encrypting.iterations())?;
-        options.volume_encryption = volume_encryption.as_ref().map(|chosen| chosen.encryption.clone());
-        if options.encryption.is_some() && !self.thin && matches!(options.format, Format::Udrw | Format::Udto) {
+        let volume_encryption = self
+            .encrypting_volume
+            .choose(self.passphrase.on_stdin(), self.encrypting.iterations())?;
+        options.volume_encryption = volume_encryption
+            .as_ref()
+            .map(|chosen| chosen.encryption.clone());
+        if options.encryption.is_some()
+            && !self.thin
+            && matches!(options.format, Format::Udrw | Format::Udto)
+        {
             output.warn("an encrypted raw image stores every block of the disk; udsb, udsp and asif store what is used");
         }
-        let recovery_key = volume_encryption.map(NewVolumeKeys::store_recovery_key).transpose()?.flatten();
+        let recovery_key = volume_encryption
+            .map(NewVolumeKeys::store_recovery_key)
+            .transpose()?
+            .flatten();
         let bar = Bar::new(output);
         let made = create(&image, options, &bar).map_err(|error| self.advise(error))?;
         let recovery_key = recovery_key.and_then(RecoveryKey::keep);
@@ -188,22 +217,35 @@ impl Create {
         facts.warn(output);
         let compressed = self.compressing.is_wanted().then(|| {
             let mut totals = Totals::default();
-            made.compressed.into_iter().for_each(|report| totals.add(report, self.verbose));
+            made.compressed
+                .into_iter()
+                .for_each(|report| totals.add(report, self.verbose));
             totals
         });
-        let facts = Made { image: facts, recovery_key, compressed };
+        let facts = Made {
+            image: facts,
+            recovery_key,
+            compressed,
+        };
         output.done(&facts, |out| {
             sheet::write(&facts.image, output, out)?;
-            facts.recovery_key.iter().try_for_each(|key| writeln!(out, "recovery key: {key}"))?;
-            facts.compressed.iter().try_for_each(|totals| totals.write("compressed", output, out))
+            facts
+                .recovery_key
+                .iter()
+                .try_for_each(|key| writeln!(out, "recovery key: {key}"))?;
+            facts
+                .compressed
+                .iter()
+                .try_for_each(|totals| totals.write("compressed", output, out))
         })
     }
 
     /// How the image is to be encrypted, with the passphrase asked for.
     fn encryption(&self) -> Outcome<Option<Encryption>> {
         let Some(cipher) = self.encrypt else {
-            let given =
-                self.encrypting.given().filter(|option| !(self.encrypting_volume.is_wanted() && *option == "--iterations"));
+            let given = self.encrypting.given().filter(|option| {
+                !(self.encrypting_volume.is_wanted() && *option == "--iterations")
+            });
             return match given.or(self.passphrase.given()) {
                 Some(option) => Err(Failure::usage(option, "means nothing without --encrypt")),
                 None => Ok(None),
@@ -211,9 +253,15 @@ impl Create {
         };
         if fs::symlink_metadata(&self.image).is_ok() && !self.container.overwrite {
             let message = "exists already, and overwriting it was not asked for";
-            return Err(target::advise(Error::new(Kind::Conflict, "create", message).in_file(&self.image), &self.container));
+            return Err(target::advise(
+                Error::new(Kind::Conflict, "create", message).in_file(&self.image),
+                &self.container,
+            ));
         }
-        let passphrase = self.passphrase.choose(0).map_err(target::advise_passphrase)?;
+        let passphrase = self
+            .passphrase
+            .choose(0)
+            .map_err(target::advise_passphrase)?;
         self.encrypting.with(cipher, passphrase).map(Some)
     }
 
@@ -224,14 +272,16 @@ impl Create {
                 ("--from", self.from.is_some()),
                 ("--volname", self.volname.is_some()),
                 ("--volume", !self.volumes.is_empty()),
-                ("--layout", self.layout.is_some_and(|layout| layout != Layout::None)),
+                (
+                    "--layout",
+                    self.layout.is_some_and(|layout| layout != Layout::None),
+                ),
                 ("--block-size", self.block_size.is_some()),
                 ("--encrypt-volume", self.encrypting_volume.is_wanted()),
             ];
             return match given.into_iter().find(|(_, given)| *given) {
-                Some((option, _)) => {
-                    Err(Failure::usage(option, "means nothing on a blank disk").hint("--fs hfs+ makes a volume"))
-                }
+                Some((option, _)) => Err(Failure::usage(option, "means nothing on a blank disk")
+                    .hint("--fs hfs+ makes a volume")),
                 None => Ok(None),
             };
         }
@@ -243,13 +293,16 @@ impl Create {
             layout: self.layout.unwrap_or_default(),
             name: self.volname.clone().unwrap_or_else(|| self.default_name()),
             format,
-            block_size: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+            block_size: self
+                .block_size
+                .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             source: self.source()?,
         }))
     }
 
     fn has_volume(&self) -> bool {
-        let wanted = self.from.is_some() || self.volname.is_some() || self.encrypting_volume.is_wanted();
+        let wanted =
+            self.from.is_some() || self.volname.is_some() || self.encrypting_volume.is_wanted();
         self.fs.map_or(wanted, |Fs(format)| format.is_some())
     }
 
@@ -262,11 +315,17 @@ impl Create {
         let why = match (self.size, self.block_size) {
             _ if layout == Layout::MbrSpud => "an MBR has no word for APFS".to_owned(),
             _ if only_apfs => return Ok(NewFormat::Apfs),
-            (Some(size), _) if size < least => format!("APFS needs a disk of {least} bytes or more"),
-            (_, Some(size)) if size != u64::from(apfs::BLOCK_BYTES) => format!("APFS has blocks of {} bytes", apfs::BLOCK_BYTES),
+            (Some(size), _) if size < least => {
+                format!("APFS needs a disk of {least} bytes or more")
+            }
+            (_, Some(size)) if size != u64::from(apfs::BLOCK_BYTES) => {
+                format!("APFS has blocks of {} bytes", apfs::BLOCK_BYTES)
+            }
             _ => return Ok(NewFormat::Apfs),
         };
-        output.warn(&format!("the volume is HFS+: {why}; --fs says which file system is wanted"));
+        output.warn(&format!(
+            "the volume is HFS+: {why}; --fs says which file system is wanted"
+        ));
         Ok(NewFormat::HfsPlus)
     }
 
@@ -275,7 +334,8 @@ impl Create {
             None => Ok(Source::Empty),
             Some(path) if path.as_os_str() != "-" => Ok(Source::at(path.clone())),
             Some(_) if io::stdin().is_terminal() => {
-                Err(Failure::usage("--from", "standard input is a terminal").hint("pipe a tar archive into it"))
+                Err(Failure::usage("--from", "standard input is a terminal")
+                    .hint("pipe a tar archive into it"))
             }
             Some(_) => Ok(Source::TarStream(Box::new(io::stdin()))),
         }
@@ -283,16 +343,29 @@ impl Create {
 
     /// As hdiutil has it: the name of the folder (or of the archive without its extension), or `untitled`.
     fn default_name(&self) -> String {
-        let source = self.from.as_deref().and_then(|source| source.canonicalize().ok());
-        let name = source.as_deref().and_then(|source| if source.is_dir() { source.file_name() } else { source.file_stem() });
-        name.and_then(OsStr::to_str).unwrap_or("untitled").to_owned()
+        let source = self
+            .from
+            .as_deref()
+            .and_then(|source| source.canonicalize().ok());
+        let name = source.as_deref().and_then(|source| {
+            if source.is_dir() {
+                source.file_name()
+            } else {
+                source.file_stem()
+            }
+        });
+        name.and_then(OsStr::to_str)
+            .unwrap_or("untitled")
+            .to_owned()
     }
 
     fn advise(&self, error: Error) -> Failure {
         match error.kind() {
             Kind::Limit if self.size.is_some() && self.has_volume() => {
                 let hint = match self.fs {
-                    Some(_) => "give a larger --size, or leave it out: then the image is as large as the files need",
+                    Some(_) => {
+                        "give a larger --size, or leave it out: then the image is as large as the files need"
+                    }
                     None => {
                         "give a larger --size, or leave it out: then the image is as large as the files need; --fs hfs+ needs less than apfs"
                     }
@@ -309,7 +382,9 @@ fn whole_sectors(size: u64, sector_size: Option<u32>, output: &Output) -> u64 {
     let sector = sector_size.map_or(size::SECTOR, u64::from).max(1);
     let whole = size.checked_next_multiple_of(sector).unwrap_or(size);
     if whole != size {
-        output.warn(&format!("--size is rounded up from {size} to {whole} bytes, whole sectors of {sector}"));
+        output.warn(&format!(
+            "--size is rounded up from {size} to {whole} bytes, whole sectors of {sector}"
+        ));
     }
     whole
 }
@@ -317,8 +392,11 @@ fn whole_sectors(size: u64, sector_size: Option<u32>, output: &Output) -> u64 {
 /// The date of SOURCE_DATE_EPOCH, if that is set.
 pub(crate) fn epoch() -> Outcome<Option<Timestamp>> {
     const NAME: &str = "SOURCE_DATE_EPOCH";
-    let Some(text) = std::env::var_os(NAME).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let Some(text) = std::env::var_os(NAME).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
     let seconds = text.to_str().and_then(|text| text.parse().ok());
-    let seconds = seconds.ok_or_else(|| Failure::usage(NAME, "is no number of seconds since 1970"))?;
+    let seconds =
+        seconds.ok_or_else(|| Failure::usage(NAME, "is no number of seconds since 1970"))?;
     Ok(Some(Timestamp::from_seconds(seconds)))
 }

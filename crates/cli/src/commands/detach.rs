@@ -28,6 +28,8 @@ pub(crate) struct Detach {
 impl Detach {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let detached = attach::detach(&self.what, self.force)?;
-        output.done(&detached, |out| writeln!(out, "{} detached", detached.device))
+        output.done(&detached, |out| {
+            writeln!(out, "{} detached", detached.device)
+        })
     }
 }

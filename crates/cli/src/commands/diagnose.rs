@@ -64,7 +64,11 @@ impl Diagnose {
         let facts = Facts {
             schema: 1,
             image: path.clone(),
-            layers: found.layers.into_iter().map(|(layer, what)| LayerFacts { layer, what }).collect(),
+            layers: found
+                .layers
+                .into_iter()
+                .map(|(layer, what)| LayerFacts { layer, what })
+                .collect(),
             cause: found.cause.as_ref().map(CauseFacts::new),
         };
         output.facts(&facts, |out| {
@@ -84,7 +88,9 @@ impl Diagnose {
         })?;
         match found.cause {
             // These open all the same.
-            Some(cause) if !matches!(cause.code, "wrong-extension" | "list-damaged") => Err(failure(cause, &path)),
+            Some(cause) if !matches!(cause.code, "wrong-extension" | "list-damaged") => {
+                Err(failure(cause, &path))
+            }
             _ => Ok(()),
         }
     }

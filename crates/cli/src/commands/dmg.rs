@@ -99,10 +99,19 @@ const LEVEL: u8 = 9;
 
 impl Dmg {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let mut recipe = self.recipe.as_deref().map(Recipe::read).transpose()?.unwrap_or_default();
-        recipe.warnings.iter().for_each(|warning| output.warn(warning));
+        let mut recipe = self
+            .recipe
+            .as_deref()
+            .map(Recipe::read)
+            .transpose()?
+            .unwrap_or_default();
+        recipe
+            .warnings
+            .iter()
+            .for_each(|warning| output.warn(warning));
         let target = self.output.clone().or(recipe.output.take());
-        let target = target.ok_or_else(|| Failure::usage("--output", "the image to make is not named"))?;
+        let target =
+            target.ok_or_else(|| Failure::usage("--output", "the image to make is not named"))?;
         let format = self.format.or(recipe.format).unwrap_or(Format::Udzo);
         let bar = Bar::new(output);
         let options = self.options(recipe, format, output)?;
@@ -116,10 +125,18 @@ impl Dmg {
     fn options(&self, recipe: Recipe, format: Format, output: &Output) -> Outcome<CreateOptions> {
         let level = self.level.or(recipe.level);
         if level.is_some() && format != Format::Udzo {
-            output.warn(&format!("{format} has no levels of compression, only udzo has"));
+            output.warn(&format!(
+                "{format} has no levels of compression, only udzo has"
+            ));
         }
-        let level = (format == Format::Udzo).then(|| Level::new(level.unwrap_or(LEVEL))).transpose()?;
-        let name = self.volname.clone().or_else(|| recipe.name.clone()).or_else(|| self.name_of_source());
+        let level = (format == Format::Udzo)
+            .then(|| Level::new(level.unwrap_or(LEVEL)))
+            .transpose()?;
+        let name = self
+            .volname
+            .clone()
+            .or_else(|| recipe.name.clone())
+            .or_else(|| self.name_of_source());
         let license = self.license.as_deref().or(recipe.license.as_deref());
         let mut look = recipe.look.clone();
         look.icon = self.icon.clone().or(look.icon);
@@ -129,7 +146,10 @@ impl Dmg {
         look.places.extend(self.places.iter().cloned());
         if let Some(background) = &self.background {
             let color = background.to_str().and_then(recipe::color);
-            look.background = color.map_or_else(|| Background::Picture(background.clone()), Background::Color);
+            look.background = color.map_or_else(
+                || Background::Picture(background.clone()),
+                Background::Color,
+            );
         }
         Ok(CreateOptions {
             format,
@@ -152,7 +172,11 @@ impl Dmg {
 
     /// What the volume is filled with: folders first, for a whole one gives the root its owner and mode.
     fn items(&self, of_recipe: Vec<Item>) -> Outcome<Vec<Item>> {
-        let mut items = self.sources.iter().map(|path| item(path)).collect::<Outcome<Vec<_>>>()?;
+        let mut items = self
+            .sources
+            .iter()
+            .map(|path| item(path))
+            .collect::<Outcome<Vec<_>>>()?;
         items.sort_by_key(|item| !matches!(item, Item::Contents(_)));
         items.extend(of_recipe);
         let link = recipe::applications();
@@ -165,7 +189,11 @@ impl Dmg {
     /// The name of the first source, of an application without its extension.
     fn name_of_source(&self) -> Option<String> {
         let path = self.sources.first()?.canonicalize().ok()?;
-        let name = if path.is_dir() && !is_application(&path) { path.file_name() } else { path.file_stem() };
+        let name = if path.is_dir() && !is_application(&path) {
+            path.file_name()
+        } else {
+            path.file_stem()
+        };
         Some(name?.to_str()?.to_owned())
     }
 
@@ -174,9 +202,8 @@ impl Dmg {
             Kind::Conflict if !self.overwrite && error.layer() == "create" => {
                 Failure::from(error).hint("--overwrite replaces it")
             }
-            Kind::NotFound if error.layer() == "finder" => {
-                Failure::from(error).hint("only what is in the volume's root can be given a place or be hidden")
-            }
+            Kind::NotFound if error.layer() == "finder" => Failure::from(error)
+                .hint("only what is in the volume's root can be given a place or be hidden"),
             _ => error.into(),
         }
     }
@@ -191,8 +218,13 @@ fn item(path: &Path) -> Outcome<Item> {
         return Ok(Item::Contents(path.to_owned()));
     }
     let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| Failure::usage("FOLDER", "a path that ends in a name expected").in_file(path))?;
-    Ok(Item::At { from: path.to_owned(), to: name.to_owned() })
+    let name = name.ok_or_else(|| {
+        Failure::usage("FOLDER", "a path that ends in a name expected").in_file(path)
+    })?;
+    Ok(Item::At {
+        from: path.to_owned(),
+        to: name.to_owned(),
+    })
 }
 
 fn resources_of(path: &Path) -> Outcome<Vec<Resource>> {

@@ -139,7 +139,11 @@ impl Du {
             items.push(self.item(&source::image(image)?, &bar)?);
         }
         drop(bar);
-        let facts = Facts { schema: 1, size_on_disk: items.iter().map(|item| item.host.size_on_disk).sum(), items };
+        let facts = Facts {
+            schema: 1,
+            size_on_disk: items.iter().map(|item| item.host.size_on_disk).sum(),
+            items,
+        };
         output.facts(&facts, |out| facts.write(output, out))
     }
 
@@ -148,14 +152,27 @@ impl Du {
             Ok(image) => {
                 let usage = ImageUsage::of(&image, bar).map_err(|error| error.in_file(path))?;
                 let host = HostFacts::new(&usage.host);
-                Ok(Item { path: path.to_owned(), host, image: Some(ImageFacts::new(&usage, self.bands)), problem: None })
+                Ok(Item {
+                    path: path.to_owned(),
+                    host,
+                    image: Some(ImageFacts::new(&usage, self.bands)),
+                    problem: None,
+                })
             }
             // A file or folder like any other, or an image that is locked, damaged or in use: its outside can be measured.
-            Err(failure) if matches!(failure.kind(), Kind::NotFound | Kind::Cancelled) => Err(failure),
+            Err(failure) if matches!(failure.kind(), Kind::NotFound | Kind::Cancelled) => {
+                Err(failure)
+            }
             Err(failure) => {
                 let host = HostFacts::new(&HostUsage::of(Path::new(path), bar)?);
-                let problem = Some(failure.message()).filter(|_| failure.kind() != Kind::Unsupported);
-                Ok(Item { path: path.to_owned(), host, image: None, problem })
+                let problem =
+                    Some(failure.message()).filter(|_| failure.kind() != Kind::Unsupported);
+                Ok(Item {
+                    path: path.to_owned(),
+                    host,
+                    image: None,
+                    problem,
+                })
             }
         }
     }
@@ -206,23 +223,48 @@ impl BandsFacts {
             holes: map.parts,
             kept: (free_whole + free_parts).saturating_sub(returns_whole + returns_parts),
             each: units
-                .map(|unit| UnitFacts { index: unit.index, allocated: unit.allocated, free: unit.free, returns: unit.returns })
+                .map(|unit| UnitFacts {
+                    index: unit.index,
+                    allocated: unit.allocated,
+                    free: unit.free,
+                    returns: unit.returns,
+                })
                 .collect(),
         }
     }
 
     pub(super) fn write(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        let kind = if self.kind == "piece" { "pieces" } else { &format!("{}s", self.kind) };
+        let kind = if self.kind == "piece" {
+            "pieces"
+        } else {
+            &format!("{}s", self.kind)
+        };
         let (stored, count) = (grouped(self.stored), grouped(self.count));
-        sheet.fact(kind, &format!("{stored} of {count} stored, {} each", exact(self.size)))?;
-        let (full, partly, free) = (grouped(self.full), grouped(self.partly_free), grouped(self.free));
-        sheet.fact("", &format!("{full} full, {partly} partly free, {free} wholly free"))?;
+        sheet.fact(
+            kind,
+            &format!("{stored} of {count} stored, {} each", exact(self.size)),
+        )?;
+        let (full, partly, free) = (
+            grouped(self.full),
+            grouped(self.partly_free),
+            grouped(self.free),
+        );
+        sheet.fact(
+            "",
+            &format!("{full} full, {partly} partly free, {free} wholly free"),
+        )?;
         if !self.stray.is_empty() {
             let stray = counted(self.stray.len() as u64, "file is", "files are");
-            sheet.fact("stray", &format!("{stray} no band of the disk; `bandsaw check` tells which"))?;
+            sheet.fact(
+                "stray",
+                &format!("{stray} no band of the disk; `bandsaw check` tells which"),
+            )?;
         }
         if self.unused > 0 {
-            sheet.fact("unused", &format!("packing shortens the file by {}", exact(self.unused)))?;
+            sheet.fact(
+                "unused",
+                &format!("packing shortens the file by {}", exact(self.unused)),
+            )?;
         }
         Ok(())
     }
@@ -239,8 +281,18 @@ impl BandsFacts {
         if self.kept == 0 {
             return Ok(());
         }
-        let parts = if self.kind == "piece" { "in parts of the file" } else { &format!("in parts of {}s", self.kind) };
-        sheet.fact("kept", &format!("{} {parts}: this host is not known to free less than whole files", exact(self.kept)))
+        let parts = if self.kind == "piece" {
+            "in parts of the file"
+        } else {
+            &format!("in parts of {}s", self.kind)
+        };
+        sheet.fact(
+            "kept",
+            &format!(
+                "{} {parts}: this host is not known to free less than whole files",
+                exact(self.kept)
+            ),
+        )
     }
 
     /// Writes a line for each band, if those were asked for.
@@ -251,7 +303,12 @@ impl BandsFacts {
         let mut table = Table::new([true, true, true, true]);
         table.row([self.kind, "on disk", "free", "returns"].map(str::to_owned));
         for unit in &self.each {
-            table.row([format!("{:x}", unit.index), grouped(unit.allocated), grouped(unit.free), grouped(unit.returns)]);
+            table.row([
+                format!("{:x}", unit.index),
+                grouped(unit.allocated),
+                grouped(unit.free),
+                grouped(unit.returns),
+            ]);
         }
         sheet.lines(&table.lines("  "))
     }
@@ -267,7 +324,10 @@ impl VolumeFacts {
             used: usage.space.map(|space| space.used),
             pending: usage.space.map(|space| space.pending),
             free: usage.space.map(|space| space.free),
-            refused: usage.refused.as_ref().map(|error| error.message().to_owned()),
+            refused: usage
+                .refused
+                .as_ref()
+                .map(|error| error.message().to_owned()),
         }
     }
 }
@@ -278,7 +338,12 @@ impl Facts {
             item.write(output, out)?;
         }
         if self.items.len() > 1 {
-            writeln!(out, "{}  {}", output.paint(Style::Bold, "total"), exact(self.size_on_disk))?;
+            writeln!(
+                out,
+                "{}  {}",
+                output.paint(Style::Bold, "total"),
+                exact(self.size_on_disk)
+            )?;
         }
         Ok(())
     }
@@ -288,19 +353,42 @@ impl Item {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let mut sheet = Sheet::new(output, out);
         sheet.heading(&output.name(&self.path))?;
-        let HostFacts { files, folders, size, size_on_disk, sparse_files } = self.host;
+        let HostFacts {
+            files,
+            folders,
+            size,
+            size_on_disk,
+            sparse_files,
+        } = self.host;
         let disk = self.image.as_ref().map(|image| image.disk);
         if let Some(image) = &self.image {
             sheet.fact("format", image.format)?;
         }
         sheet.fact("size", &exact(disk.unwrap_or(size)))?;
         sheet.fact("on disk", &exact(size_on_disk))?;
-        let sparse = self.image.as_ref().map_or(sparse_files > 0 && files == 1, |image| image.sparse);
+        let sparse = self
+            .image
+            .as_ref()
+            .map_or(sparse_files > 0 && files == 1, |image| image.sparse);
         let share = disk.unwrap_or(size).max(1);
         let percent = (u128::from(size_on_disk) * 100).div_ceil(u128::from(share));
-        sheet.fact("sparse", &if sparse { format!("yes, {percent} % of the size is stored") } else { "no".to_owned() })?;
+        sheet.fact(
+            "sparse",
+            &if sparse {
+                format!("yes, {percent} % of the size is stored")
+            } else {
+                "no".to_owned()
+            },
+        )?;
         if folders > 0 {
-            sheet.fact("files", &format!("{}, {}", counted(files, "file", "files"), counted(folders, "folder", "folders")))?;
+            sheet.fact(
+                "files",
+                &format!(
+                    "{}, {}",
+                    counted(files, "file", "files"),
+                    counted(folders, "folder", "folders")
+                ),
+            )?;
         }
         if let Some(problem) = &self.problem {
             sheet.fact("inside", &format!("not measured: {}", output.text(problem)))?;
@@ -318,8 +406,15 @@ impl ImageFacts {
             bands.write(sheet)?;
         }
         for volume in &self.volumes {
-            let name = volume.name.as_deref().map(|name| output.name(name)).unwrap_or_default();
-            sheet.fact("volume", &format!("{} on {}  {name}", volume.format, volume.place))?;
+            let name = volume
+                .name
+                .as_deref()
+                .map(|name| output.name(name))
+                .unwrap_or_default();
+            sheet.fact(
+                "volume",
+                &format!("{} on {}  {name}", volume.format, volume.place),
+            )?;
             if let (Some(used), Some(free)) = (volume.used, volume.free) {
                 sheet.fact("", &format!("{} used, {} free", exact(used), exact(free)))?;
             }
@@ -327,7 +422,10 @@ impl ImageFacts {
                 sheet.fact("", &held(pending))?;
             }
             if let Some(refused) = &volume.refused {
-                sheet.fact("", &format!("free space is left alone: {}", output.text(refused)))?;
+                sheet.fact(
+                    "",
+                    &format!("free space is left alone: {}", output.text(refused)),
+                )?;
             }
         }
         let Some(bands) = &self.bands else {
@@ -345,7 +443,13 @@ impl ImageFacts {
             0 => sheet.fact("compact", "would return nothing")?,
             returns => {
                 sheet.fact("compact", &format!("would return {}", exact(returns)))?;
-                sheet.fact("", &format!("{whole} with whole {}s, {parts} with parts of others", bands.kind))?;
+                sheet.fact(
+                    "",
+                    &format!(
+                        "{whole} with whole {}s, {parts} with parts of others",
+                        bands.kind
+                    ),
+                )?;
             }
         }
         bands.write_kept(sheet)?;

@@ -44,28 +44,55 @@ struct Facts {
 impl EraseKeys {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
-        let Some(file) = KeyFile::open(Path::new(&image), Access::ReadWrite, Reaching::default().reach())? else {
-            return Err(Error::new(Kind::Invalid, "erase-keys", "is not encrypted, there are no keys").in_file(image).into());
+        let Some(file) = KeyFile::open(
+            Path::new(&image),
+            Access::ReadWrite,
+            Reaching::default().reach(),
+        )?
+        else {
+            return Err(Error::new(
+                Kind::Invalid,
+                "erase-keys",
+                "is not encrypted, there are no keys",
+            )
+            .in_file(image)
+            .into());
         };
         file.check_erasable()?;
         let erased = file.description().ways_in.len();
         self.make_sure(&image)?;
         file.erase_keys()?;
         output.warn("copies of the image, and of its header, still open as before");
-        let facts = Facts { schema: 1, image, erased };
-        output.done(&facts, |out| writeln!(out, "nothing opens {} any more", output.name(&facts.image)))
+        let facts = Facts {
+            schema: 1,
+            image,
+            erased,
+        };
+        output.done(&facts, |out| {
+            writeln!(out, "nothing opens {} any more", output.name(&facts.image))
+        })
     }
 
     /// Two questions on the terminal, fewer by each `--yes`.
     fn make_sure(&self, image: &str) -> Outcome {
-        let name = Path::new(image).file_name().map_or_else(|| image.into(), |name| name.to_string_lossy());
+        let name = Path::new(image)
+            .file_name()
+            .map_or_else(|| image.into(), |name| name.to_string_lossy());
         let questions = [
-            (format!("Nobody will ever read {name} again, not even with a passphrase of it. Erase its keys? [yes/no] "), "yes"),
+            (
+                format!(
+                    "Nobody will ever read {name} again, not even with a passphrase of it. Erase its keys? [yes/no] "
+                ),
+                "yes",
+            ),
             ("Type the name of the image to go on: ".to_owned(), &*name),
         ];
         for (question, answer) in questions.iter().skip(usize::from(self.yes)) {
             if !io::stdin().is_terminal() {
-                let failure = Failure::usage("erase-keys", "asks twice, and there is no terminal to ask on");
+                let failure = Failure::usage(
+                    "erase-keys",
+                    "asks twice, and there is no terminal to ask on",
+                );
                 return Err(failure.hint("--yes --yes answers both questions"));
             }
             if ask(question)? != *answer {

@@ -73,7 +73,9 @@ impl Extract {
         let place = Place::open(&source::address(&self.address)?, &self.opening, output)?;
         let bar = Bar::new(output);
         let (done, output) = match (&self.tar, &self.folder) {
-            (Some(file), _) if file.as_os_str() == "-" => (to_stdout(&place, output, &bar)?, &output.aside()),
+            (Some(file), _) if file.as_os_str() == "-" => {
+                (to_stdout(&place, output, &bar)?, &output.aside())
+            }
             (Some(file), _) => (self.to_file(&place, file, &bar)?, output),
             (None, folder) => {
                 let folder = folder.as_deref().unwrap_or(Path::new("."));
@@ -83,7 +85,10 @@ impl Extract {
                     setuid: self.setuid,
                     ..FolderOptions::default()
                 };
-                (to_folder(&*place.fs, &place.path, folder, &options, &bar)?, output)
+                (
+                    to_folder(&*place.fs, &place.path, folder, &options, &bar)?,
+                    output,
+                )
             }
         };
         drop(bar);
@@ -91,7 +96,8 @@ impl Extract {
     }
 
     fn to_file(&self, place: &Place, path: &Path, bar: &Bar) -> Outcome<Exported> {
-        let mut file = NewFile::create_as(path, self.overwrite, place.mode).advise(Kind::Conflict, overwrite_hint)?;
+        let mut file = NewFile::create_as(path, self.overwrite, place.mode)
+            .advise(Kind::Conflict, overwrite_hint)?;
         let done = to_tar(&*place.fs, &place.path, &mut file, bar)?;
         file.finish()?;
         Ok(done)
@@ -100,7 +106,8 @@ impl Extract {
 
 fn to_stdout(place: &Place, output: &Output, bar: &Bar) -> Outcome<Exported> {
     if output.terminal() {
-        return Err(Failure::usage("--tar", "standard output is a terminal").hint("pipe it into tar, or name a file"));
+        return Err(Failure::usage("--tar", "standard output is a terminal")
+            .hint("pipe it into tar, or name a file"));
     }
     let mut out = output.stdout();
     let done = to_tar(&*place.fs, &place.path, &mut out, bar)?;
@@ -145,11 +152,18 @@ pub(super) fn report(mut done: Exported, output: &Output) -> Outcome {
         return Ok(());
     }
     show(&facts.problems, done.problem_count, output);
-    let all_exist = done.problems.iter().all(|problem| problem.kind() == Kind::Conflict);
+    let all_exist = done
+        .problems
+        .iter()
+        .all(|problem| problem.kind() == Kind::Conflict);
     let kind = if all_exist { Kind::Conflict } else { Kind::Io };
     let count = counted(done.problem_count, "object was", "objects were");
-    Err(Error::new(kind, "extract", format!("{count} not brought out, or not with everything that belongs to it")))
-        .advise(Kind::Conflict, overwrite_hint)
+    Err(Error::new(
+        kind,
+        "extract",
+        format!("{count} not brought out, or not with everything that belongs to it"),
+    ))
+    .advise(Kind::Conflict, overwrite_hint)
 }
 
 /// Tells people of the first of `all`; programs find them among the facts.

@@ -16,7 +16,12 @@ Examples:
   ln -s $(command -v bandsaw) ~/bin/hdiutil                 for programs that call hdiutil")]
 pub(crate) struct Hdiutil {
     /// A verb of hdiutil's and what belongs to it
-    #[arg(value_name = "WORDS", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "WORDS",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     pub(crate) words: Vec<OsString>,
 }
 
@@ -32,6 +37,11 @@ Examples:
   bandsaw diskutil image resize Disk.asif --size 20g")]
 pub(crate) struct Diskutil {
     /// image, a verb of it, and what belongs to that
-    #[arg(value_name = "WORDS", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "WORDS",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     pub(crate) words: Vec<OsString>,
 }

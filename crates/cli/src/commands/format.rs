@@ -76,29 +76,49 @@ impl Format {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let encrypted = self.encrypting_volume.is_wanted();
         if !encrypted && self.iterations.is_given() {
-            return Err(Failure::usage("--iterations", "means nothing without --encrypt-volume"));
+            return Err(Failure::usage(
+                "--iterations",
+                "means nothing without --encrypt-volume",
+            ));
         }
-        let file_system = self.fs.unwrap_or(if encrypted { NewFormat::Apfs } else { NewFormat::HfsPlus });
+        let file_system = self.fs.unwrap_or(if encrypted {
+            NewFormat::Apfs
+        } else {
+            NewFormat::HfsPlus
+        });
         if encrypted && file_system.is_hfs() {
             let message = format!("a volume of {file_system} is not encrypted");
-            return Err(Failure::usage("--encrypt-volume", message).hint("--fs apfs makes one that is"));
+            return Err(
+                Failure::usage("--encrypt-volume", message).hint("--fs apfs makes one that is")
+            );
         }
         let address = source::whole(&self.volume)?;
         let image = self.opening.open(&address.image, Access::ReadWrite)?;
-        image.warnings().iter().for_each(|warning| output.warn(warning));
-        let keys = self.encrypting_volume.choose(self.opening.on_stdin(), self.iterations)?;
+        image
+            .warnings()
+            .iter()
+            .for_each(|warning| output.warn(warning));
+        let keys = self
+            .encrypting_volume
+            .choose(self.opening.on_stdin(), self.iterations)?;
         let options = FormatOptions {
             place: address.volume.as_ref(),
             format: file_system,
             name: self.volname.clone(),
-            block_size: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+            block_size: self
+                .block_size
+                .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             erase: self.erase,
             epoch: epoch()?,
             encryption: keys.as_ref().map(|keys| keys.encryption.clone()),
         };
-        let recovery_key = keys.map(NewVolumeKeys::store_recovery_key).transpose()?.flatten();
+        let recovery_key = keys
+            .map(NewVolumeKeys::store_recovery_key)
+            .transpose()?
+            .flatten();
         let bar = Bar::new(output);
-        let Formatted { place, volume } = format(&image, options, &bar).map_err(|error| advise(error, &address.image))?;
+        let Formatted { place, volume } =
+            format(&image, options, &bar).map_err(|error| advise(error, &address.image))?;
         drop(bar);
         let facts = Facts {
             schema: 1,
@@ -118,19 +138,34 @@ impl Format {
 /// What to do about a place that is not formatted.
 fn advise(error: Error, image: &str) -> Failure {
     match error.kind() {
-        Kind::Conflict => Failure::from(error).hint("--erase makes the new volume all the same; what is there is lost then"),
-        Kind::NotFound => Failure::from(error).hint(format!("`bandsaw info {image}` shows what is in it")),
-        Kind::Corrupt => Failure::from(error).hint(format!("`bandsaw repair {image}` mends the map")),
+        Kind::Conflict => Failure::from(error)
+            .hint("--erase makes the new volume all the same; what is there is lost then"),
+        Kind::NotFound => {
+            Failure::from(error).hint(format!("`bandsaw info {image}` shows what is in it"))
+        }
+        Kind::Corrupt => {
+            Failure::from(error).hint(format!("`bandsaw repair {image}` mends the map"))
+        }
         _ => source::advise(error, image),
     }
 }
 
 impl Facts {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-        let Self { place, format, block_size, .. } = self;
+        let Self {
+            place,
+            format,
+            block_size,
+            ..
+        } = self;
         let (name, free) = (output.name(&self.name), exact(self.free));
         let encrypted = if self.encrypted { "encrypted " } else { "" };
-        writeln!(out, "{place}: {encrypted}{format} volume {name}, blocks of {block_size} bytes, {free} free")?;
-        self.recovery_key.iter().try_for_each(|key| writeln!(out, "recovery key: {key}"))
+        writeln!(
+            out,
+            "{place}: {encrypted}{format} volume {name}, blocks of {block_size} bytes, {free} free"
+        )?;
+        self.recovery_key
+            .iter()
+            .try_for_each(|key| writeln!(out, "recovery key: {key}"))
     }
 }

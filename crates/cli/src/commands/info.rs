@@ -56,7 +56,11 @@ struct WithMap<'a> {
 impl Info {
     /// The verb for this image.
     pub(super) fn of(image: OsString, opening: Opening) -> Self {
-        Self { image, map: false, opening }
+        Self {
+            image,
+            map: false,
+            opening,
+        }
     }
 
     /// Prints what is known even if the image opens only in part; what stopped it is the failure.
@@ -69,12 +73,14 @@ impl Info {
                 let bar = Bar::new(output);
                 let failed = facts.add_image(&image, &bar).err();
                 if self.map {
-                    drawing = SpaceMap::of(&image, &FreeSpace::of(&image), &bar).map_err(|error| error.in_file(&path))?;
+                    drawing = SpaceMap::of(&image, &FreeSpace::of(&image), &bar)
+                        .map_err(|error| error.in_file(&path))?;
                 }
                 failed
             }
             Err(failure) => {
-                let (layers, _) = open::trace(Path::new(&path), &self.opening.options(Access::ReadOnly));
+                let (layers, _) =
+                    open::trace(Path::new(&path), &self.opening.options(Access::ReadOnly));
                 // Of a file that is not even known for an image there is nothing to tell.
                 let is_encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
                 if layers.is_empty() || (failure.kind() == Kind::Unsupported && !is_encrypted) {
@@ -86,10 +92,18 @@ impl Info {
             }
         };
         let drawn = drawing.as_ref().map(|map| BandsFacts::new(map, true));
-        output.facts(&WithMap { facts: &facts, map: drawn }, |out| {
-            sheet::write(&facts, output, out)?;
-            drawing.as_ref().map_or(Ok(()), |drawing| map::write(drawing, output, out))
-        })?;
+        output.facts(
+            &WithMap {
+                facts: &facts,
+                map: drawn,
+            },
+            |out| {
+                sheet::write(&facts, output, out)?;
+                drawing
+                    .as_ref()
+                    .map_or(Ok(()), |drawing| map::write(drawing, output, out))
+            },
+        )?;
         facts.warn(output);
         let damage = || facts.damage.take().map(|error| error.in_file(&path).into());
         stopped.or_else(damage).map_or(Ok(()), Err)

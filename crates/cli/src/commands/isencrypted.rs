@@ -74,9 +74,16 @@ impl IsEncrypted {
         let image = source::image(&self.image)?;
         let file = KeyFile::open(Path::new(&image), Access::ReadOnly, self.reaching.reach())?;
         let header = file.as_ref().map(|file| Header::new(file.description()));
-        let facts = Facts { schema: 1, encrypted: header.is_some(), image, header };
+        let facts = Facts {
+            schema: 1,
+            encrypted: header.is_some(),
+            image,
+            header,
+        };
         output.facts(&facts, |out| {
-            let Some(header) = &facts.header else { return writeln!(out, "encrypted: NO") };
+            let Some(header) = &facts.header else {
+                return writeln!(out, "encrypted: NO");
+            };
             writeln!(out, "encrypted: YES")?;
             writeln!(out, "blocksize: {}", header.block_size)?;
             writeln!(out, "uuid: {}", header.uuid)?;

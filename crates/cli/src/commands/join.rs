@@ -35,6 +35,13 @@ pub(crate) struct Join {
 
 impl Join {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        segment::write(&self.first, &self.output, Cut::Whole, &self.rewriting, &self.opening, output)
+        segment::write(
+            &self.first,
+            &self.output,
+            Cut::Whole,
+            &self.rewriting,
+            &self.opening,
+            output,
+        )
     }
 }

@@ -61,8 +61,12 @@ impl EnableJournal {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (image, address) = open(&self.volume, &self.opening, output)?;
         let volume = volume(&image, &address)?;
-        let enabled = volume.enable_journal(self.journal_size).map_err(|error| error.in_file(image.path()));
-        enabled.advise(Kind::Limit, || "make the volume larger, or remove something".to_owned())?;
+        let enabled = volume
+            .enable_journal(self.journal_size)
+            .map_err(|error| error.in_file(image.path()));
+        enabled.advise(Kind::Limit, || {
+            "make the volume larger, or remove something".to_owned()
+        })?;
         tell(volume, output)
     }
 }
@@ -71,7 +75,9 @@ impl DisableJournal {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (image, address) = open(&self.volume, &self.opening, output)?;
         let volume = volume(&image, &address)?;
-        volume.disable_journal().map_err(|error| error.in_file(image.path()))?;
+        volume
+            .disable_journal()
+            .map_err(|error| error.in_file(image.path()))?;
         tell(volume, output)
     }
 }
@@ -79,19 +85,37 @@ impl DisableJournal {
 fn open(text: &OsString, opening: &Opening, output: &Output) -> Outcome<(Image, Address)> {
     let address = source::whole(text)?;
     let image = opening.open(&address.image, Access::ReadWrite)?;
-    image.warnings().iter().for_each(|warning| output.warn(warning));
+    image
+        .warnings()
+        .iter()
+        .for_each(|warning| output.warn(warning));
     Ok((image, address))
 }
 
 fn volume<'a>(image: &'a Image, address: &Address) -> Outcome<&'a Volume> {
     let found = image.volume(address.volume.as_ref());
-    found.advise(Kind::NotFound, || format!("`bandsaw info {}` shows what is in it", address.image))
+    found.advise(Kind::NotFound, || {
+        format!("`bandsaw info {}` shows what is in it", address.image)
+    })
 }
 
 fn tell(volume: &Volume, output: &Output) -> Outcome {
     let info = volume.open()?.volume();
-    let facts = Facts { schema: 1, volume: info.name, journaled: info.journaled };
+    let facts = Facts {
+        schema: 1,
+        volume: info.name,
+        journaled: info.journaled,
+    };
     output.done(&facts, |out| {
-        writeln!(out, "{}: {}", output.name(&facts.volume), if facts.journaled { "has a journal" } else { "has no journal" })
+        writeln!(
+            out,
+            "{}: {}",
+            output.name(&facts.volume),
+            if facts.journaled {
+                "has a journal"
+            } else {
+                "has no journal"
+            }
+        )
     })
 }

@@ -31,26 +31,49 @@ struct Facts {
 
 impl List {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let facts = Facts { schema: 1, devices: Registry::of_user()?.entries()? };
+        let facts = Facts {
+            schema: 1,
+            devices: Registry::of_user()?.entries()?,
+        };
         output.facts(&facts, |out| {
             for entry in &facts.devices {
                 let shown = |path: &Path| output.name(&path.display().to_string());
                 writeln!(out, "{}", output.paint(Style::Bold, &entry.device))?;
-                let mut fact =
-                    |name: &str, value: &str| writeln!(out, "  {}{value}", output.paint(Style::Dim, &format!("{name:11}")));
+                let mut fact = |name: &str, value: &str| {
+                    writeln!(
+                        out,
+                        "  {}{value}",
+                        output.paint(Style::Dim, &format!("{name:11}"))
+                    )
+                };
                 fact("image", &shown(&entry.image))?;
-                entry.layers.iter().try_for_each(|layer| fact("layer", &shown(layer)))?;
+                entry
+                    .layers
+                    .iter()
+                    .try_for_each(|layer| fact("layer", &shown(layer)))?;
                 let access = if entry.read_only { ", read-only" } else { "" };
                 let encrypted = if entry.encrypted { ", encrypted" } else { "" };
-                fact("disk", &format!("{}, {}{encrypted}{access}", entry.format, size::display(entry.size)))?;
+                fact(
+                    "disk",
+                    &format!(
+                        "{}, {}{encrypted}{access}",
+                        entry.format,
+                        size::display(entry.size)
+                    ),
+                )?;
                 let used = match entry.used {
                     Use::Served => "served",
                     Use::Mounted => "mounted",
                     Use::Attached => "attached",
                 };
-                let since = minute(Timestamp::from_seconds(i64::try_from(entry.since).unwrap_or(i64::MAX)));
+                let since = minute(Timestamp::from_seconds(
+                    i64::try_from(entry.since).unwrap_or(i64::MAX),
+                ));
                 fact(used, &format!("by process {} since {since}", entry.process))?;
-                entry.places.iter().try_for_each(|place| fact("at", &output.name(place)))?;
+                entry
+                    .places
+                    .iter()
+                    .try_for_each(|place| fact("at", &output.name(place)))?;
             }
             Ok(())
         })

@@ -34,18 +34,27 @@ impl Ln {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         if self.symbolic {
             let (address, paths) = change::addresses([self.address.as_os_str()])?;
-            let target = self.target.to_str().ok_or_else(|| Failure::usage("TARGET", "is not UTF-8"))?;
+            let target = self
+                .target
+                .to_str()
+                .ok_or_else(|| Failure::usage("TARGET", "is not UTF-8"))?;
             return change::change(&address, &self.opening, output, |fs| {
                 let (folder, name) = change::parent(fs, &paths[0])?;
-                fs.create(folder, &name, &NewNode::new(NewKind::Symlink(target.to_owned())))?;
+                fs.create(
+                    folder,
+                    &name,
+                    &NewNode::new(NewKind::Symlink(target.to_owned())),
+                )?;
                 Ok(())
             });
         }
-        let (address, paths) = change::addresses([self.target.as_os_str(), self.address.as_os_str()])?;
+        let (address, paths) =
+            change::addresses([self.target.as_os_str(), self.address.as_os_str()])?;
         change::change(&address, &self.opening, output, |fs| {
             let found = change::resolve(fs, &paths[0])?;
             let (folder, name) = change::parent(fs, &paths[1])?;
-            fs.link(found.id, folder, &name).advise(Kind::Unsupported, || "-s makes a symbolic link".to_owned())
+            fs.link(found.id, folder, &name)
+                .advise(Kind::Unsupported, || "-s makes a symbolic link".to_owned())
         })
     }
 }

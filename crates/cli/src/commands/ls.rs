@@ -53,18 +53,35 @@ impl Ls {
             let mut entries = Vec::new();
             self.visit(&place, &mut |path, folder| {
                 for Entry { name, attributes } in folder {
-                    entries.push(Node::new(&*place.fs, name, &format!("{path}/{name}"), attributes)?);
+                    entries.push(Node::new(
+                        &*place.fs,
+                        name,
+                        &format!("{path}/{name}"),
+                        attributes,
+                    )?);
                 }
                 Ok(())
             })?;
-            return output.facts(&Listing { schema: 1, path: place.shown_path().to_owned(), entries }, |_| Ok(()));
+            return output.facts(
+                &Listing {
+                    schema: 1,
+                    path: place.shown_path().to_owned(),
+                    entries,
+                },
+                |_| Ok(()),
+            );
         }
         let mut out = output.stdout();
         let mut first = true;
         self.visit(&place, &mut |path, folder| {
             if self.recursive {
                 let path = if path.is_empty() { "/" } else { path };
-                writeln!(out, "{}{}:", if first { "" } else { "\n" }, output.name(path))?;
+                writeln!(
+                    out,
+                    "{}{}:",
+                    if first { "" } else { "\n" },
+                    output.name(path)
+                )?;
             }
             first = false;
             self.print(&place, folder, output, &mut out)
@@ -76,22 +93,39 @@ impl Ls {
     fn visit(&self, place: &Place, each: &mut dyn FnMut(&str, &[Entry]) -> Outcome) -> Outcome {
         if place.attributes.kind != FileKind::Folder {
             let parent = place.path.len() - place.name().len();
-            let entry = Entry { name: place.name().to_owned(), attributes: place.attributes.clone() };
+            let entry = Entry {
+                name: place.name().to_owned(),
+                attributes: place.attributes.clone(),
+            };
             return each(place.path[..parent].trim_end_matches('/'), &[entry]);
         }
         // No recursion: folders may be as deep as they like.
-        let (mut ancestors, mut ahead) = (Ancestors::default(), vec![(place.path.clone(), place.attributes.id, 0)]);
+        let (mut ancestors, mut ahead) = (
+            Ancestors::default(),
+            vec![(place.path.clone(), place.attributes.id, 0)],
+        );
         while let Some((path, id, depth)) = ahead.pop() {
             ancestors.enter(id, depth, &path)?;
             let entries = node::entries(&*place.fs, id)?;
             each(&path, &entries)?;
-            let folders = entries.iter().rev().filter(|entry| self.recursive && entry.attributes.kind == FileKind::Folder);
-            ahead.extend(folders.map(|Entry { name, attributes }| (format!("{path}/{name}"), attributes.id, depth + 1)));
+            let folders = entries
+                .iter()
+                .rev()
+                .filter(|entry| self.recursive && entry.attributes.kind == FileKind::Folder);
+            ahead.extend(folders.map(|Entry { name, attributes }| {
+                (format!("{path}/{name}"), attributes.id, depth + 1)
+            }));
         }
         Ok(())
     }
 
-    fn print(&self, place: &Place, entries: &[Entry], output: &Output, out: &mut impl Write) -> Outcome {
+    fn print(
+        &self,
+        place: &Place,
+        entries: &[Entry],
+        output: &Output,
+        out: &mut impl Write,
+    ) -> Outcome {
         if !self.long {
             for Entry { name, attributes } in entries {
                 writeln!(out, "{}", node::shown(output, name, attributes.kind))?;

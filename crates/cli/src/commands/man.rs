@@ -27,7 +27,8 @@ pub(crate) struct Man {
 impl Man {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         output.refuse_json("man")?;
-        let failed = |path: &Path, error| Error::io("manual", "cannot be written", error).in_file(path);
+        let failed =
+            |path: &Path, error| Error::io("manual", "cannot be written", error).in_file(path);
         fs::create_dir_all(&self.folder).map_err(|error| failed(&self.folder, error))?;
         for (name, text) in pages()? {
             let path = self.folder.join(name);
@@ -57,7 +58,11 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
 fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     // Examples and exit status become sections of their own, set as they were written.
     let examples = command.get_after_help().map(ToString::to_string);
-    let bare = command.clone().name(name.to_owned()).after_help("").after_long_help("");
+    let bare = command
+        .clone()
+        .name(name.to_owned())
+        .after_help("")
+        .after_long_help("");
     let (is_whole, has_parts) = (name == "bandsaw", bare.has_subcommands());
     let page = Page::new(bare);
     let mut text = Vec::new();
@@ -88,19 +93,26 @@ fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
 fn exit_status(roff: &mut Roff) {
     roff.control("SH", ["EXIT STATUS"]);
     for (code, meaning) in EXIT_STATUS {
-        roff.control("TP", ["6"]).text([bold(*code)]).text([roman(*meaning)]);
+        roff.control("TP", ["6"])
+            .text([bold(*code)])
+            .text([roman(*meaning)]);
     }
 }
 
 fn environment(roff: &mut Roff) {
     roff.control("SH", ["ENVIRONMENT"]);
     for (name, meaning) in [
-        ("NO_COLOR", "when set and not empty, no colour is used unless --color=always says so"),
+        (
+            "NO_COLOR",
+            "when set and not empty, no colour is used unless --color=always says so",
+        ),
         (
             "SOURCE_DATE_EPOCH",
             "seconds since 1970: the date of everything that has no date of its own, so that the same source gives the same image",
         ),
     ] {
-        roff.control("TP", []).text([bold(name)]).text([roman(meaning)]);
+        roff.control("TP", [])
+            .text([bold(name)])
+            .text([roman(meaning)]);
     }
 }

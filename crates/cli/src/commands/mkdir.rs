@@ -34,7 +34,9 @@ pub(crate) struct Mkdir {
 impl Mkdir {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
-        change::change(&address, &self.opening, output, |fs| paths.iter().try_for_each(|path| self.make(fs, path)))
+        change::change(&address, &self.opening, output, |fs| {
+            paths.iter().try_for_each(|path| self.make(fs, path))
+        })
     }
 
     fn make(&self, fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome {
@@ -47,12 +49,23 @@ impl Mkdir {
     }
 
     fn make_one(&self, fs: &Arc<dyn FileSystemMut>, path: &str, mode: u16) -> Outcome {
-        if self.parents && change::try_resolve(fs, path)?.is_some_and(|found| found.kind == FileKind::Folder) {
+        if self.parents
+            && change::try_resolve(fs, path)?.is_some_and(|found| found.kind == FileKind::Folder)
+        {
             return Ok(());
         }
-        let (folder, name) =
-            change::parent(fs, path).advise(bandsaw::Kind::NotFound, || "-p makes the folders on the way too".to_owned())?;
-        fs.create(folder, &name, &NewNode { mode, ..NewNode::new(NewKind::Folder) }).map_err(|error| error.named(path))?;
+        let (folder, name) = change::parent(fs, path).advise(bandsaw::Kind::NotFound, || {
+            "-p makes the folders on the way too".to_owned()
+        })?;
+        fs.create(
+            folder,
+            &name,
+            &NewNode {
+                mode,
+                ..NewNode::new(NewKind::Folder)
+            },
+        )
+        .map_err(|error| error.named(path))?;
         Ok(())
     }
 }

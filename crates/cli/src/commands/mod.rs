@@ -255,9 +255,10 @@ impl Command {
             Self::Passwd(verb) => verb.run(output),
             Self::IsEncrypted(verb) => verb.run(output),
             Self::EraseKeys(verb) => verb.run(output),
-            Self::Hdiutil(_) | Self::Diskutil(_) => {
-                Err(Failure::usage("hdiutil", "another program's words are not understood within its own"))
-            }
+            Self::Hdiutil(_) | Self::Diskutil(_) => Err(Failure::usage(
+                "hdiutil",
+                "another program's words are not understood within its own",
+            )),
             Self::Completions(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),
         }

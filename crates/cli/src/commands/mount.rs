@@ -80,10 +80,16 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn mount_options(&self) -> Outcome<MountOptions> {
-        let mut options = MountOptions { read_only: self.read_only, ..MountOptions::default() };
+        let mut options = MountOptions {
+            read_only: self.read_only,
+            ..MountOptions::default()
+        };
         for list in &self.options {
             if let Some((name, _)) = options.apply(list)?.first() {
-                return Err(Failure::usage("-o", format!("{name} is no option of a mount")));
+                return Err(Failure::usage(
+                    "-o",
+                    format!("{name} is no option of a mount"),
+                ));
             }
         }
         Ok(options)
@@ -94,7 +100,10 @@ impl Serving {
         if self.foreground || self.serving {
             return attach::serve(job, output, |attached| attach::tell(attached, output));
         }
-        let args = mount_helper::translated(std::env::args_os().collect()).into_iter().skip(1).collect();
+        let args = mount_helper::translated(std::env::args_os().collect())
+            .into_iter()
+            .skip(1)
+            .collect();
         attach::tell(&attach::launch(&attach::as_server(args, verb))?, output)
     }
 }
@@ -103,7 +112,10 @@ impl Mount {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let address = source::address(&self.address)?;
         if address.path.is_some() {
-            return Err(Failure::usage("address", "a volume as a whole is mounted, not a folder of it"));
+            return Err(Failure::usage(
+                "address",
+                "a volume as a whole is mounted, not a folder of it",
+            ));
         }
         let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
         let opening = self.opening.forced(self.serving.force);
@@ -111,7 +123,11 @@ impl Mount {
             address,
             opening: &opening,
             options: self.serving.mount_options()?,
-            places: if self.as_disk { Places::Disk(folder) } else { Places::Volume(folder) },
+            places: if self.as_disk {
+                Places::Disk(folder)
+            } else {
+                Places::Volume(folder)
+            },
             for_kernel: false,
             or_disk: false,
             used: Use::Mounted,

@@ -33,14 +33,22 @@ pub(crate) struct Mv {
 
 impl Mv {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let (address, mut paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
+        let (address, mut paths) =
+            change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let target = paths.pop().unwrap_or_default();
-        let existing = if self.overwrite { Existing::Replace } else { Existing::Keep };
+        let existing = if self.overwrite {
+            Existing::Replace
+        } else {
+            Existing::Keep
+        };
         change::change(&address, &self.opening, output, |fs| {
-            let into = change::try_resolve(fs, &target)?.filter(|found| found.kind == FileKind::Folder);
+            let into =
+                change::try_resolve(fs, &target)?.filter(|found| found.kind == FileKind::Folder);
             if into.is_none() && paths.len() > 1 {
                 let message = "several can only be moved into a folder that exists";
-                return Err(Error::new(Kind::Invalid, "mv", message).named(target).into());
+                return Err(Error::new(Kind::Invalid, "mv", message)
+                    .named(target)
+                    .into());
             }
             for path in &paths {
                 let (folder, name) = change::parent(fs, path)?;
@@ -50,8 +58,12 @@ impl Mv {
                     Some(into) if into.id != found.id => (into.id, name.clone()),
                     _ => change::parent(fs, &target)?,
                 };
-                let moved = fs.rename((folder, &name), (to.0, &to.1), existing).map_err(|error| error.named(path));
-                moved.advise(Kind::Conflict, || "--overwrite replaces files that are in the way".to_owned())?;
+                let moved = fs
+                    .rename((folder, &name), (to.0, &to.1), existing)
+                    .map_err(|error| error.named(path));
+                moved.advise(Kind::Conflict, || {
+                    "--overwrite replaces files that are in the way".to_owned()
+                })?;
             }
             Ok(())
         })

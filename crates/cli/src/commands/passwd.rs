@@ -138,20 +138,28 @@ impl Passwd {
 
 impl Change {
     fn run(&self, output: &Output) -> Outcome {
-        let Some(image) = &self.image else { return Err(Failure::usage("passwd", "an image is needed")) };
+        let Some(image) = &self.image else {
+            return Err(Failure::usage("passwd", "an image is needed"));
+        };
         let image = source::image(image)?;
         let ring = unlock(&image, &self.unlocking, &self.reaching)?;
         let entry = self.entry(&ring).map_err(|error| error.in_file(&image))?;
         let new = new_passphrase(&self.new, &self.unlocking, self.iterations, self.wrapping)?;
         ring.replace(entry, &new)?;
         warn_of_copies(output);
-        report(image, &self.reaching, output, &format!("number {} has a new passphrase", entry + 1))
+        report(
+            image,
+            &self.reaching,
+            output,
+            &format!("number {} has a new passphrase", entry + 1),
+        )
     }
 
     /// The passphrase to change.
     fn entry(&self, ring: &KeyRing) -> bandsaw::Result<usize> {
         let ways = ring.ways_in();
-        let is_passphrase = |entry: usize| matches!(ways.get(entry), Some(WayIn::Passphrase { .. }));
+        let is_passphrase =
+            |entry: usize| matches!(ways.get(entry), Some(WayIn::Passphrase { .. }));
         let refused = |message: &'static str| Err(Error::new(Kind::Invalid, "--entry", message));
         if let Some(entry) = self.entry {
             let entry = entry as usize - 1;
@@ -164,11 +172,15 @@ impl Change {
         if is_passphrase(ring.opened()) {
             return Ok(ring.opened());
         }
-        let all: Vec<_> = (0..ways.len()).filter(|&entry| is_passphrase(entry)).collect();
+        let all: Vec<_> = (0..ways.len())
+            .filter(|&entry| is_passphrase(entry))
+            .collect();
         match all[..] {
             [only] => Ok(only),
             [] => refused("the image has no passphrase to change; `passwd add` gives it one"),
-            _ => refused("is needed: the image has several passphrases, and `passwd list` shows them"),
+            _ => refused(
+                "is needed: the image has several passphrases, and `passwd list` shows them",
+            ),
         }
     }
 }
@@ -176,14 +188,23 @@ impl Change {
 impl Add {
     fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
-        let certificate = self.certificate.as_deref().map(passphrase::certificate).transpose()?;
+        let certificate = self
+            .certificate
+            .as_deref()
+            .map(passphrase::certificate)
+            .transpose()?;
         let ring = unlock(&image, &self.unlocking, &self.reaching)?;
         let new = match certificate {
             Some(certificate) => NewWay::Certificate(certificate),
             None => new_passphrase(&self.new, &self.unlocking, self.iterations, self.wrapping)?,
         };
         let entry = ring.insert(&new)?;
-        report(image, &self.reaching, output, &format!("number {} is new", entry + 1))
+        report(
+            image,
+            &self.reaching,
+            output,
+            &format!("number {} is new", entry + 1),
+        )
     }
 }
 
@@ -191,36 +212,61 @@ impl Remove {
     fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
         let ring = unlock(&image, &self.unlocking, &self.reaching)?;
-        let removed = ring.remove(self.entry as usize - 1).map_err(|error| error.in_file(&image));
-        removed.advise(Kind::NotFound, || format!("`bandsaw passwd list {image}` shows them"))?;
+        let removed = ring
+            .remove(self.entry as usize - 1)
+            .map_err(|error| error.in_file(&image));
+        removed.advise(Kind::NotFound, || {
+            format!("`bandsaw passwd list {image}` shows them")
+        })?;
         warn_of_copies(output);
-        report(image, &self.reaching, output, &format!("number {} is gone", self.entry))
+        report(
+            image,
+            &self.reaching,
+            output,
+            &format!("number {} is gone", self.entry),
+        )
     }
 }
 
 impl List {
     fn run(&self, output: &Output) -> Outcome {
         let facts = Facts::of(source::image(&self.image)?, &self.reaching)?;
-        output.facts(&facts, |out| facts.ways_in.iter().try_for_each(|way| writeln!(out, "{:>3}  {way}", way.number)))
+        output.facts(&facts, |out| {
+            facts
+                .ways_in
+                .iter()
+                .try_for_each(|way| writeln!(out, "{:>3}  {way}", way.number))
+        })
     }
 }
 
 impl Facts {
     fn of(image: String, reaching: &Reaching) -> Outcome<Self> {
         let file = header(&image, Access::ReadOnly, reaching)?;
-        Ok(Self { schema: 1, ways_in: WayFacts::all(&file.description().ways_in), image })
+        Ok(Self {
+            schema: 1,
+            ways_in: WayFacts::all(&file.description().ways_in),
+            image,
+        })
     }
 }
 
 fn header(image: &str, access: Access, reaching: &Reaching) -> Outcome<KeyFile> {
     KeyFile::open(Path::new(image), access, reaching.reach())?.ok_or_else(|| {
-        let error = Error::new(Kind::Invalid, "passwd", "is not encrypted, nothing has to open it").in_file(image);
+        let error = Error::new(
+            Kind::Invalid,
+            "passwd",
+            "is not encrypted, nothing has to open it",
+        )
+        .in_file(image);
         Failure::from(error).hint("`bandsaw convert` makes an encrypted copy")
     })
 }
 
 fn unlock(image: &str, unlocking: &ImageUnlocking, reaching: &Reaching) -> Outcome<KeyRing> {
-    header(image, Access::ReadWrite, reaching)?.unlock(unlocking).map_err(|error| source::advise(error, image))
+    header(image, Access::ReadWrite, reaching)?
+        .unlock(unlocking)
+        .map_err(|error| source::advise(error, image))
 }
 
 fn new_passphrase(
@@ -233,7 +279,11 @@ fn new_passphrase(
     let passphrase = passphrase.advise(Kind::WrongKey, || {
         "it is read by --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass".to_owned()
     })?;
-    Ok(NewWay::Passphrase { passphrase, iterations: iterations.count(), wrap: wrapping.cipher() })
+    Ok(NewWay::Passphrase {
+        passphrase,
+        iterations: iterations.count(),
+        wrap: wrapping.cipher(),
+    })
 }
 
 fn warn_of_copies(output: &Output) {
@@ -245,6 +295,9 @@ fn report(image: String, reaching: &Reaching, output: &Output, done: &str) -> Ou
     let facts = Facts::of(image, reaching)?;
     output.done(&facts, |out| {
         writeln!(out, "{done}; the image opens with")?;
-        facts.ways_in.iter().try_for_each(|way| writeln!(out, "{:>3}  {way}", way.number))
+        facts
+            .ways_in
+            .iter()
+            .try_for_each(|way| writeln!(out, "{:>3}  {way}", way.number))
     })
 }

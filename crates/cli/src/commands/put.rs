@@ -64,21 +64,32 @@ impl Put {
         let (address, paths) = change::addresses([self.address.as_os_str()])?;
         let mut input = self.input()?;
         let bar = Bar::new(output);
-        change::change(&address, &self.opening, output, |fs| self.put(fs, &paths[0], &mut input, &bar))
+        change::change(&address, &self.opening, output, |fs| {
+            self.put(fs, &paths[0], &mut input, &bar)
+        })
     }
 
     fn input(&self) -> Outcome<Box<dyn Read>> {
         let failed = |path: &Path, error| Error::io("put", "open", error).in_file(path);
         match &self.from {
-            Some(path) => Ok(Box::new(File::open(path).map_err(|error| failed(path, error))?)),
+            Some(path) => Ok(Box::new(
+                File::open(path).map_err(|error| failed(path, error))?,
+            )),
             None if io::stdin().is_terminal() => {
-                Err(Failure::usage("--from", "standard input is a terminal").hint("pipe something into it, or name a file"))
+                Err(Failure::usage("--from", "standard input is a terminal")
+                    .hint("pipe something into it, or name a file"))
             }
             None => Ok(Box::new(io::stdin())),
         }
     }
 
-    fn put(&self, fs: &Arc<dyn FileSystemMut>, path: &str, input: &mut dyn Read, bar: &Bar) -> Outcome {
+    fn put(
+        &self,
+        fs: &Arc<dyn FileSystemMut>,
+        path: &str,
+        input: &mut dyn Read,
+        bar: &Bar,
+    ) -> Outcome {
         let (folder, name) = change::parent(fs, path)?;
         let there = fs.lookup(folder, &name)?;
         if there.is_some() && !self.overwrite {
@@ -86,13 +97,29 @@ impl Put {
                 .advise(Kind::Conflict, || "--overwrite replaces it".to_owned());
         }
         if there.is_some_and(|there| there.kind == FileKind::Folder) {
-            return Err(Error::new(Kind::Conflict, "put", "is a folder, and is not replaced").named(path).into());
+            return Err(
+                Error::new(Kind::Conflict, "put", "is a folder, and is not replaced")
+                    .named(path)
+                    .into(),
+            );
         }
-        let (nameless, id) = Nameless::new(&**fs, &NewNode { mode: self.mode, ..NewNode::new(NewKind::File) })?;
+        let (nameless, id) = Nameless::new(
+            &**fs,
+            &NewNode {
+                mode: self.mode,
+                ..NewNode::new(NewKind::File)
+            },
+        )?;
         fill(fs, id, input, bar)?;
         self.compress(fs, id, path, bar)?;
-        let existing = if self.overwrite { Existing::Replace } else { Existing::Keep };
-        Ok(nameless.give_name(folder, &name, existing).map_err(|error| error.named(path))?)
+        let existing = if self.overwrite {
+            Existing::Replace
+        } else {
+            Existing::Keep
+        };
+        Ok(nameless
+            .give_name(folder, &name, existing)
+            .map_err(|error| error.named(path))?)
     }
 
     /// Compresses the new file, if that was asked for.

@@ -65,22 +65,56 @@ impl Reband {
         let bar = Bar::new(output);
         let progress = Limited::new(&bar, self.limit_rate);
         let options = self.opening.options(Access::ReadWrite);
-        let done = reband::reband_to(Path::new(&path), self.band_size, self.round, &options, &progress)
-            .map_err(|error| source::advise(error, &path))
-            .advise(Kind::Cancelled, || format!("`bandsaw reband {path}` goes on with it"))
-            .advise(Kind::Invalid, || {
-                "--band-size takes sizes like 8m and 64m; add --round to take the nearest possible size".to_owned()
-            })?;
+        let done = reband::reband_to(
+            Path::new(&path),
+            self.band_size,
+            self.round,
+            &options,
+            &progress,
+        )
+        .map_err(|error| source::advise(error, &path))
+        .advise(Kind::Cancelled, || {
+            format!("`bandsaw reband {path}` goes on with it")
+        })
+        .advise(Kind::Invalid, || {
+            "--band-size takes sizes like 8m and 64m; add --round to take the nearest possible size"
+                .to_owned()
+        })?;
         drop(bar);
-        done.warnings.iter().for_each(|warning| output.warn(warning));
-        let Rebanded { from, to, copied, resumed, .. } = done;
-        let facts = Facts { schema: 1, image: path, band_size_before: from, band_size: to, copied, resumed };
+        done.warnings
+            .iter()
+            .for_each(|warning| output.warn(warning));
+        let Rebanded {
+            from,
+            to,
+            copied,
+            resumed,
+            ..
+        } = done;
+        let facts = Facts {
+            schema: 1,
+            image: path,
+            band_size_before: from,
+            band_size: to,
+            copied,
+            resumed,
+        };
         output.done(&facts, |out| {
             let name = output.name(&facts.image);
             match (from == to, resumed) {
                 (true, _) => writeln!(out, "{name}: has bands of {} already", exact(to)),
-                (_, true) => writeln!(out, "{name}: bands of {} finished, {} before", exact(to), exact(from)),
-                (_, false) => writeln!(out, "{name}: bands of {}, {} before", exact(to), exact(from)),
+                (_, true) => writeln!(
+                    out,
+                    "{name}: bands of {} finished, {} before",
+                    exact(to),
+                    exact(from)
+                ),
+                (_, false) => writeln!(
+                    out,
+                    "{name}: bands of {}, {} before",
+                    exact(to),
+                    exact(from)
+                ),
             }
         })
     }

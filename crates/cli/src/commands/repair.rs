@@ -123,9 +123,16 @@ impl Repair {
         let mut assume = Assumptions::default();
         self.assume.iter().try_for_each(|text| assume.add(text))?;
         let confirm = |losses: &[Loss]| Ok(ask(losses));
-        let is_asked = !self.dry_run && !output.json() && io::stdin().is_terminal() && io::stderr().is_terminal();
+        let is_asked = !self.dry_run
+            && !output.json()
+            && io::stdin().is_terminal()
+            && io::stderr().is_terminal();
         let chosen = Options {
-            how: if self.dry_run { How::DryRun } else { How::Apply },
+            how: if self.dry_run {
+                How::DryRun
+            } else {
+                How::Apply
+            },
             assume,
             accept_loss: self.accept_loss,
             confirm: if is_asked { Some(&confirm) } else { None },
@@ -137,11 +144,15 @@ impl Repair {
         }
         let bar = Bar::new(output);
         let options = self.opening.options(Access::ReadOnly);
-        let done = repair(Path::new(&path), &options, &chosen, &bar).map_err(|error| source::advise(error, &path))?;
+        let done = repair(Path::new(&path), &options, &chosen, &bar)
+            .map_err(|error| source::advise(error, &path))?;
         drop(bar);
         let facts = Facts::new(&done, self.dry_run);
         output.facts(&facts, |out| facts.write(&path, output, out))?;
-        let is_damaged = done.remaining.iter().any(|problem| problem.severity == Severity::Damage);
+        let is_damaged = done
+            .remaining
+            .iter()
+            .any(|problem| problem.severity == Severity::Damage);
         facts.conclude(&path, done.outcome, is_damaged)
     }
 
@@ -153,12 +164,25 @@ impl Repair {
             false => repair::commit(Path::new(path), &options, chosen),
         };
         let done = done.map_err(|error| source::advise(error, path))?;
-        let facts = Finished { schema: 1, repairs: done.repairs, files: done.files, bytes: done.bytes };
+        let facts = Finished {
+            schema: 1,
+            repairs: done.repairs,
+            files: done.files,
+            bytes: done.bytes,
+        };
         output.facts(&facts, |out| {
             let repairs = counted(done.repairs as u64, "repair", "repairs");
             match self.undo {
-                true => writeln!(out, "undid {repairs}: {} restored", counted(done.files as u64, "file", "files")),
-                false => writeln!(out, "removed the undo data of {repairs}: {}", size::display(done.bytes)),
+                true => writeln!(
+                    out,
+                    "undid {repairs}: {} restored",
+                    counted(done.files as u64, "file", "files")
+                ),
+                false => writeln!(
+                    out,
+                    "removed the undo data of {repairs}: {}",
+                    size::display(done.bytes)
+                ),
             }
         })
     }
@@ -176,18 +200,39 @@ fn ask(losses: &[Loss]) -> bool {
 
 impl Facts {
     fn new(done: &Repaired, dry_run: bool) -> Self {
-        let found = done.found.told().iter().filter(|problem| problem.severity > Severity::Note);
-        let remaining = done.remaining.iter().filter(|problem| problem.severity > Severity::Note);
-        let choice = |one: &bandsaw::decision::Alternative| Choice { assume: one.assume.clone(), evidence: one.evidence.clone() };
-        let lost = |loss: &Loss| Lost { volume: loss.volume.clone(), before: loss.before, after: loss.after };
+        let found = done
+            .found
+            .told()
+            .iter()
+            .filter(|problem| problem.severity > Severity::Note);
+        let remaining = done
+            .remaining
+            .iter()
+            .filter(|problem| problem.severity > Severity::Note);
+        let choice = |one: &bandsaw::decision::Alternative| Choice {
+            assume: one.assume.clone(),
+            evidence: one.evidence.clone(),
+        };
+        let lost = |loss: &Loss| Lost {
+            volume: loss.volume.clone(),
+            before: loss.before,
+            after: loss.after,
+        };
         Self {
             schema: 1,
             dry_run,
             outcome: done.outcome.name(),
             problems: found.map(|problem| problem.error.to_string()).collect(),
-            repaired: done.steps.iter().map(|(layer, step)| format!("{layer}: {step}")).collect(),
+            repaired: done
+                .steps
+                .iter()
+                .map(|(layer, step)| format!("{layer}: {step}"))
+                .collect(),
             refused: done.refused.iter().map(ToString::to_string).collect(),
-            undecided: done.undecided.as_ref().map(|error| format!("{}: {}", error.layer(), error.message())),
+            undecided: done
+                .undecided
+                .as_ref()
+                .map(|error| format!("{}: {}", error.layer(), error.message())),
             alternatives: done.alternatives().iter().map(choice).collect(),
             losses: done.losses.iter().map(lost).collect(),
             undo: done.undo.clone(),
@@ -197,26 +242,54 @@ impl Facts {
 
     fn write(&self, path: &str, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let is_stopped = matches!(self.outcome, "undecided" | "loss-refused");
-        let mut tell =
-            |what: &str, lines: &[String]| lines.iter().try_for_each(|line| writeln!(out, "{what}: {}", output.text(line)));
+        let mut tell = |what: &str, lines: &[String]| {
+            lines
+                .iter()
+                .try_for_each(|line| writeln!(out, "{what}: {}", output.text(line)))
+        };
         tell("found", &self.problems)?;
-        tell(if self.dry_run || is_stopped { "would repair" } else { "repaired" }, &self.repaired)?;
+        tell(
+            if self.dry_run || is_stopped {
+                "would repair"
+            } else {
+                "repaired"
+            },
+            &self.repaired,
+        )?;
         tell("left", &self.refused)?;
         let losses: Vec<_> = self.losses.iter().map(Lost::told).collect();
         tell("loss", &losses)?;
         tell("undecided", self.undecided.as_slice())?;
         let told = |choice: &Choice| {
-            let options: Vec<_> = choice.assume.split(' ').map(|text| format!("--assume {text}")).collect();
+            let options: Vec<_> = choice
+                .assume
+                .split(' ')
+                .map(|text| format!("--assume {text}"))
+                .collect();
             format!("{}  ({})", options.join(" "), choice.evidence)
         };
         let choices: Vec<_> = self.alternatives.iter().map(told).collect();
         tell("alternative", &choices)?;
-        tell(if self.dry_run { "would remain" } else { "remains" }, &self.remaining)?;
+        tell(
+            if self.dry_run {
+                "would remain"
+            } else {
+                "remains"
+            },
+            &self.remaining,
+        )?;
         if let Some(undo) = &self.undo {
             let undo = output.name(&undo.display().to_string());
-            writeln!(out, "undo data: {undo} (`bandsaw repair --undo` restores the image, `--commit` removes it)")?;
+            writeln!(
+                out,
+                "undo data: {undo} (`bandsaw repair --undo` restores the image, `--commit` removes it)"
+            )?;
         }
-        if self.problems.is_empty() && self.repaired.is_empty() && self.refused.is_empty() && !is_stopped {
+        if self.problems.is_empty()
+            && self.repaired.is_empty()
+            && self.refused.is_empty()
+            && !is_stopped
+        {
             writeln!(out, "there is nothing to repair")?;
         }
         if is_stopped {
@@ -229,7 +302,11 @@ impl Facts {
     fn conclude(&self, path: &str, outcome: Done, is_damaged: bool) -> Outcome {
         match outcome {
             Done::Undecided => {
-                let error = Error::new(Kind::Undecided, "repair", "stopped for a decision; nothing was changed");
+                let error = Error::new(
+                    Kind::Undecided,
+                    "repair",
+                    "stopped for a decision; nothing was changed",
+                );
                 let hint = match self.alternatives.is_empty() {
                     true => "make a copy before you try other programs on it",
                     false => "choose one of the alternatives with --assume KEY=VALUE",
@@ -237,23 +314,50 @@ impl Facts {
                 return Err(Failure::from(error.in_file(path)).hint(hint));
             }
             Done::LossRefused => {
-                let error = Error::new(Kind::Undecided, "repair", "a volume would hold fewer files; nothing was changed");
-                return Err(Failure::from(error.in_file(path)).hint("--accept-loss repairs all the same"));
+                let error = Error::new(
+                    Kind::Undecided,
+                    "repair",
+                    "a volume would hold fewer files; nothing was changed",
+                );
+                return Err(
+                    Failure::from(error.in_file(path)).hint("--accept-loss repairs all the same")
+                );
             }
             Done::Repaired | Done::NothingToDo => {}
         }
         if self.remaining.is_empty() {
-            return if outcome == Done::NothingToDo { Err(Failure::nothing_to_do()) } else { Ok(()) };
+            return if outcome == Done::NothingToDo {
+                Err(Failure::nothing_to_do())
+            } else {
+                Ok(())
+            };
         }
-        let left = counted(self.remaining.len() as u64, "problem remains", "problems remain");
-        let error = Error::new(Kind::Corrupt, "repair", format!("{left} that nothing in the image tells how to repair"));
+        let left = counted(
+            self.remaining.len() as u64,
+            "problem remains",
+            "problems remain",
+        );
+        let error = Error::new(
+            Kind::Corrupt,
+            "repair",
+            format!("{left} that nothing in the image tells how to repair"),
+        );
         let failure = Failure::from(error.in_file(path));
-        Err(if is_damaged { failure.hint("make a copy before you try other programs on it") } else { failure.warned() })
+        Err(if is_damaged {
+            failure.hint("make a copy before you try other programs on it")
+        } else {
+            failure.warned()
+        })
     }
 }
 
 impl Lost {
     fn told(&self) -> String {
-        Loss { volume: self.volume.clone(), before: self.before, after: self.after }.to_string()
+        Loss {
+            volume: self.volume.clone(),
+            before: self.before,
+            after: self.after,
+        }
+        .to_string()
     }
 }

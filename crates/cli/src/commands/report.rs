@@ -62,18 +62,30 @@ impl Report {
             return Ok(out.flush()?);
         }
         self.write(&page)?;
-        let facts = Facts { schema: 1, report: self.output.to_string_lossy().into_owned(), size: page.len() as u64 };
-        output.done(&facts, |out| writeln!(out, "{}", output.name(&facts.report)))
+        let facts = Facts {
+            schema: 1,
+            report: self.output.to_string_lossy().into_owned(),
+            size: page.len() as u64,
+        };
+        output.done(&facts, |out| {
+            writeln!(out, "{}", output.name(&facts.report))
+        })
     }
 
     fn write(&self, page: &str) -> Outcome {
         let failed = |source: std::io::Error| match source.kind() {
             std::io::ErrorKind::AlreadyExists => Failure::from(
-                Error::new(Kind::Conflict, "report", "exists already, and overwriting it was not asked for")
-                    .in_file(&self.output),
+                Error::new(
+                    Kind::Conflict,
+                    "report",
+                    "exists already, and overwriting it was not asked for",
+                )
+                .in_file(&self.output),
             )
             .hint("`--overwrite` replaces it"),
-            _ => Error::io("report", "write", source).in_file(&self.output).into(),
+            _ => Error::io("report", "write", source)
+                .in_file(&self.output)
+                .into(),
         };
         let mut file = match self.overwrite {
             true => File::create(&self.output),

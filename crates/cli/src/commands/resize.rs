@@ -88,12 +88,24 @@ impl Resize {
             (None, true) => Some(Size::Min),
             (None, false) => None,
         };
-        let access = if size.is_none() || self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
+        let access = if size.is_none() || self.dry_run {
+            Access::ReadOnly
+        } else {
+            Access::ReadWrite
+        };
         let image = self.opening.open(&address.image, access)?;
-        image.warnings().iter().for_each(|warning| output.warn(warning));
+        image
+            .warnings()
+            .iter()
+            .for_each(|warning| output.warn(warning));
         let Some(size) = size else {
             let found = limits(&image, address.volume.as_ref())?;
-            let limits = Limits { schema: 1, min: found.min, current: found.current, max: found.max };
+            let limits = Limits {
+                schema: 1,
+                min: found.min,
+                current: found.current,
+                max: found.max,
+            };
             return output.facts(&limits, |out| limits.write(out));
         };
         let parts = match (self.image_only, self.partition_only) {
@@ -101,12 +113,23 @@ impl Resize {
             (_, true) => Parts::Partition,
             _ => Parts::All,
         };
-        let mut options = ResizeOptions { size, parts, volume: address.volume.as_ref(), dry_run: true };
+        let mut options = ResizeOptions {
+            size,
+            parts,
+            volume: address.volume.as_ref(),
+            dry_run: true,
+        };
         let bar = Bar::new(output);
-        let planned = resize(&image, &options, &bar).map_err(|error| advise(error, &address.image))?;
-        let unwanted = self.grow_only && planned.to < planned.from || self.shrink_only && planned.to > planned.from;
+        let planned =
+            resize(&image, &options, &bar).map_err(|error| advise(error, &address.image))?;
+        let unwanted = self.grow_only && planned.to < planned.from
+            || self.shrink_only && planned.to > planned.from;
         let done = if unwanted {
-            Resized { to: planned.from, steps: Vec::new(), ..planned }
+            Resized {
+                to: planned.from,
+                steps: Vec::new(),
+                ..planned
+            }
         } else if self.dry_run {
             planned
         } else {
@@ -115,7 +138,13 @@ impl Resize {
         };
         drop(bar);
         let Resized { from, to, steps } = done;
-        let facts = Facts { schema: 1, dry_run: self.dry_run, from, to, steps };
+        let facts = Facts {
+            schema: 1,
+            dry_run: self.dry_run,
+            from,
+            to,
+            steps,
+        };
         output.done(&facts, |out| facts.write(&image, output, out))
     }
 }
@@ -123,17 +152,23 @@ impl Resize {
 /// What to do about a size that cannot be had.
 fn advise(error: Error, image: &str) -> Failure {
     match error.kind() {
-        Kind::Limit => Failure::from(error).hint(format!("`bandsaw resize {image}` shows the limits")),
-        Kind::Corrupt => {
-            Failure::from(error).hint(format!("`bandsaw check {image}` tells what is wrong, `bandsaw repair` mends it"))
+        Kind::Limit => {
+            Failure::from(error).hint(format!("`bandsaw resize {image}` shows the limits"))
         }
+        Kind::Corrupt => Failure::from(error).hint(format!(
+            "`bandsaw check {image}` tells what is wrong, `bandsaw repair` mends it"
+        )),
         _ => source::advise(error, image),
     }
 }
 
 impl Limits {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        for (what, bytes) in [("min", self.min), ("current", self.current), ("max", self.max)] {
+        for (what, bytes) in [
+            ("min", self.min),
+            ("current", self.current),
+            ("max", self.max),
+        ] {
             writeln!(out, "{what:<8} {:#}", size::display(bytes))?;
         }
         Ok(())
@@ -147,7 +182,12 @@ impl Facts {
         }
         if self.steps.is_empty() {
             let name = image.path().display().to_string();
-            writeln!(out, "{}: there is nothing to do, it has {} bytes", output.name(&name), self.from)?;
+            writeln!(
+                out,
+                "{}: there is nothing to do, it has {} bytes",
+                output.name(&name),
+                self.from
+            )?;
         }
         Ok(())
     }

@@ -46,7 +46,9 @@ impl Rm {
         let changing = Changing::new(&self.opening, self.force_damaged);
         change::change(&address, &changing, output, |fs| {
             bar.stage("remove", 0);
-            paths.iter().try_for_each(|path| self.remove(fs, path, &bar))
+            paths
+                .iter()
+                .try_for_each(|path| self.remove(fs, path, &bar))
         })
     }
 
@@ -56,7 +58,11 @@ impl Rm {
             found => found?,
         };
         let Some(found) = fs.lookup(folder, &name)? else {
-            return if self.force { Ok(()) } else { Err(Error::not_found("path", path).into()) };
+            return if self.force {
+                Ok(())
+            } else {
+                Err(Error::not_found("path", path).into())
+            };
         };
         if self.recursive && found.kind == FileKind::Folder {
             let progress: &dyn Progress = bar;
@@ -86,6 +92,8 @@ impl Rm {
             return Ok(());
         }
         let removed = fs.remove(folder, &name).map_err(|error| error.named(path));
-        removed.advise(Kind::Conflict, || "-r removes folders with all that is in them".to_owned())
+        removed.advise(Kind::Conflict, || {
+            "-r removes folders with all that is in them".to_owned()
+        })
     }
 }

@@ -37,7 +37,12 @@ pub(crate) struct Segment {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, visible_alias = "segment-size", required_unless_present = "count")]
     size: Option<u64>,
     /// How many files to make, of about the same length
-    #[arg(long, value_name = "N", visible_alias = "segment-count", conflicts_with = "size")]
+    #[arg(
+        long,
+        value_name = "N",
+        visible_alias = "segment-count",
+        conflicts_with = "size"
+    )]
     count: Option<u32>,
     /// The most bytes of the first file
     #[arg(long, value_name = "SIZE", value_parser = size::parse, visible_alias = "first-segment-size")]
@@ -63,8 +68,12 @@ impl Rewriting {
     /// What to do about a refusal.
     pub(crate) fn advise(&self, error: Error) -> Failure {
         let hint = match error.kind() {
-            Kind::Conflict if !self.overwrite && error.layer() == "image" => "--overwrite replaces it",
-            Kind::ReadOnly if !self.remove_signature => "--remove-signature goes on and leaves the signature out",
+            Kind::Conflict if !self.overwrite && error.layer() == "image" => {
+                "--overwrite replaces it"
+            }
+            Kind::ReadOnly if !self.remove_signature => {
+                "--remove-signature goes on and leaves the signature out"
+            }
             _ => return error.into(),
         };
         Failure::from(error).hint(hint)
@@ -87,11 +96,29 @@ struct MadeFile {
 impl Segment {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let cut = match (self.count, self.size) {
-            (Some(parts), _) => Cut::Count { first: self.first_size, parts },
-            (None, Some(each)) => Cut::Size { first: self.first_size.unwrap_or(each), each },
-            (None, None) => return Err(Failure::usage("--size", "the size or the count of the files is missing")),
+            (Some(parts), _) => Cut::Count {
+                first: self.first_size,
+                parts,
+            },
+            (None, Some(each)) => Cut::Size {
+                first: self.first_size.unwrap_or(each),
+                each,
+            },
+            (None, None) => {
+                return Err(Failure::usage(
+                    "--size",
+                    "the size or the count of the files is missing",
+                ));
+            }
         };
-        write(&self.image, &self.output, cut, &self.rewriting, &self.opening, output)
+        write(
+            &self.image,
+            &self.output,
+            cut,
+            &self.rewriting,
+            &self.opening,
+            output,
+        )
     }
 }
 
@@ -105,23 +132,46 @@ pub(crate) fn write(
     output: &Output,
 ) -> Outcome {
     let path = source::image(image)?;
-    let image = opening.read(&path, output).advise(Kind::NotFound, || format!("all parts belong into the folder of {path}"))?;
+    let image = opening.read(&path, output).advise(Kind::NotFound, || {
+        format!("all parts belong into the folder of {path}")
+    })?;
     if image.encryption().is_some() {
         output.warn("what is written is not encrypted, as the image is");
     }
     let bar = Bar::new(output);
-    let Rewriting { overwrite, remove_signature } = *rewriting;
-    let options = SegmentOptions { cut, overwrite, remove_signature };
+    let Rewriting {
+        overwrite,
+        remove_signature,
+    } = *rewriting;
+    let options = SegmentOptions {
+        cut,
+        overwrite,
+        remove_signature,
+    };
     let files = segment(&image, target, &options, &bar).map_err(|error| rewriting.advise(error))?;
     drop(bar);
     let made = files.iter().map(|path| {
-        let size = path.metadata().map_err(|error| Error::io("image", "look at", error).in_file(path))?.len();
-        Ok(MadeFile { path: path.display().to_string(), size })
+        let size = path
+            .metadata()
+            .map_err(|error| Error::io("image", "look at", error).in_file(path))?
+            .len();
+        Ok(MadeFile {
+            path: path.display().to_string(),
+            size,
+        })
     });
-    let made = Made { schema: 1, files: made.collect::<Outcome<_>>()? };
+    let made = Made {
+        schema: 1,
+        files: made.collect::<Outcome<_>>()?,
+    };
     output.done(&made, |out| {
         for file in &made.files {
-            writeln!(out, "{}  {:#}", output.name(&file.path), size::display(file.size))?;
+            writeln!(
+                out,
+                "{}  {:#}",
+                output.name(&file.path),
+                size::display(file.size)
+            )?;
         }
         writeln!(out, "{}", counted(made.files.len() as u64, "file", "files"))
     })

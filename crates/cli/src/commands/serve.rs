@@ -98,24 +98,39 @@ impl Serve {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
         let addresses = self.addresses()?;
-        let tls = self.tls_certificates.as_deref().map(Tls::from_folder).transpose()?;
+        let tls = self
+            .tls_certificates
+            .as_deref()
+            .map(Tls::from_folder)
+            .transpose()?;
         // Before anything is made that a signal would leave behind.
         let mut signals = Signals::catch()?;
         let (image, read_only) = self.open(&path, output)?;
-        let registration = Registry::of_user().and_then(|registry| Ok((registry.reserve()?, registry)));
+        let registration =
+            Registry::of_user().and_then(|registry| Ok((registry.reserve()?, registry)));
         let listeners = self.listeners(&addresses, registration.as_ref().ok())?;
         let encrypted = tls.is_some();
         let (server, exports) = self.server(&image, tls, output)?;
         let facts = Facts {
             schema: 1,
-            device: registration.as_ref().map_or_else(|_| String::new(), |(entry, _)| entry.device().to_owned()),
+            device: registration
+                .as_ref()
+                .map_or_else(|_| String::new(), |(entry, _)| entry.device().to_owned()),
             image: path.clone(),
             read_only,
             exports: exports
                 .into_iter()
                 .map(|(name, description, size)| {
-                    let uris = listeners.iter().map(|listener| listener.uri(&name, encrypted)).collect();
-                    ExportFacts { name, description, size, uris }
+                    let uris = listeners
+                        .iter()
+                        .map(|listener| listener.uri(&name, encrypted))
+                        .collect();
+                    ExportFacts {
+                        name,
+                        description,
+                        size,
+                        uris,
+                    }
                 })
                 .collect(),
         };
@@ -159,7 +174,11 @@ impl Serve {
 
     /// Where to listen besides the socket.
     fn addresses(&self) -> Outcome<Vec<SocketAddr>> {
-        let addresses = self.listen.iter().map(|text| address(text)).collect::<Outcome<Vec<_>>>()?;
+        let addresses = self
+            .listen
+            .iter()
+            .map(|text| address(text))
+            .collect::<Outcome<Vec<_>>>()?;
         let far = addresses.iter().find(|address| !address.ip().is_loopback());
         match far {
             Some(far) if self.tls_certificates.is_none() && !self.insecure => Err(Failure::usage(
@@ -183,7 +202,10 @@ impl Serve {
             }
             opened => {
                 let image = opened?;
-                image.warnings().iter().for_each(|warning| output.warn(warning));
+                image
+                    .warnings()
+                    .iter()
+                    .for_each(|warning| output.warn(warning));
                 image
             }
         };
@@ -194,26 +216,51 @@ impl Serve {
         Ok((image, read_only))
     }
 
-    fn listeners(&self, addresses: &[SocketAddr], registry: Option<&(Registration, Registry)>) -> Outcome<Vec<Listener>> {
-        let mut listeners = addresses.iter().map(|address| Ok(Listener::tcp(*address)?)).collect::<Outcome<Vec<_>>>()?;
-        let usual = || registry.map(|(entry, registry)| registry.folder().join(format!("{}.sock", entry.device())));
-        let socket = self.socket.clone().or_else(|| if addresses.is_empty() { usual() } else { None });
+    fn listeners(
+        &self,
+        addresses: &[SocketAddr],
+        registry: Option<&(Registration, Registry)>,
+    ) -> Outcome<Vec<Listener>> {
+        let mut listeners = addresses
+            .iter()
+            .map(|address| Ok(Listener::tcp(*address)?))
+            .collect::<Outcome<Vec<_>>>()?;
+        let usual = || {
+            registry
+                .map(|(entry, registry)| registry.folder().join(format!("{}.sock", entry.device())))
+        };
+        let socket = self
+            .socket
+            .clone()
+            .or_else(|| if addresses.is_empty() { usual() } else { None });
         if let Some(socket) = socket {
-            let absolute = std::path::absolute(&socket).map_err(|source| Error::io("nbd", "find", source).in_file(&socket))?;
+            let absolute = std::path::absolute(&socket)
+                .map_err(|source| Error::io("nbd", "find", source).in_file(&socket))?;
             listeners.push(Listener::unix(&absolute)?);
         }
         match listeners.is_empty() {
-            true => Err(Failure::usage("--socket", "there is no folder for a socket that nobody named")
-                .hint("name one with --socket PATH")),
+            true => Err(Failure::usage(
+                "--socket",
+                "there is no folder for a socket that nobody named",
+            )
+            .hint("name one with --socket PATH")),
             false => Ok(listeners),
         }
     }
 
     /// The server, and name, description and size of each export.
     #[expect(clippy::type_complexity, reason = "three facts of each")]
-    fn server(&self, image: &Image, tls: Option<Tls>, output: &Output) -> Outcome<(Server, Vec<(String, String, u64)>)> {
+    fn server(
+        &self,
+        image: &Image,
+        tls: Option<Tls>,
+        output: &Output,
+    ) -> Outcome<(Server, Vec<(String, String, u64)>)> {
         let parts = parts::of(image)?;
-        let told = parts.iter().map(|part| (part.name.clone(), part.what.clone(), part.device.info().len)).collect();
+        let told = parts
+            .iter()
+            .map(|part| (part.name.clone(), part.what.clone(), part.device.info().len))
+            .collect();
         let export = |part: Part| {
             // The disk is the one without a name. Its parts lie where its map says.
             let grows = part.name.is_empty();
@@ -221,8 +268,14 @@ impl Serve {
             if grows { export.may_grow() } else { export }
         };
         let exports = parts.into_iter().map(export).collect();
-        let limits = Limits { connections: usize::from(self.max_connections), ..Limits::default() };
-        let watch = Arc::new(Lines { output: output.clone(), verbose: self.verbose });
+        let limits = Limits {
+            connections: usize::from(self.max_connections),
+            ..Limits::default()
+        };
+        let watch = Arc::new(Lines {
+            output: output.clone(),
+            verbose: self.verbose,
+        });
         Ok((Server::new(exports, Options { tls, limits, watch })?, told))
     }
 }
@@ -235,22 +288,41 @@ fn address(text: &str) -> Outcome<SocketAddr> {
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok((ip, PORT).into());
     }
-    let with_port = if text.contains(':') { text.to_owned() } else { format!("{text}:{PORT}") };
+    let with_port = if text.contains(':') {
+        text.to_owned()
+    } else {
+        format!("{text}:{PORT}")
+    };
     let found = with_port.to_socket_addrs().map(|mut found| found.next());
-    found.ok().flatten().ok_or_else(|| Failure::usage("--listen", format!("{text} is no address that is known")))
+    found
+        .ok()
+        .flatten()
+        .ok_or_else(|| Failure::usage("--listen", format!("{text} is no address that is known")))
 }
 
-fn publish(mut registration: Registration, image: &Image, facts: &Facts, listeners: &[Listener]) -> Outcome<Registration> {
+fn publish(
+    mut registration: Registration,
+    image: &Image,
+    facts: &Facts,
+    listeners: &[Listener],
+) -> Outcome<Registration> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     registration.publish(Entry {
         image: whole_name(image.path()),
         format: image.format().code().to_owned(),
-        layers: image.overlays().map(|layer| absolute(&layer.path)).collect(),
+        layers: image
+            .overlays()
+            .map(|layer| absolute(&layer.path))
+            .collect(),
         scheme: image.partitions().map(|map| map.scheme.to_string()),
         size: image.disk().info().len,
         read_only: facts.read_only,
         encrypted: image.encryption().is_some(),
-        places: facts.exports.first().map(|disk| disk.uris.clone()).unwrap_or_default(),
+        places: facts
+            .exports
+            .first()
+            .map(|disk| disk.uris.clone())
+            .unwrap_or_default(),
         sockets: listeners
             .iter()
             .filter_map(|listener| match listener {

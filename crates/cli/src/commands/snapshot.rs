@@ -91,15 +91,21 @@ impl Snapshot {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         match &self.verb {
             Verb::Create(one) => {
-                let work = |image: &Path, bar: &Bar| snapshot::create(image, &one.name, one.reaching.reach(), bar);
+                let work = |image: &Path, bar: &Bar| {
+                    snapshot::create(image, &one.name, one.reaching.reach(), bar)
+                };
                 one.run(work, "is kept as", output)
             }
             Verb::Restore(one) => {
-                let work = |image: &Path, bar: &Bar| snapshot::restore(image, &one.name, one.reaching.reach(), bar);
+                let work = |image: &Path, bar: &Bar| {
+                    snapshot::restore(image, &one.name, one.reaching.reach(), bar)
+                };
                 one.run(work, "is again what it was as", output)
             }
             Verb::Delete(one) => {
-                let work = |image: &Path, _: &Bar| snapshot::delete(image, &one.name, one.reaching.reach());
+                let work = |image: &Path, _: &Bar| {
+                    snapshot::delete(image, &one.name, one.reaching.reach())
+                };
                 one.run(work, "has no longer the snapshot", output)
             }
             Verb::List(all) => all.run(output),
@@ -108,20 +114,35 @@ impl Snapshot {
 }
 
 impl One {
-    fn run(&self, work: impl FnOnce(&Path, &Bar) -> bandsaw::Result<()>, done: &str, output: &Output) -> Outcome {
+    fn run(
+        &self,
+        work: impl FnOnce(&Path, &Bar) -> bandsaw::Result<()>,
+        done: &str,
+        output: &Output,
+    ) -> Outcome {
         let image = source::image(&self.image)?;
         let bar = Bar::new(output);
         work(Path::new(&image), &bar).map_err(|error| self.advise(error, &image))?;
         drop(bar);
         let facts = Facts::of(image, &self.reaching)?;
-        output.done(&facts, |out| writeln!(out, "{} {done} {}", output.name(&facts.image), output.name(&self.name)))
+        output.done(&facts, |out| {
+            writeln!(
+                out,
+                "{} {done} {}",
+                output.name(&facts.image),
+                output.name(&self.name)
+            )
+        })
     }
 
     /// Where the bundle is there and the snapshot is not, others may be.
     fn advise(&self, error: Error, image: &str) -> Failure {
         let others = || snapshot::list(Path::new(image), self.reaching.reach());
         match error.kind() {
-            Kind::NotFound if others().is_ok_and(|others| others.iter().all(|other| other.name != self.name)) => {
+            Kind::NotFound
+                if others()
+                    .is_ok_and(|others| others.iter().all(|other| other.name != self.name)) =>
+            {
                 Failure::from(error).hint(format!("`bandsaw snapshot list {image}` shows them"))
             }
             _ => error.into(),
@@ -147,8 +168,16 @@ impl Facts {
         let snapshots = snapshot::list(Path::new(&image), reaching.reach())?;
         let facts = snapshots.into_iter().map(|snapshot| {
             let at = Timestamp::from_seconds(i64::try_from(snapshot.created).unwrap_or(i64::MAX));
-            SnapshotFacts { name: snapshot.name, created: rfc3339(at), at }
+            SnapshotFacts {
+                name: snapshot.name,
+                created: rfc3339(at),
+                at,
+            }
         });
-        Ok(Self { schema: 1, snapshots: facts.collect(), image })
+        Ok(Self {
+            schema: 1,
+            snapshots: facts.collect(),
+            image,
+        })
     }
 }

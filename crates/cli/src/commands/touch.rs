@@ -42,10 +42,21 @@ impl Touch {
                     None if self.no_create => return Err(Error::not_found("path", path).into()),
                     None => {
                         let (folder, name) = change::parent(fs, path)?;
-                        fs.create(folder, &name, &NewNode { created: Some(date), ..NewNode::new(NewKind::File) })?
+                        fs.create(
+                            folder,
+                            &name,
+                            &NewNode {
+                                created: Some(date),
+                                ..NewNode::new(NewKind::File)
+                            },
+                        )?
                     }
                 };
-                let change = Change { modified: Some(date), accessed: Some(date), ..Change::default() };
+                let change = Change {
+                    modified: Some(date),
+                    accessed: Some(date),
+                    ..Change::default()
+                };
                 fs.set_attributes(id, &change)?;
             }
             Ok(())
@@ -54,6 +65,8 @@ impl Touch {
 }
 
 fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

@@ -59,7 +59,11 @@ impl Tree {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let place = Place::open(&source::address(&self.address)?, &self.opening, output)?;
         let volume = place.fs.volume().name;
-        let name = if place.path.is_empty() { &volume } else { place.name() };
+        let name = if place.path.is_empty() {
+            &volume
+        } else {
+            place.name()
+        };
         if output.json() {
             return self.json(&place, name, output);
         }
@@ -69,9 +73,22 @@ impl Tree {
         let (mut rails, mut lengths) = (String::new(), Vec::new());
         self.walk(&place, &mut totals, &mut |step| {
             match step {
-                Step::Entry { name, attributes, is_last, depth, .. } => {
-                    let branch = output.paint(Style::Dim, &format!("{rails}{}", if is_last { "└── " } else { "├── " }));
-                    writeln!(out, "{branch}{}", self.line(&*place.fs, name, attributes, output)?)?;
+                Step::Entry {
+                    name,
+                    attributes,
+                    is_last,
+                    depth,
+                    ..
+                } => {
+                    let branch = output.paint(
+                        Style::Dim,
+                        &format!("{rails}{}", if is_last { "└── " } else { "├── " }),
+                    );
+                    writeln!(
+                        out,
+                        "{branch}{}",
+                        self.line(&*place.fs, name, attributes, output)?
+                    )?;
                     if self.goes_below(attributes, depth) {
                         lengths.push(rails.len());
                         rails.push_str(if is_last { "    " } else { "│   " });
@@ -81,8 +98,16 @@ impl Tree {
             }
             Ok(())
         })?;
-        let Totals { folders, files, bytes } = totals;
-        let counts = format!("{}, {}", counted(folders, "folder", "folders"), counted(files, "file", "files"));
+        let Totals {
+            folders,
+            files,
+            bytes,
+        } = totals;
+        let counts = format!(
+            "{}, {}",
+            counted(folders, "folder", "folders"),
+            counted(files, "file", "files")
+        );
         writeln!(out, "\n{counts}, {:#}", size::display(bytes))?;
         Ok(out.flush()?)
     }
@@ -92,14 +117,22 @@ impl Tree {
     }
 
     /// Tells `each` of everything below the first folder, depth first. There is no recursion: folders may be as deep as they like.
-    fn walk(&self, place: &Place, totals: &mut Totals, each: &mut dyn FnMut(Step<'_>) -> Outcome) -> Outcome {
+    fn walk(
+        &self,
+        place: &Place,
+        totals: &mut Totals,
+        each: &mut dyn FnMut(Step<'_>) -> Outcome,
+    ) -> Outcome {
         if !self.goes_below(&place.attributes, 0) {
             return Ok(());
         }
         let mut ancestors = Ancestors::default();
         let mut open = |id, depth, path: String| -> Outcome<Level> {
             ancestors.enter(id, depth, &path)?;
-            Ok(Level { entries: node::entries(&*place.fs, id)?.into_iter(), path })
+            Ok(Level {
+                entries: node::entries(&*place.fs, id)?.into_iter(),
+                path,
+            })
         };
         let mut levels = vec![open(place.attributes.id, 0, place.path.clone())?];
         while let Some(level) = levels.last_mut() {
@@ -113,7 +146,13 @@ impl Tree {
             let (path, is_last) = (format!("{}/{name}", level.path), level.entries.len() == 0);
             let depth = u32::try_from(levels.len()).unwrap_or(u32::MAX);
             totals.add(&attributes);
-            each(Step::Entry { name: &name, path: &path, attributes: &attributes, is_last, depth })?;
+            each(Step::Entry {
+                name: &name,
+                path: &path,
+                attributes: &attributes,
+                is_last,
+                depth,
+            })?;
             if self.goes_below(&attributes, depth) {
                 levels.push(open(attributes.id, levels.len(), path)?);
             }
@@ -121,7 +160,13 @@ impl Tree {
         Ok(())
     }
 
-    fn line(&self, fs: &dyn FileSystem, name: &str, of: &Attributes, output: &Output) -> Outcome<String> {
+    fn line(
+        &self,
+        fs: &dyn FileSystem,
+        name: &str,
+        of: &Attributes,
+        output: &Output,
+    ) -> Outcome<String> {
         let mut line = node::shown(output, name, of.kind);
         if self.sizes && of.kind == FileKind::File {
             line = format!("[{:>12}]  {line}", of.size);
@@ -135,7 +180,10 @@ impl Tree {
     /// The tree as one object, children within their folders, written once all of it is known.
     fn json(&self, place: &Place, name: &str, output: &Output) -> Outcome {
         let path = place.shown_path();
-        let (mut text, mut totals) = (String::from("{\n  \"schema\": 1,\n  \"root\": "), Totals::default());
+        let (mut text, mut totals) = (
+            String::from("{\n  \"schema\": 1,\n  \"root\": "),
+            Totals::default(),
+        );
         let begin = |text: &mut String, node: &Node, is_folder: bool| -> Outcome {
             let one = serde_json::to_string(node).map_err(io::Error::from)?;
             match one.strip_suffix('}').filter(|_| is_folder) {
@@ -145,19 +193,36 @@ impl Tree {
             Ok(())
         };
         let is_folder = self.goes_below(&place.attributes, 0);
-        begin(&mut text, &Node::new(&*place.fs, name, path, &place.attributes)?, is_folder)?;
+        begin(
+            &mut text,
+            &Node::new(&*place.fs, name, path, &place.attributes)?,
+            is_folder,
+        )?;
         // Whether a comma comes before the next child.
         let mut first = vec![true];
         self.walk(place, &mut totals, &mut |step| {
-            let Step::Entry { name, path, attributes, depth, .. } = step else {
+            let Step::Entry {
+                name,
+                path,
+                attributes,
+                depth,
+                ..
+            } = step
+            else {
                 first.pop();
                 text.push_str("]}");
                 return Ok(());
             };
-            let is_first = first.last_mut().map(|first| std::mem::replace(first, false));
+            let is_first = first
+                .last_mut()
+                .map(|first| std::mem::replace(first, false));
             text.push_str(if is_first == Some(true) { "\n" } else { ",\n" });
             let is_folder = self.goes_below(attributes, depth);
-            begin(&mut text, &Node::new(&*place.fs, name, path, attributes)?, is_folder)?;
+            begin(
+                &mut text,
+                &Node::new(&*place.fs, name, path, attributes)?,
+                is_folder,
+            )?;
             if is_folder {
                 first.push(true);
             }
@@ -166,9 +231,16 @@ impl Tree {
         if is_folder {
             text.push_str("]}");
         }
-        let Totals { folders, files, bytes } = totals;
+        let Totals {
+            folders,
+            files,
+            bytes,
+        } = totals;
         let mut out = output.stdout();
-        writeln!(out, "{text},\n  \"folders\": {folders},\n  \"files\": {files},\n  \"bytes\": {bytes}\n}}")?;
+        writeln!(
+            out,
+            "{text},\n  \"folders\": {folders},\n  \"files\": {files},\n  \"bytes\": {bytes}\n}}"
+        )?;
         Ok(out.flush()?)
     }
 }
@@ -182,7 +254,13 @@ struct Level {
 /// What a walk comes to.
 enum Step<'a> {
     /// An object; what is in it follows, if it is a folder that is gone into.
-    Entry { name: &'a str, path: &'a str, attributes: &'a Attributes, is_last: bool, depth: u32 },
+    Entry {
+        name: &'a str,
+        path: &'a str,
+        attributes: &'a Attributes,
+        is_last: bool,
+        depth: u32,
+    },
     /// The end of a folder but the first.
     Up,
 }

@@ -71,15 +71,27 @@ impl Trim {
         let path = source::image(&self.image)?;
         let bar = Bar::new(output);
         if self.full_check {
-            trim::check_fully(Path::new(&path), &self.opening.options(Access::ReadOnly), &bar)
-                .map_err(|error| source::advise(error, &path))?;
+            trim::check_fully(
+                Path::new(&path),
+                &self.opening.options(Access::ReadOnly),
+                &bar,
+            )
+            .map_err(|error| source::advise(error, &path))?;
         }
         let image = self.opening.open(&path, Access::ReadWrite)?;
-        let trimmed = trim::trim(&image, &bar).map_err(|error| source::advise(error.in_file(&path), &path))?;
+        let trimmed = trim::trim(&image, &bar)
+            .map_err(|error| source::advise(error.in_file(&path), &path))?;
         drop(bar);
         let facts = Facts::new(&path, &trimmed);
         output.done(&facts, |out| facts.write(output, out))?;
-        refusal(&path, trimmed.volumes.into_iter().filter_map(|volume| volume.refused)).map_or(Ok(()), Err)
+        refusal(
+            &path,
+            trimmed
+                .volumes
+                .into_iter()
+                .filter_map(|volume| volume.refused),
+        )
+        .map_or(Ok(()), Err)
     }
 }
 
@@ -87,16 +99,22 @@ impl Trim {
 /// told and left.
 pub(crate) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> {
     let trimmed = trim::before_use(image, &Bar::new(output))?;
-    trimmed.iter().filter_map(TrimmedVolume::warning).for_each(|warning| output.warn(&warning));
+    trimmed
+        .iter()
+        .filter_map(TrimmedVolume::warning)
+        .for_each(|warning| output.warn(&warning));
     Ok(())
 }
 
 /// That volumes were left as they are, unless it is only that nothing is known of their kind.
 pub(super) fn refusal(path: &str, refused: impl Iterator<Item = Error>) -> Option<Failure> {
     let mut refused = refused.filter(|error| error.kind() != Kind::Unsupported);
-    refused
-        .next()
-        .map(|error| Error::new(error.kind(), LAYER, "what is free was not given back").caused_by(error).in_file(path).into())
+    refused.next().map(|error| {
+        Error::new(error.kind(), LAYER, "what is free was not given back")
+            .caused_by(error)
+            .in_file(path)
+            .into()
+    })
 }
 
 impl Facts {
@@ -106,7 +124,10 @@ impl Facts {
             format: volume.format.name(),
             free: volume.free,
             runs: volume.runs,
-            refused: volume.refused.as_ref().map(|error| error.message().to_owned()),
+            refused: volume
+                .refused
+                .as_ref()
+                .map(|error| error.message().to_owned()),
         });
         Self {
             schema: 1,
@@ -122,14 +143,34 @@ impl Facts {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         for volume in &self.volumes {
             match &volume.refused {
-                None => writeln!(out, "{} on {}: {} free", volume.format, volume.place, exact(volume.free))?,
-                Some(why) => writeln!(out, "{} on {}: left alone, {}", volume.format, volume.place, output.text(why))?,
+                None => writeln!(
+                    out,
+                    "{} on {}: {} free",
+                    volume.format,
+                    volume.place,
+                    exact(volume.free)
+                )?,
+                Some(why) => writeln!(
+                    out,
+                    "{} on {}: left alone, {}",
+                    volume.format,
+                    volume.place,
+                    output.text(why)
+                )?,
             }
         }
         if !self.holes {
-            writeln!(out, "this host frees whole files only, so parts of bands were left; `bandsaw du` shows how much that is")?;
+            writeln!(
+                out,
+                "this host frees whole files only, so parts of bands were left; `bandsaw du` shows how much that is"
+            )?;
         }
         let before = exact(self.size_on_disk_before);
-        writeln!(out, "{}: {before} before, {} returned", output.name(&self.image), exact(self.returned))
+        writeln!(
+            out,
+            "{}: {before} before, {} returned",
+            output.name(&self.image),
+            exact(self.returned)
+        )
     }
 }

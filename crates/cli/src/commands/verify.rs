@@ -71,14 +71,24 @@ impl Sum {
             Checksum::Crc32(sum) => ("crc32", Some(hex(sum))),
             Checksum::Other(_) => ("other", None),
         };
-        Self { of: verdict.of.clone(), kind, stored, computed: verdict.computed.map(hex), agrees: verdict.agrees() }
+        Self {
+            of: verdict.of.clone(),
+            kind,
+            stored,
+            computed: verdict.computed.map(hex),
+            agrees: verdict.agrees(),
+        }
     }
 
     fn told(&self) -> String {
         let known = |sum: &Option<String>| sum.clone().unwrap_or_else(|| "nothing".to_owned());
         match (self.agrees, self.kind) {
             (Some(true), _) => format!("right    {}", known(&self.stored)),
-            (Some(false), _) => format!("WRONG    stored {}, computed {}", known(&self.stored), known(&self.computed)),
+            (Some(false), _) => format!(
+                "WRONG    stored {}, computed {}",
+                known(&self.stored),
+                known(&self.computed)
+            ),
             (None, "none") => "none     is stored".to_owned(),
             (None, _) => "unknown  kind of checksum, not checked".to_owned(),
         }
@@ -92,29 +102,57 @@ impl Verify {
         let bar = Bar::new(output);
         let verdicts = verify(&image, &bar)?;
         drop(bar);
-        let wrong = verdicts.iter().filter(|verdict| verdict.agrees() == Some(false)).count() as u64;
+        let wrong = verdicts
+            .iter()
+            .filter(|verdict| verdict.agrees() == Some(false))
+            .count() as u64;
         let checksums = verdicts.iter().map(Sum::new).collect();
-        let signature = image.udif().and_then(|udif| udif.signature()).map(|Range { start, end }| Signature {
-            offset: start,
-            size: end - start,
-            checked: false,
-        });
+        let signature =
+            image
+                .udif()
+                .and_then(|udif| udif.signature())
+                .map(|Range { start, end }| Signature {
+                    offset: start,
+                    size: end - start,
+                    checked: false,
+                });
         let format = image.format().code();
-        let facts = Facts { schema: 1, image: path.clone(), format, intact: wrong == 0, checksums, signature };
+        let facts = Facts {
+            schema: 1,
+            image: path.clone(),
+            format,
+            intact: wrong == 0,
+            checksums,
+            signature,
+        };
         output.facts(&facts, |out| {
-            let widest = facts.checksums.iter().map(|sum| sum.of.chars().count()).max().unwrap_or_default();
+            let widest = facts
+                .checksums
+                .iter()
+                .map(|sum| sum.of.chars().count())
+                .max()
+                .unwrap_or_default();
             for sum in &facts.checksums {
                 writeln!(out, "{:widest$}  {}", output.name(&sum.of), sum.told())?;
             }
             if let Some(Signature { size, .. }) = facts.signature {
-                writeln!(out, "{:widest$}  there, {size} bytes, and not checked", "code signature")?;
+                writeln!(
+                    out,
+                    "{:widest$}  there, {size} bytes, and not checked",
+                    "code signature"
+                )?;
             }
             Ok(())
         })?;
         if wrong == 0 {
             return Ok(());
         }
-        let message = format!("is damaged: {} not what is stored", counted(wrong, "checksum is", "checksums are"));
-        Err(Error::new(Kind::Corrupt, "verify", message).in_file(path).into())
+        let message = format!(
+            "is damaged: {} not what is stored",
+            counted(wrong, "checksum is", "checksums are")
+        );
+        Err(Error::new(Kind::Corrupt, "verify", message)
+            .in_file(path)
+            .into())
     }
 }

@@ -79,12 +79,18 @@ impl Xattr {
         let id = place.attributes.id;
         let mut xattrs = Vec::new();
         for name in place.fs.xattrs(id)? {
-            let size = place.fs.xattr(id, &name)?.map_or(0, |value| value.info().len);
+            let size = place
+                .fs
+                .xattr(id, &name)?
+                .map_or(0, |value| value.info().len);
             xattrs.push(Fact { name, size });
         }
         let facts = Facts { schema: 1, xattrs };
         output.facts(&facts, |out| {
-            facts.xattrs.iter().try_for_each(|fact| writeln!(out, "{:>10} {}", fact.size, output.name(&fact.name)))
+            facts
+                .xattrs
+                .iter()
+                .try_for_each(|fact| writeln!(out, "{:>10} {}", fact.size, output.name(&fact.name)))
         })
     }
 }
@@ -94,7 +100,12 @@ fn input() -> Outcome<Vec<u8>> {
     let read = io::stdin().take(MOST + 1).read_to_end(&mut value);
     read.map_err(|error| Failure::from(Error::io("xattr", "read standard input", error)))?;
     match value.len() as u64 > MOST {
-        true => Err(Error::new(Kind::Limit, "xattr", format!("more than {MOST} bytes on standard input")).into()),
+        true => Err(Error::new(
+            Kind::Limit,
+            "xattr",
+            format!("more than {MOST} bytes on standard input"),
+        )
+        .into()),
         false => Ok(value),
     }
 }

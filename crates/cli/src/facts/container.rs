@@ -105,7 +105,12 @@ pub(crate) struct AsifFacts {
 impl BucketFacts {
     pub(super) fn new(status: &Status) -> Self {
         let writer = status.holder.as_ref().map(ToString::to_string);
-        Self { writers: status.generation, writer, lagging: status.lagging, snapshots: status.snapshots }
+        Self {
+            writers: status.generation,
+            writer,
+            lagging: status.lagging,
+            snapshots: status.snapshots,
+        }
     }
 }
 
@@ -159,7 +164,9 @@ impl AsifFacts {
                 (false, true) => "overlay",
                 (false, false) => "disk",
             },
-            parent: Some(layer.parent).filter(|parent| !parent.is_nil()).map(|parent| parent.to_string()),
+            parent: Some(layer.parent)
+                .filter(|parent| !parent.is_nil())
+                .map(|parent| parent.to_string()),
             sector_size: image.block(),
             chunk_size: usage.chunk_size,
             data_chunks: usage.data,
@@ -177,7 +184,10 @@ impl AsifFacts {
 impl UdifFacts {
     pub(super) fn new(udif: &Udif) -> Self {
         let usage = udif.usage();
-        let beside = udif.resources().iter().filter(|resource| resource.kind != "blkx");
+        let beside = udif
+            .resources()
+            .iter()
+            .filter(|resource| resource.kind != "blkx");
         Self {
             chunks: usage.chunks,
             longest_chunk: usage.longest,

@@ -95,17 +95,32 @@ impl VolumeFacts {
         if volume.format == VolumeFormat::Apfs {
             return match volume.container() {
                 Ok(container) => in_container(volume, &container),
-                Err(error) => Found { volumes: vec![Self::unread(volume, &error)], warnings: Vec::new(), failed: Some(error) },
+                Err(error) => Found {
+                    volumes: vec![Self::unread(volume, &error)],
+                    warnings: Vec::new(),
+                    failed: Some(error),
+                },
             };
         }
         match volume.open() {
             Ok(fs) => {
-                let facts = Self { content: Some(ContentFacts::new(fs.volume())), ..Self::of(volume) };
-                Found { volumes: vec![facts], warnings: Vec::new(), failed: None }
+                let facts = Self {
+                    content: Some(ContentFacts::new(fs.volume())),
+                    ..Self::of(volume)
+                };
+                Found {
+                    volumes: vec![facts],
+                    warnings: Vec::new(),
+                    failed: None,
+                }
             }
             Err(error) => {
                 let volumes = vec![Self::unread(volume, &error)];
-                Found { volumes, warnings: Vec::new(), failed: Some(error).filter(|_| volume.format.is_supported()) }
+                Found {
+                    volumes,
+                    warnings: Vec::new(),
+                    failed: Some(error).filter(|_| volume.format.is_supported()),
+                }
             }
         }
     }
@@ -128,16 +143,27 @@ impl VolumeFacts {
             Kind::Unsupported => error.message().to_owned(),
             _ => error.to_string(),
         };
-        Self { readable: false, problem: Some(problem), ..Self::of(volume) }
+        Self {
+            readable: false,
+            problem: Some(problem),
+            ..Self::of(volume)
+        }
     }
 }
 
 fn in_container(volume: &Volume, container: &Container) -> Found {
     let warnings = container.problems().iter().map(Error::to_string).collect();
-    let mut found = Found { volumes: Vec::new(), warnings, failed: None };
+    let mut found = Found {
+        volumes: Vec::new(),
+        warnings,
+        failed: None,
+    };
     let facts = ContainerFacts {
         uuid: container.uuid().to_string(),
-        used: container.size().saturating_sub(container.free()).saturating_sub(container.pending()),
+        used: container
+            .size()
+            .saturating_sub(container.free())
+            .saturating_sub(container.pending()),
         pending: container.pending(),
         free: container.free(),
         checkpoint: container.checkpoint(),
@@ -149,7 +175,12 @@ fn in_container(volume: &Volume, container: &Container) -> Found {
                 let readable = summary.locking != Locking::Hardware;
                 let content = Some(ContentFacts::of_summary(&summary, container));
                 let apfs = Some(ApfsFacts::new(summary, facts.clone()));
-                found.volumes.push(VolumeFacts { readable, content, apfs, ..VolumeFacts::of(volume) });
+                found.volumes.push(VolumeFacts {
+                    readable,
+                    content,
+                    apfs,
+                    ..VolumeFacts::of(volume)
+                });
             }
             Err(error) => {
                 found.volumes.push(VolumeFacts::unread(volume, &error));
@@ -159,7 +190,11 @@ fn in_container(volume: &Volume, container: &Container) -> Found {
     }
     if found.volumes.is_empty() {
         let problem = Some("a container without volumes".to_owned());
-        found.volumes.push(VolumeFacts { readable: false, problem, ..VolumeFacts::of(volume) });
+        found.volumes.push(VolumeFacts {
+            readable: false,
+            problem,
+            ..VolumeFacts::of(volume)
+        });
     }
     found
 }
@@ -169,7 +204,10 @@ impl ContentFacts {
         Self {
             name: volume.name,
             uuid: volume.uuid.map(|uuid| uuid.to_string()),
-            used: volume.total.saturating_sub(volume.free).saturating_sub(volume.pending),
+            used: volume
+                .total
+                .saturating_sub(volume.free)
+                .saturating_sub(volume.pending),
             free: volume.free,
             pending: volume.pending,
             block_size: volume.block_size,
@@ -204,7 +242,11 @@ impl ContentFacts {
 
 impl ApfsFacts {
     fn new(volume: Summary, container: ContainerFacts) -> Self {
-        let snapshot = |Snapshot { name, xid, created }| SnapshotFacts { name, xid, created: created.map(rfc3339) };
+        let snapshot = |Snapshot { name, xid, created }| SnapshotFacts {
+            name,
+            xid,
+            created: created.map(rfc3339),
+        };
         Self {
             number: volume.label.number,
             role: volume.label.role,

@@ -30,25 +30,54 @@ pub(crate) enum WayKind {
 impl WayFacts {
     pub(crate) fn all(ways: &[WayIn]) -> Vec<Self> {
         let kind = |way: &WayIn| match way {
-            WayIn::Passphrase { iterations, wrap } => {
-                WayKind::Passphrase { iterations: *iterations, key_wrap: wrap.to_string().to_lowercase() }
-            }
-            WayIn::PublicKey { id, bits } => WayKind::PublicKey { id: hex(id), bits: *bits },
-            WayIn::Unknown { kind, why, .. } => WayKind::Unknown { number_of_kind: *kind, why: why.clone() },
-            _ => WayKind::Unknown { number_of_kind: 0, why: String::new() },
+            WayIn::Passphrase { iterations, wrap } => WayKind::Passphrase {
+                iterations: *iterations,
+                key_wrap: wrap.to_string().to_lowercase(),
+            },
+            WayIn::PublicKey { id, bits } => WayKind::PublicKey {
+                id: hex(id),
+                bits: *bits,
+            },
+            WayIn::Unknown { kind, why, .. } => WayKind::Unknown {
+                number_of_kind: *kind,
+                why: why.clone(),
+            },
+            _ => WayKind::Unknown {
+                number_of_kind: 0,
+                why: String::new(),
+            },
         };
-        (1..).zip(ways).map(|(number, way)| Self { number, kind: kind(way) }).collect()
+        (1..)
+            .zip(ways)
+            .map(|(number, way)| Self {
+                number,
+                kind: kind(way),
+            })
+            .collect()
     }
 }
 
 impl fmt::Display for WayFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            WayKind::Passphrase { iterations, key_wrap } => {
-                write!(f, "a passphrase, {} iterations", grouped(u64::from(*iterations)))?;
-                if key_wrap == "3des" { Ok(()) } else { write!(f, ", wrapped with {}", key_wrap.to_uppercase()) }
+            WayKind::Passphrase {
+                iterations,
+                key_wrap,
+            } => {
+                write!(
+                    f,
+                    "a passphrase, {} iterations",
+                    grouped(u64::from(*iterations))
+                )?;
+                if key_wrap == "3des" {
+                    Ok(())
+                } else {
+                    write!(f, ", wrapped with {}", key_wrap.to_uppercase())
+                }
             }
-            WayKind::PublicKey { id, bits } => write!(f, "the private key of {id}, RSA of {bits} bits"),
+            WayKind::PublicKey { id, bits } => {
+                write!(f, "the private key of {id}, RSA of {bits} bits")
+            }
             WayKind::Unknown { why, .. } => write!(f, "an entry that is not understood: {why}"),
         }
     }
@@ -56,5 +85,7 @@ impl fmt::Display for WayFacts {
 
 /// Bytes in hexadecimal.
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    bytes
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }

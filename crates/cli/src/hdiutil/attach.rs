@@ -17,35 +17,96 @@ use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
     opt(&["readonly"], Nothing, Done("nothing can be changed")),
-    opt(&["readwrite"], Nothing, Ignored("what can be changed is, without it too")),
-    opt(&["mountpoint"], Value("folder"), Done("the first volume is mounted here")),
-    opt(&["mountroot"], Value("folder"), Done("volumes are mounted on folders in this one instead of /Volumes")),
-    opt(&["mountrandom"], Value("folder"), Done("the first volume is mounted on a folder in this one with a name of chance")),
-    opt(&["nomount"], Nothing, Done("no volume is mounted; the disk is shown as one file")),
+    opt(
+        &["readwrite"],
+        Nothing,
+        Ignored("what can be changed is, without it too"),
+    ),
+    opt(
+        &["mountpoint"],
+        Value("folder"),
+        Done("the first volume is mounted here"),
+    ),
+    opt(
+        &["mountroot"],
+        Value("folder"),
+        Done("volumes are mounted on folders in this one instead of /Volumes"),
+    ),
+    opt(
+        &["mountrandom"],
+        Value("folder"),
+        Done("the first volume is mounted on a folder in this one with a name of chance"),
+    ),
+    opt(
+        &["nomount"],
+        Nothing,
+        Done("no volume is mounted; the disk is shown as one file"),
+    ),
     opt(
         &["mount"],
         Value("required, optional or suppressed"),
-        Done("suppressed is -nomount; required fails where nothing can be mounted, optional shows the disk as one file then"),
+        Done(
+            "suppressed is -nomount; required fails where nothing can be mounted, optional shows the disk as one file then",
+        ),
     ),
-    opt(&["nobrowse"], Nothing, Ignored("no desktop is told of volumes")),
-    opt(&["owners"], Value("on or off"), Ignored("whoever attaches an image owns what is shown, unless that is root")),
-    opt(&["kernel", "nokernel"], Nothing, Ignored("a process of its own serves each image")),
-    opt(&["notremovable"], Nothing, Ignored("there is no eject button")),
-    opt(&["drivekey"], Value("key=value"), Ignored("there is no registry of devices")),
-    opt(&["section"], Value("range"), Done("these sectors of the disk: START, FIRST-LAST or START,COUNT")),
+    opt(
+        &["nobrowse"],
+        Nothing,
+        Ignored("no desktop is told of volumes"),
+    ),
+    opt(
+        &["owners"],
+        Value("on or off"),
+        Ignored("whoever attaches an image owns what is shown, unless that is root"),
+    ),
+    opt(
+        &["kernel", "nokernel"],
+        Nothing,
+        Ignored("a process of its own serves each image"),
+    ),
+    opt(
+        &["notremovable"],
+        Nothing,
+        Ignored("there is no eject button"),
+    ),
+    opt(
+        &["drivekey"],
+        Value("key=value"),
+        Ignored("there is no registry of devices"),
+    ),
+    opt(
+        &["section"],
+        Value("range"),
+        Done("these sectors of the disk: START, FIRST-LAST or START,COUNT"),
+    ),
     opt(
         &["verify", "noverify"],
         Nothing,
-        Ignored("what is read of a compressed image is checked when it is read; `verify` checks all"),
+        Ignored(
+            "what is read of a compressed image is checked when it is read; `verify` checks all",
+        ),
     ),
-    opt(&["ignorebadchecksums", "noignorebadchecksums"], Nothing, Ignored("`verify` compares checksums, attaching does not")),
+    opt(
+        &["ignorebadchecksums", "noignorebadchecksums"],
+        Nothing,
+        Ignored("`verify` compares checksums, attaching does not"),
+    ),
     opt(
         &["autofsck", "noautofsck"],
         Nothing,
         Ignored("a journal is replayed, and a volume that is damaged is mounted read-only"),
     ),
     opt(
-        &["autoopen", "noautoopen", "autoopenro", "noautoopenro", "autoopenrw", "noautoopenrw", "noidme", "idme"],
+        &[
+            "autoopen",
+            "noautoopen",
+            "autoopenro",
+            "noautoopenro",
+            "autoopenrw",
+            "noautoopenrw",
+            "noidme",
+            "idme",
+        ],
         Nothing,
         Ignored("no window is opened"),
     ),
@@ -69,7 +130,9 @@ fn run(call: &Call) -> Outcome {
 
 /// Attaches an image as this call says, and tells where its volumes are.
 pub(super) fn attach(call: &Call, image: &str) -> Outcome {
-    let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", "--folders", image].map(Into::into).into();
+    let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", "--folders", image]
+        .map(Into::into)
+        .into();
     words.extend(call.opening_for(Call::is_encrypted_at(image)?));
     if call.has("readonly") {
         words.push("--read-only".into());
@@ -85,7 +148,11 @@ pub(super) fn attach(call: &Call, image: &str) -> Outcome {
         }
         None | Some("required" | "optional") => !call.has("nomount"),
         Some("suppressed") => false,
-        Some(other) => return Err(usage(format!("-mount {other} is none of required, optional, suppressed"))),
+        Some(other) => {
+            return Err(usage(format!(
+                "-mount {other} is none of required, optional, suppressed"
+            )));
+        }
     };
     if !mounts {
         words.push("--nomount".into());
@@ -104,8 +171,15 @@ pub(super) fn attach(call: &Call, image: &str) -> Outcome {
 pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
     match launch(words) {
         // The server has said which; its number says only that something is not there.
-        Err(failure) if failure.kind() == Kind::NotFound && failure.is_told() && Path::new(image).exists() => {
-            Err(Error::new(Kind::NotFound, "attach", NOTHING_TO_MOUNT).because(Reason::NoVolumes).in_file(image).into())
+        Err(failure)
+            if failure.kind() == Kind::NotFound
+                && failure.is_told()
+                && Path::new(image).exists() =>
+        {
+            Err(Error::new(Kind::NotFound, "attach", NOTHING_TO_MOUNT)
+                .because(Reason::NoVolumes)
+                .in_file(image)
+                .into())
         }
         attached => tell(call, &attached?),
     }
@@ -115,7 +189,10 @@ pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
 fn tell(call: &Call, attached: &Attached) -> Outcome {
     let scheme = disk_hint(attached.scheme.as_deref());
     // Without a partition map the disk itself is the volume, or it is shown as a file.
-    let (of_disk, volumes): (Vec<_>, Vec<_>) = attached.volumes.iter().partition(|volume| volume.device == attached.device);
+    let (of_disk, volumes): (Vec<_>, Vec<_>) = attached
+        .volumes
+        .iter()
+        .partition(|volume| volume.device == attached.device);
     let whole = of_disk.first().filter(|volume| is_volume(&volume.format));
     if call.has("plist") {
         let blank = || {
@@ -127,14 +204,22 @@ fn tell(call: &Call, attached: &Attached) -> Outcome {
             ])
         };
         let disk = whole.map_or_else(blank, |volume| entity(volume));
-        let entities = std::iter::once(disk).chain(volumes.into_iter().map(entity)).collect();
+        let entities = std::iter::once(disk)
+            .chain(volumes.into_iter().map(entity))
+            .collect();
         return call.plist(dictionary([("system-entities", Plist::Array(entities))]));
     }
-    let line = |device: &str, hint: &str, place: &str| format!("{:20}\t{hint:30}\t{place}\n", format!("/dev/{device}"));
+    let line = |device: &str, hint: &str, place: &str| {
+        format!("{:20}\t{hint:30}\t{place}\n", format!("/dev/{device}"))
+    };
     let place = whole.map_or("".into(), |volume| volume.mount_point.to_string_lossy());
     let mut out = line(&attached.device, scheme, &place);
     for volume in volumes {
-        out += &line(&volume.device, volume_hint(&volume.format), &volume.mount_point.to_string_lossy());
+        out += &line(
+            &volume.device,
+            volume_hint(&volume.format),
+            &volume.mount_point.to_string_lossy(),
+        );
     }
     call.tell(&out)
 }
@@ -146,6 +231,13 @@ fn entity(volume: &AttachedVolume) -> Plist {
         ("unmapped-content-hint", text(volume_hint(&volume.format))),
         ("potentially-mountable", Plist::Boolean(true)),
         ("mount-point", text(volume.mount_point.to_string_lossy())),
-        ("volume-kind", text(if volume.format.starts_with("HFS") { "hfs" } else { "apfs" })),
+        (
+            "volume-kind",
+            text(if volume.format.starts_with("HFS") {
+                "hfs"
+            } else {
+                "apfs"
+            }),
+        ),
     ])
 }

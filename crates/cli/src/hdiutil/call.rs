@@ -43,9 +43,16 @@ impl Call {
     pub(super) fn parse(verb: &'static Verb, words: &[OsString]) -> Outcome<Self> {
         let mut texts = Vec::with_capacity(words.len());
         for word in words {
-            texts.push(word.to_str().ok_or_else(|| Failure::usage("arguments", "are not UTF-8"))?);
+            texts.push(
+                word.to_str()
+                    .ok_or_else(|| Failure::usage("arguments", "are not UTF-8"))?,
+            );
         }
-        let mut call = Self { options: Vec::new(), operands: Vec::new(), output: Output::new(&GLOBAL) };
+        let mut call = Self {
+            options: Vec::new(),
+            operands: Vec::new(),
+            output: Output::new(&GLOBAL),
+        };
         let mut rest = texts.iter().copied().enumerate();
         while let Some((at, word)) = rest.next() {
             let Some(name) = word.strip_prefix('-').filter(|name| !name.is_empty()) else {
@@ -56,7 +63,9 @@ impl Call {
                 continue;
             };
             let name = name.strip_prefix('-').unwrap_or(name);
-            let (name, joined) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value.to_owned())));
+            let (name, joined) = name
+                .split_once('=')
+                .map_or((name, None), |(name, value)| (name, Some(value.to_owned())));
             let option = find(verb, name)?;
             let next = texts.get(at + 1).copied();
             let value = match option.takes {
@@ -67,14 +76,24 @@ impl Call {
                     Some(rest.next().ok_or_else(missing)?.1.to_owned())
                 }
                 Takes::Word(words) => {
-                    let is_one = next.is_some_and(|next| words.iter().any(|word| word.eq_ignore_ascii_case(next)));
-                    if is_one { rest.next().map(|(_, word)| word.to_owned()) } else { None }
+                    let is_one = next.is_some_and(|next| {
+                        words.iter().any(|word| word.eq_ignore_ascii_case(next))
+                    });
+                    if is_one {
+                        rest.next().map(|(_, word)| word.to_owned())
+                    } else {
+                        None
+                    }
                 }
                 Takes::File => {
                     let mut behind = texts[at + 1..].iter().filter(|word| !word.starts_with('-'));
                     let spare = behind.clone().count() + call.operands.len() > verb.count.0;
                     let is_one = spare && behind.next().copied() == next;
-                    if is_one { rest.next().map(|(_, word)| word.to_owned()) } else { None }
+                    if is_one {
+                        rest.next().map(|(_, word)| word.to_owned())
+                    } else {
+                        None
+                    }
                 }
             };
             match option.effect {
@@ -85,9 +104,15 @@ impl Call {
         }
         let (least, most) = verb.count;
         if !(least..=most).contains(&call.operands.len()) {
-            return Err(usage(format!("usage: {} [options] {}", verb.names[0], verb.operands)));
+            return Err(usage(format!(
+                "usage: {} [options] {}",
+                verb.names[0], verb.operands
+            )));
         }
-        let global = Global { quiet: true, ..GLOBAL };
+        let global = Global {
+            quiet: true,
+            ..GLOBAL
+        };
         call.output = Output::new(&global).for_programs(call.has("puppetstrings"));
         Ok(call)
     }
@@ -98,12 +123,19 @@ impl Call {
 
     /// The last value of an option.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
-        self.options.iter().filter(|(option, _)| *option == name).filter_map(|(_, value)| value.as_deref()).next_back()
+        self.options
+            .iter()
+            .filter(|(option, _)| *option == name)
+            .filter_map(|(_, value)| value.as_deref())
+            .next_back()
     }
 
     /// Every time that an option was given, with its value if it has one.
     pub(super) fn each<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Option<&'a str>> + 'a {
-        self.options.iter().filter(move |(option, _)| *option == name).map(|(_, value)| value.as_deref())
+        self.options
+            .iter()
+            .filter(move |(option, _)| *option == name)
+            .map(|(_, value)| value.as_deref())
     }
 
     /// All values of an option, in their order.
@@ -113,8 +145,16 @@ impl Call {
 
     /// The value of a key of `-imagekey` and its relatives.
     pub(super) fn key(&self, option: &str, key: &str) -> Option<&str> {
-        let pairs = self.options.iter().filter(|(name, _)| *name == option).filter_map(|(_, value)| value.as_deref());
-        pairs.filter_map(|pair| pair.split_once('=')).filter(|(name, _)| *name == key).map(|(_, value)| value).next_back()
+        let pairs = self
+            .options
+            .iter()
+            .filter(|(name, _)| *name == option)
+            .filter_map(|(_, value)| value.as_deref());
+        pairs
+            .filter_map(|pair| pair.split_once('='))
+            .filter(|(name, _)| *name == key)
+            .map(|(_, value)| value)
+            .next_back()
     }
 
     /// The first operand, which most verbs must have.
@@ -128,7 +168,9 @@ impl Call {
 
     /// Runs a verb of our own with these words.
     pub(super) fn own(&self, words: Vec<OsString>) -> Outcome {
-        let all = ["bandsaw".into(), "--quiet".into()].into_iter().chain(words);
+        let all = ["bandsaw".into(), "--quiet".into()]
+            .into_iter()
+            .chain(words);
         let cli = Cli::try_parse_from(all).map_err(|error| usage(error.to_string()))?;
         cli.command.run(&self.output)
     }
@@ -136,9 +178,14 @@ impl Call {
     /// The same where what it prints is the result.
     pub(super) fn own_aloud(&self, words: Vec<OsString>) -> Outcome {
         let cli = Cli::try_parse_from([OsString::from("bandsaw")].into_iter().chain(words));
-        let global = Global { quiet: self.has("quiet"), ..GLOBAL };
+        let global = Global {
+            quiet: self.has("quiet"),
+            ..GLOBAL
+        };
         let output = Output::new(&global).for_programs(self.has("puppetstrings"));
-        cli.map_err(|error| usage(error.to_string()))?.command.run(&output)
+        cli.map_err(|error| usage(error.to_string()))?
+            .command
+            .run(&output)
     }
 
     /// The options of our own verbs that open an image as this call says.
@@ -163,36 +210,59 @@ impl Call {
 
     fn shadow(&self) -> PathBuf {
         let named = self.value("shadow").map(PathBuf::from);
-        named.unwrap_or_else(|| PathBuf::from(format!("{}.shadow", self.image().trim_end_matches('/'))))
+        named.unwrap_or_else(|| {
+            PathBuf::from(format!("{}.shadow", self.image().trim_end_matches('/')))
+        })
     }
 
     /// Opens the image to read it.
     pub(super) fn open(&self) -> Outcome<(Image, Opening)> {
-        let words = [OsString::from("hdiutil")].into_iter().chain(self.opening());
-        let opening = OnlyOpening::try_parse_from(words).map_err(|error| usage(error.to_string()))?.opening;
+        let words = [OsString::from("hdiutil")]
+            .into_iter()
+            .chain(self.opening());
+        let opening = OnlyOpening::try_parse_from(words)
+            .map_err(|error| usage(error.to_string()))?
+            .opening;
         Ok((opening.open(self.image(), Access::ReadOnly)?, opening))
     }
 
     /// Returns whether an image is encrypted, which needs no passphrase.
     pub(super) fn is_encrypted_at(path: &str) -> Outcome<bool> {
-        Ok(KeyFile::open(Path::new(path), Access::ReadOnly, Reaching::default().reach())?.is_some())
+        Ok(KeyFile::open(
+            Path::new(path),
+            Access::ReadOnly,
+            Reaching::default().reach(),
+        )?
+        .is_some())
     }
 
     /// A passphrase for what is made.
     pub(super) fn new_passphrase(&self) -> Outcome<Secret> {
-        let words = if self.has("stdinpass") { &["hdiutil", "--stdinpass"][..] } else { &["hdiutil"] };
-        let only = OnlyPassphrase::try_parse_from(words).map_err(|error| usage(error.to_string()))?;
+        let words = if self.has("stdinpass") {
+            &["hdiutil", "--stdinpass"][..]
+        } else {
+            &["hdiutil"]
+        };
+        let only =
+            OnlyPassphrase::try_parse_from(words).map_err(|error| usage(error.to_string()))?;
         Ok(only.passphrase.choose(0)?)
     }
 
     /// Tells that files were made, as `create` and `convert` do.
     pub(super) fn created(&self, paths: &[PathBuf]) -> Outcome {
-        let paths: Vec<_> = paths.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
+        let paths: Vec<_> = paths
+            .iter()
+            .map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()))
+            .collect();
         let texts = || paths.iter().map(|path| path.to_string_lossy().into_owned());
         if self.has("plist") {
             return self.plist(Plist::Array(texts().map(Plist::String).collect()));
         }
-        self.tell(&texts().map(|path| format!("created: {path}\n")).collect::<String>())
+        self.tell(
+            &texts()
+                .map(|path| format!("created: {path}\n"))
+                .collect::<String>(),
+        )
     }
 
     /// Prints a result.
@@ -209,25 +279,37 @@ impl Call {
     /// Prints a property list.
     pub(super) fn plist(&self, value: Plist) -> Outcome {
         let mut bytes = Vec::new();
-        let failed = |error: plist::Error| Error::new(Kind::Invalid, "property list", "cannot be written").caused_by(error);
+        let failed = |error: plist::Error| {
+            Error::new(Kind::Invalid, "property list", "cannot be written").caused_by(error)
+        };
         value.to_writer_xml(&mut bytes).map_err(failed)?;
         bytes.push(b'\n');
         self.tell(&String::from_utf8_lossy(&bytes))
     }
 }
 
-const GLOBAL: Global = Global { json: false, quiet: false, color: Color::Never, quoting: None };
+const GLOBAL: Global = Global {
+    json: false,
+    quiet: false,
+    color: Color::Never,
+    quoting: None,
+};
 
 /// The option of this name, or of which this is the beginning and of no other.
 fn find(verb: &'static Verb, name: &str) -> Outcome<&'static Opt> {
     if let Some(option) = verb.options().find(|option| option.names.contains(&name)) {
         return Ok(option);
     }
-    let mut begun = verb.options().filter(|option| option.names.iter().any(|full| full.starts_with(name)));
+    let mut begun = verb
+        .options()
+        .filter(|option| option.names.iter().any(|full| full.starts_with(name)));
     match (begun.next(), begun.next()) {
         (Some(option), None) => Ok(option),
         (Some(_), Some(_)) => Err(usage(format!("option -{name} is the beginning of several"))),
-        _ => Err(usage(format!("{}: no option -{name}; docs/hdiutil.md lists all", verb.names[0]))),
+        _ => Err(usage(format!(
+            "{}: no option -{name}; docs/hdiutil.md lists all",
+            verb.names[0]
+        ))),
     }
 }
 

@@ -28,14 +28,20 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    let name = call.value("type").ok_or_else(|| usage("-type is missing".to_owned()))?.to_ascii_uppercase();
+    let name = call
+        .value("type")
+        .ok_or_else(|| usage("-type is missing".to_owned()))?
+        .to_ascii_uppercase();
     let algorithm: Algorithm = name.strip_prefix("UDIF-").unwrap_or(&name).parse()?;
     let (image, _) = call.open()?;
     let bar = Bar::new(&call.output);
     let sum = checksum(&**image.disk(), algorithm, &bar)?;
     drop(bar);
     if call.has("plist") {
-        return call.plist(dictionary([("checksum-type", text(name)), ("checksum-value", text(sum))]));
+        return call.plist(dictionary([
+            ("checksum-type", text(name)),
+            ("checksum-value", text(sum)),
+        ]));
     }
     call.tell(&format!("{name}: ${}\n", sum.to_uppercase()))
 }

@@ -7,14 +7,28 @@ use super::table::{COMMON, Opt, Verb, opt};
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
-    opt(&["oldstdinpass"], Nothing, Done("the old passphrase is read from standard input up to a NUL")),
-    opt(&["newstdinpass"], Nothing, Done("the new one is, behind the old one")),
+    opt(
+        &["oldstdinpass"],
+        Nothing,
+        Done("the old passphrase is read from standard input up to a NUL"),
+    ),
+    opt(
+        &["newstdinpass"],
+        Nothing,
+        Done("the new one is, behind the old one"),
+    ),
     opt(
         &["recover"],
         Value("keychain"),
-        Refused("keychains are not read; `bandsaw passwd` takes a private key as --private-key FILE"),
+        Refused(
+            "keychains are not read; `bandsaw passwd` takes a private key as --private-key FILE",
+        ),
     ),
-    opt(&["srcimagekey", "imagekey"], Value("key=value"), Done("hints for recognition, which needs none")),
+    opt(
+        &["srcimagekey", "imagekey"],
+        Value("key=value"),
+        Done("hints for recognition, which needs none"),
+    ),
 ];
 
 pub(super) const VERB: Verb = Verb {
@@ -28,7 +42,10 @@ pub(super) const VERB: Verb = Verb {
 
 fn run(call: &Call) -> Outcome {
     let mut words = vec!["passwd".into(), call.image().into()];
-    for (option, own) in [("oldstdinpass", "--stdinpass"), ("newstdinpass", "--new-stdinpass")] {
+    for (option, own) in [
+        ("oldstdinpass", "--stdinpass"),
+        ("newstdinpass", "--new-stdinpass"),
+    ] {
         if call.has(option) {
             words.push(own.into());
         }

@@ -8,7 +8,11 @@ use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
     opt(&["batteryallowed"], Nothing, Done("also on battery")),
-    opt(&["sleepallowed"], Nothing, Done("the machine may go to sleep meanwhile")),
+    opt(
+        &["sleepallowed"],
+        Nothing,
+        Done("the machine may go to sleep meanwhile"),
+    ),
 ];
 
 pub(super) const VERB: Verb = Verb {
@@ -23,7 +27,10 @@ pub(super) const VERB: Verb = Verb {
 fn run(call: &Call) -> Outcome {
     let mut words = vec!["compact".into(), call.image().into()];
     words.extend(call.opening());
-    for (option, own) in [("batteryallowed", "--battery-allowed"), ("sleepallowed", "--sleep-allowed")] {
+    for (option, own) in [
+        ("batteryallowed", "--battery-allowed"),
+        ("sleepallowed", "--sleep-allowed"),
+    ] {
         if call.has(option) {
             words.push(own.into());
         }

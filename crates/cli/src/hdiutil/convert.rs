@@ -15,9 +15,17 @@ use crate::encrypting::Cipher;
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
-    opt(&["format"], Value("code"), Done("UDRW, UDRO, UDCO, UDZO, UDBZ, ULFO, ULMO, UDTO, UDSP, UDSB; UFBI is refused")),
+    opt(
+        &["format"],
+        Value("code"),
+        Done("UDRW, UDRO, UDCO, UDZO, UDBZ, ULFO, ULMO, UDTO, UDSP, UDSB; UFBI is refused"),
+    ),
     opt(&["o", "outfile"], Value("file"), Done("the new image")),
-    opt(&["imagekey", "tgtimagekey"], Value("key=value"), Done("sparse-band-size in sectors, zlib-level; others change nothing")),
+    opt(
+        &["imagekey", "tgtimagekey"],
+        Value("key=value"),
+        Done("sparse-band-size in sectors, zlib-level; others change nothing"),
+    ),
     opt(
         &["srcimagekey"],
         Value("key=value"),
@@ -28,18 +36,40 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["stdinpass"],
         Nothing,
-        Done("passphrases are read from standard input, each up to a NUL: the source's, then the new image's"),
+        Done(
+            "passphrases are read from standard input, each up to a NUL: the source's, then the new image's",
+        ),
     ),
-    opt(&["shadow"], File, Done("this file lies over the source, without a name IMAGE.shadow")),
+    opt(
+        &["shadow"],
+        File,
+        Done("this file lies over the source, without a name IMAGE.shadow"),
+    ),
     opt(
         &["passphrase"],
         Value("text"),
         Refused("every user of the machine can read it in the list of processes; use -stdinpass"),
     ),
-    opt(&["agentpass"], Nothing, Refused("there is no agent to ask; use -stdinpass")),
-    opt(&["recover"], Value("keychain"), Refused("keychains are not read; `bandsaw` takes a private key as --private-key FILE")),
-    opt(&["align"], Value("sectors"), Ignored("chunks are aligned as they have to be")),
-    opt(&["pmap", "nopmap"], Nothing, Ignored("the disk keeps the map that it has")),
+    opt(
+        &["agentpass"],
+        Nothing,
+        Refused("there is no agent to ask; use -stdinpass"),
+    ),
+    opt(
+        &["recover"],
+        Value("keychain"),
+        Refused("keychains are not read; `bandsaw` takes a private key as --private-key FILE"),
+    ),
+    opt(
+        &["align"],
+        Value("sectors"),
+        Ignored("chunks are aligned as they have to be"),
+    ),
+    opt(
+        &["pmap", "nopmap"],
+        Nothing,
+        Ignored("the disk keeps the map that it has"),
+    ),
     opt(&["tasks"], Value("number"), Ignored("all processors work")),
     segment::SIZE,
 ];
@@ -55,9 +85,17 @@ pub(super) const VERB: Verb = Verb {
 
 fn run(call: &Call) -> Outcome {
     let missing = |option: &str| usage(format!("-{option} is missing"));
-    let format: Format = call.value("format").ok_or_else(|| missing("format"))?.parse()?;
-    let target = with_extension(Path::new(call.value("o").ok_or_else(|| missing("o"))?), format);
-    segment::cut(call, &target, |target| convert(call, call.image(), format, target))?;
+    let format: Format = call
+        .value("format")
+        .ok_or_else(|| missing("format"))?
+        .parse()?;
+    let target = with_extension(
+        Path::new(call.value("o").ok_or_else(|| missing("o"))?),
+        format,
+    );
+    segment::cut(call, &target, |target| {
+        convert(call, call.image(), format, target)
+    })?;
     call.created(&[target])
 }
 
@@ -74,13 +112,23 @@ pub(super) fn convert(call: &Call, from: &str, format: Format, target: &Path) ->
     }
     // Checks what it says; our own verb takes the number.
     if level(call, format)?.is_some() {
-        words.extend(["--level".into(), call.key("imagekey", "zlib-level").unwrap_or_default().into()]);
+        words.extend([
+            "--level".into(),
+            call.key("imagekey", "zlib-level")
+                .unwrap_or_default()
+                .into(),
+        ]);
     }
     words.extend(call.opening_for(is_encrypted));
     if call.has("encryption") {
-        let cipher = if cipher(call) == Cipher::Aes256 { "aes-256" } else { "aes-128" };
+        let cipher = if cipher(call) == Cipher::Aes256 {
+            "aes-256"
+        } else {
+            "aes-128"
+        };
         words.push(format!("--encrypt={cipher}").into());
-        call.values("certificate").for_each(|path| words.extend(["--certificate".into(), path.into()]));
+        call.values("certificate")
+            .for_each(|path| words.extend(["--certificate".into(), path.into()]));
         if call.has("stdinpass") {
             words.push("--new-stdinpass".into());
         }

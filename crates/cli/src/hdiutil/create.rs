@@ -31,42 +31,138 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["srcfolder", "srcdir"],
         Value("folder"),
-        Done("fills the volume with what is in the folder; given several times, with the folders themselves"),
+        Done(
+            "fills the volume with what is in the folder; given several times, with the folders themselves",
+        ),
     ),
-    opt(&["srcdevice"], Value("device"), Done("an image of this disk or partition, or of a file that holds one")),
-    opt(&["volname"], Value("name"), Done("the name of the volume; untitled, or that of the folder")),
+    opt(
+        &["srcdevice"],
+        Value("device"),
+        Done("an image of this disk or partition, or of a file that holds one"),
+    ),
+    opt(
+        &["volname"],
+        Value("name"),
+        Done("the name of the volume; untitled, or that of the folder"),
+    ),
     opt(
         &["fs"],
         Value("name"),
-        Done("APFS without it; HFS+, JHFS+, HFSX, JHFS+X and APFS, Case-sensitive too; the FATs, ExFAT and UDF are refused"),
+        Done(
+            "APFS without it; HFS+, JHFS+, HFSX, JHFS+X and APFS, Case-sensitive too; the FATs, ExFAT and UDF are refused",
+        ),
     ),
-    opt(&["type"], Value("UDIF, SPARSE or SPARSEBUNDLE"), Done("an image without a source; the name can say it too")),
-    opt(&["format"], Value("code"), Done("an image with a source; UDZO without it")),
-    opt(&["layout"], Value("name"), Done("GPTSPUD, SPUD, MBRSPUD and NONE; those of CDs are refused")),
-    opt(&["imagekey", "tgtimagekey"], Value("key=value"), Done("sparse-band-size in sectors, zlib-level; others change nothing")),
-    opt(&["stdinpass"], Nothing, Done("the new passphrase is read from standard input up to a NUL")),
+    opt(
+        &["type"],
+        Value("UDIF, SPARSE or SPARSEBUNDLE"),
+        Done("an image without a source; the name can say it too"),
+    ),
+    opt(
+        &["format"],
+        Value("code"),
+        Done("an image with a source; UDZO without it"),
+    ),
+    opt(
+        &["layout"],
+        Value("name"),
+        Done("GPTSPUD, SPUD, MBRSPUD and NONE; those of CDs are refused"),
+    ),
+    opt(
+        &["imagekey", "tgtimagekey"],
+        Value("key=value"),
+        Done("sparse-band-size in sectors, zlib-level; others change nothing"),
+    ),
+    opt(
+        &["stdinpass"],
+        Nothing,
+        Done("the new passphrase is read from standard input up to a NUL"),
+    ),
     opt(
         &["passphrase"],
         Value("text"),
         Refused("every user of the machine can read it in the list of processes; use -stdinpass"),
     ),
-    opt(&["agentpass"], Nothing, Refused("there is no agent to ask; use -stdinpass")),
-    opt(&["partitionType"], Value("type"), Ignored("the type follows from the file system")),
-    opt(&["fsargs"], Value("arguments"), Ignored("sizes of trees are chosen as Apple's formatter chooses them")),
-    opt(&["align"], Value("sectors"), Ignored("partitions begin at multiples of 4 KiB")),
-    opt(&["library"], Value("bundle"), Ignored("there are no such libraries")),
-    opt(&["stretch"], Value("size"), Ignored("a volume can grow later without having been made for it")),
-    opt(&["uid", "gid", "mode"], Value("number"), Ignored("the root folder keeps owner and mode of the source")),
-    opt(&["nospotlight"], Nothing, Ignored("nothing is mounted while the image is made, so nothing indexes it")),
-    opt(&["autostretch", "noautostretch"], Nothing, Ignored("a volume can grow later without having been made for it")),
-    opt(&["crossdev", "nocrossdev"], Nothing, Ignored("what is mounted in the folder belongs to it")),
-    opt(&["scrub", "noscrub"], Nothing, Ignored("what is in the folder is taken as it is")),
-    opt(&["anyowners", "noanyowners"], Nothing, Ignored("owners are numbers, and anybody may store them in an image")),
-    opt(&["atomic", "noatomic"], Nothing, Ignored("an image is there when it is whole, and not before")),
-    opt(&["skipunreadable"], Nothing, Ignored("a file that cannot be read is an error, for the image would lack it")),
-    opt(&["copyuid"], Value("user"), Ignored("files are read as whoever calls")),
+    opt(
+        &["agentpass"],
+        Nothing,
+        Refused("there is no agent to ask; use -stdinpass"),
+    ),
+    opt(
+        &["partitionType"],
+        Value("type"),
+        Ignored("the type follows from the file system"),
+    ),
+    opt(
+        &["fsargs"],
+        Value("arguments"),
+        Ignored("sizes of trees are chosen as Apple's formatter chooses them"),
+    ),
+    opt(
+        &["align"],
+        Value("sectors"),
+        Ignored("partitions begin at multiples of 4 KiB"),
+    ),
+    opt(
+        &["library"],
+        Value("bundle"),
+        Ignored("there are no such libraries"),
+    ),
+    opt(
+        &["stretch"],
+        Value("size"),
+        Ignored("a volume can grow later without having been made for it"),
+    ),
+    opt(
+        &["uid", "gid", "mode"],
+        Value("number"),
+        Ignored("the root folder keeps owner and mode of the source"),
+    ),
+    opt(
+        &["nospotlight"],
+        Nothing,
+        Ignored("nothing is mounted while the image is made, so nothing indexes it"),
+    ),
+    opt(
+        &["autostretch", "noautostretch"],
+        Nothing,
+        Ignored("a volume can grow later without having been made for it"),
+    ),
+    opt(
+        &["crossdev", "nocrossdev"],
+        Nothing,
+        Ignored("what is mounted in the folder belongs to it"),
+    ),
+    opt(
+        &["scrub", "noscrub"],
+        Nothing,
+        Ignored("what is in the folder is taken as it is"),
+    ),
+    opt(
+        &["anyowners", "noanyowners"],
+        Nothing,
+        Ignored("owners are numbers, and anybody may store them in an image"),
+    ),
+    opt(
+        &["atomic", "noatomic"],
+        Nothing,
+        Ignored("an image is there when it is whole, and not before"),
+    ),
+    opt(
+        &["skipunreadable"],
+        Nothing,
+        Ignored("a file that cannot be read is an error, for the image would lack it"),
+    ),
+    opt(
+        &["copyuid"],
+        Value("user"),
+        Ignored("files are read as whoever calls"),
+    ),
     segment::SIZE,
-    opt(&["attach"], Nothing, Done("attaches the new image, and tells what `attach` tells")),
+    opt(
+        &["attach"],
+        Nothing,
+        Done("attaches the new image, and tells what `attach` tells"),
+    ),
 ];
 
 pub(super) const VERB: Verb = Verb {
@@ -85,7 +181,10 @@ fn run(call: &Call) -> Outcome {
     let path = with_extension(Path::new(call.image()), format);
     let len = len(call)?;
     if sources.is_empty() && device.is_none() && len.is_none() {
-        return Err(usage("neither a size nor a source is given: -size, -sectors, -megabytes or -srcfolder".to_owned()));
+        return Err(usage(
+            "neither a size nor a source is given: -size, -sectors, -megabytes or -srcfolder"
+                .to_owned(),
+        ));
     }
     if call.has("attach") && call.has("stdinpass") {
         return Err(usage("-attach: the passphrase would have to be given once more; `attach -stdinpass` takes it".to_owned()));
@@ -128,7 +227,9 @@ fn format(call: &Call, is_filled: bool) -> Outcome<Format> {
         Some("SPARSEBUNDLE") => Ok(Format::Udsb),
         Some("UDIF") if !is_filled => Ok(Format::Udrw),
         Some("UDIF") => Ok(Format::Udzo),
-        Some(other) => Err(usage(format!("-type {other} is none of UDIF, SPARSE, SPARSEBUNDLE"))),
+        Some(other) => Err(usage(format!(
+            "-type {other} is none of UDIF, SPARSE, SPARSEBUNDLE"
+        ))),
         None => Ok(match Format::from_extension(Path::new(call.image())) {
             Some(format @ (Format::Udsp | Format::Udsb)) => format,
             _ if is_filled => Format::Udzo,
@@ -139,32 +240,71 @@ fn format(call: &Call, is_filled: bool) -> Outcome<Format> {
 
 fn len(call: &Call) -> Outcome<Option<u64>> {
     let number = |option: &str, unit: u64| {
-        let Some(text) = call.value(option) else { return Ok(None) };
-        let bytes = text.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-        bytes.map(Some).ok_or_else(|| usage(format!("-{option} {text} is no such number")))
+        let Some(text) = call.value(option) else {
+            return Ok(None);
+        };
+        let bytes = text
+            .parse::<u64>()
+            .ok()
+            .and_then(|number| number.checked_mul(unit));
+        bytes
+            .map(Some)
+            .ok_or_else(|| usage(format!("-{option} {text} is no such number")))
     };
     let size = call.value("size").map(size::parse).transpose()?;
-    Ok(size.or(number("sectors", SECTOR)?).or(number("megabytes", 1 << 20)?))
+    Ok(size
+        .or(number("sectors", SECTOR)?)
+        .or(number("megabytes", 1 << 20)?))
 }
 
 fn volume(call: &Call, sources: &[&str]) -> Outcome<Option<NewVolume>> {
-    let only_layout = call.has("layout") && !call.has("fs") && !call.has("volname") && sources.is_empty();
-    let layout: Layout = call.value("layout").map_or(Ok(Layout::Gptspud), str::parse)?;
+    let only_layout =
+        call.has("layout") && !call.has("fs") && !call.has("volname") && sources.is_empty();
+    let layout: Layout = call
+        .value("layout")
+        .map_or(Ok(Layout::Gptspud), str::parse)?;
     if only_layout {
         return match layout {
             Layout::None => Ok(None),
-            _ => Err(usage("-layout alone makes a partition without a volume, which is not made here; add -fs".to_owned())),
+            _ => Err(usage(
+                "-layout alone makes a partition without a volume, which is not made here; add -fs"
+                    .to_owned(),
+            )),
         };
     }
     let format = call.value("fs").map_or(Ok(NewFormat::Apfs), str::parse)?;
-    let of_source = || Some(Path::new(sources.first()?).canonicalize().ok()?.file_name()?.to_str()?.to_owned());
-    let name = call.value("volname").map(str::to_owned).or_else(of_source).unwrap_or_else(|| "untitled".to_owned());
+    let of_source = || {
+        Some(
+            Path::new(sources.first()?)
+                .canonicalize()
+                .ok()?
+                .file_name()?
+                .to_str()?
+                .to_owned(),
+        )
+    };
+    let name = call
+        .value("volname")
+        .map(str::to_owned)
+        .or_else(of_source)
+        .unwrap_or_else(|| "untitled".to_owned());
     let source = match sources {
         [] => Source::Empty,
         [one] => Source::Items(vec![item(one, true)?]),
-        several => Source::Items(several.iter().map(|one| item(one, false)).collect::<Outcome<_>>()?),
+        several => Source::Items(
+            several
+                .iter()
+                .map(|one| item(one, false))
+                .collect::<Outcome<_>>()?,
+        ),
     };
-    Ok(Some(NewVolume { layout, name, format, block_size: None, source }))
+    Ok(Some(NewVolume {
+        layout,
+        name,
+        format,
+        block_size: None,
+        source,
+    }))
 }
 
 fn item(source: &str, contents: bool) -> Outcome<Item> {
@@ -172,7 +312,10 @@ fn item(source: &str, contents: bool) -> Outcome<Item> {
     if contents && path.is_dir() {
         return Ok(Item::Contents(path));
     }
-    let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .map(str::to_owned);
     let to = name.ok_or_else(|| usage(format!("{source} has no name to have in the volume")))?;
     Ok(Item::At { from: path, to })
 }
@@ -182,6 +325,9 @@ fn encryption(call: &Call) -> Outcome<Option<Encryption>> {
     if !call.has("encryption") {
         return Ok(None);
     }
-    let encrypting = Encrypting::with_certificates(call.values("certificate").map(PathBuf::from).collect());
-    encrypting.with(cipher(call), call.new_passphrase()?).map(Some)
+    let encrypting =
+        Encrypting::with_certificates(call.values("certificate").map(PathBuf::from).collect());
+    encrypting
+        .with(cipher(call), call.new_passphrase()?)
+        .map(Some)
 }

@@ -7,7 +7,11 @@ use super::table::{COMMON, Opt, Verb, opt};
 use crate::attach;
 use crate::failure::Outcome;
 
-const OPTIONS: &[Opt] = &[opt(&["force"], Nothing, Done("also if programs use it, which then get errors"))];
+const OPTIONS: &[Opt] = &[opt(
+    &["force"],
+    Nothing,
+    Done("also if programs use it, which then get errors"),
+)];
 
 pub(super) const VERB: Verb = Verb {
     names: &["detach", "eject"],

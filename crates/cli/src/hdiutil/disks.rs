@@ -8,9 +8,21 @@ use super::{detach, info, mountvol};
 use crate::failure::Outcome;
 
 const COMMON: &[Opt] = &[
-    opt(&["verbose"], Nothing, Ignored("what is done is told in full anyway")),
-    opt(&["quiet"], Nothing, Done("nothing is printed; the exit status remains")),
-    opt(&["plist"], Nothing, Done("the result is a property list on standard output")),
+    opt(
+        &["verbose"],
+        Nothing,
+        Ignored("what is done is told in full anyway"),
+    ),
+    opt(
+        &["quiet"],
+        Nothing,
+        Done("nothing is printed; the exit status remains"),
+    ),
+    opt(
+        &["plist"],
+        Nothing,
+        Done("the result is a property list on standard output"),
+    ),
 ];
 
 pub(super) const VERBS: &[&Verb] = &[
@@ -52,6 +64,8 @@ fn end(call: &Call) -> Outcome {
     match call.operands() {
         [device] => detach::end(call, device, false),
         [force, device] if force == "force" => detach::end(call, device, true),
-        _ => Err(usage("a device or a mount point expected, and `force` before it at most".to_owned())),
+        _ => Err(usage(
+            "a device or a mount point expected, and `force` before it at most".to_owned(),
+        )),
     }
 }

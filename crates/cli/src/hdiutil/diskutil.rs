@@ -15,27 +15,75 @@ use super::{attach, imageinfo};
 use crate::failure::Outcome;
 
 const COMMON: &[Opt] = &[
-    opt(&["verbose"], Nothing, Ignored("what is done is told in full anyway")),
-    opt(&["quiet"], Nothing, Done("nothing is printed; the exit status remains")),
-    opt(&["plist"], Nothing, Done("the result is a property list on standard output")),
-    opt(&["stdinpass", "stdinpassphrase"], Nothing, Done("passphrases are read from standard input, each up to a NUL")),
+    opt(
+        &["verbose"],
+        Nothing,
+        Ignored("what is done is told in full anyway"),
+    ),
+    opt(
+        &["quiet"],
+        Nothing,
+        Done("nothing is printed; the exit status remains"),
+    ),
+    opt(
+        &["plist"],
+        Nothing,
+        Done("the result is a property list on standard output"),
+    ),
+    opt(
+        &["stdinpass", "stdinpassphrase"],
+        Nothing,
+        Done("passphrases are read from standard input, each up to a NUL"),
+    ),
 ];
 
 const CREATE: &[Opt] = &[
-    opt(&["format", "f"], Value("code"), Done("RAW (the default of blank), ASIF, UDSB; with from UDRO, UDZO, ULFO, ULMO too")),
-    opt(&["size", "s"], Value("size"), Done("of the disk: 10g is 10^10 bytes, 10Gi binary, a bare number bytes")),
-    opt(&["volumeName", "n"], Value("name"), Done("untitled without it")),
-    opt(&["fs"], Value("name"), Done("APFS without it, HFS+ and its kin, None; ExFAT and MS-DOS are refused")),
-    opt(&["encrypt", "e"], Nothing, Done("the new image is encrypted by AES-256")),
+    opt(
+        &["format", "f"],
+        Value("code"),
+        Done("RAW (the default of blank), ASIF, UDSB; with from UDRO, UDZO, ULFO, ULMO too"),
+    ),
+    opt(
+        &["size", "s"],
+        Value("size"),
+        Done("of the disk: 10g is 10^10 bytes, 10Gi binary, a bare number bytes"),
+    ),
+    opt(
+        &["volumeName", "n"],
+        Value("name"),
+        Done("untitled without it"),
+    ),
+    opt(
+        &["fs"],
+        Value("name"),
+        Done("APFS without it, HFS+ and its kin, None; ExFAT and MS-DOS are refused"),
+    ),
+    opt(
+        &["encrypt", "e"],
+        Nothing,
+        Done("the new image is encrypted by AES-256"),
+    ),
     opt(&["shadow"], Value("file"), Done("lies over the source")),
 ];
 
 const RESIZE: &[Opt] = &[
-    opt(&["size", "s"], Value("size or min"), Done("the new size; without it the limits are told")),
-    opt(&["image-only"], Nothing, Done("the disk alone, map and volume stay")),
+    opt(
+        &["size", "s"],
+        Value("size or min"),
+        Done("the new size; without it the limits are told"),
+    ),
+    opt(
+        &["image-only"],
+        Nothing,
+        Done("the disk alone, map and volume stay"),
+    ),
 ];
 
-const EXTRA: &[Opt] = &[opt(&["extra"], Nothing, Ignored("everything is told anyway"))];
+const EXTRA: &[Opt] = &[opt(
+    &["extra"],
+    Nothing,
+    Ignored("everything is told anyway"),
+)];
 
 const ATTACH: &[Opt] = &[
     opt(&["readOnly", "r"], Nothing, Done("nothing can be changed")),
@@ -44,19 +92,35 @@ const ATTACH: &[Opt] = &[
         Value("folder"),
         Done("the first volume is mounted here, on a folder that is made if it is missing"),
     ),
-    opt(&["mountOptions"], Value("option,..."), Done("those of `bandsaw mount -o`")),
+    opt(
+        &["mountOptions"],
+        Value("option,..."),
+        Done("those of `bandsaw mount -o`"),
+    ),
     opt(
         &["mountPolicy"],
         Value("noMount, autoMount or forceMount"),
-        Done("forceMount, without it too, fails where nothing can be mounted, autoMount shows the disk as one file then"),
+        Done(
+            "forceMount, without it too, fails where nothing can be mounted, autoMount shows the disk as one file then",
+        ),
     ),
-    opt(&["noMount"], Nothing, Done("no volume is mounted; the disk is shown as one file")),
+    opt(
+        &["noMount"],
+        Nothing,
+        Done("no volume is mounted; the disk is shown as one file"),
+    ),
     opt(
         &["shadow"],
         File,
-        Done("changes go to this file over the image, without a name IMAGE_shadow; several lie over each other"),
+        Done(
+            "changes go to this file over the image, without a name IMAGE_shadow; several lie over each other",
+        ),
     ),
-    opt(&["nobrowse"], Nothing, Ignored("no desktop is told of volumes")),
+    opt(
+        &["nobrowse"],
+        Nothing,
+        Ignored("no desktop is told of volumes"),
+    ),
 ];
 
 pub(super) const VERBS: &[&Verb] = &[
@@ -125,12 +189,19 @@ fn create(call: &Call) -> Outcome {
     let format = format(call)?.code().to_ascii_lowercase();
     let mut words: Vec<OsString> = match call.operands() {
         [kind, path] if kind == "blank" => {
-            let size = call.value("size").ok_or_else(|| usage("--size is missing".to_owned()))?;
+            let size = call
+                .value("size")
+                .ok_or_else(|| usage("--size is missing".to_owned()))?;
             let fs = call.value("fs").unwrap_or("APFS");
             let size = bytes(size)?.to_string();
-            let mut words: Vec<_> = ["create", path, "--size", &size, "--fs", fs].map(OsString::from).into();
+            let mut words: Vec<_> = ["create", path, "--size", &size, "--fs", fs]
+                .map(OsString::from)
+                .into();
             if !fs.eq_ignore_ascii_case("none") {
-                words.extend(["--volname".into(), call.value("volumeName").unwrap_or("untitled").into()]);
+                words.extend([
+                    "--volname".into(),
+                    call.value("volumeName").unwrap_or("untitled").into(),
+                ]);
             }
             if call.has("encrypt") && call.has("stdinpass") {
                 words.push("--stdinpass".into());
@@ -149,19 +220,32 @@ fn create(call: &Call) -> Outcome {
             words.push("--remove-signature".into());
             words
         }
-        _ => return Err(usage("blank and an image, or from and two images expected".to_owned())),
+        _ => {
+            return Err(usage(
+                "blank and an image, or from and two images expected".to_owned(),
+            ));
+        }
     };
     if call.has("encrypt") {
         words.push("--encrypt=aes-256".into());
     }
     words.extend(["--format".into(), format.into()]);
     call.own(words)?;
-    call.created(&call.operands().last().map(Into::into).into_iter().collect::<Vec<_>>())
+    call.created(
+        &call
+            .operands()
+            .last()
+            .map(Into::into)
+            .into_iter()
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn attach(call: &Call) -> Outcome {
     let image = call.image();
-    let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", "--folders", image].map(Into::into).into();
+    let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", "--folders", image]
+        .map(Into::into)
+        .into();
     if call.has("stdinpass") && Call::is_encrypted_at(image)? {
         words.push("--stdinpass".into());
     }
@@ -169,7 +253,10 @@ fn attach(call: &Call) -> Outcome {
         words.push("--read-only".into());
     }
     for shadow in call.each("shadow") {
-        let named = shadow.map_or_else(|| format!("{}_shadow", image.trim_end_matches('/')), str::to_owned);
+        let named = shadow.map_or_else(
+            || format!("{}_shadow", image.trim_end_matches('/')),
+            str::to_owned,
+        );
         words.extend(["--shadow".into(), named.into()]);
     }
     let policy = call.value("mountPolicy").map(str::to_ascii_lowercase);
@@ -177,7 +264,11 @@ fn attach(call: &Call) -> Outcome {
         (true, _) | (_, Some("nomount")) => words.push("--nomount".into()),
         (_, Some("automount")) => words.push("--or-disk".into()),
         (_, None | Some("forcemount")) => {}
-        (_, Some(other)) => return Err(usage(format!("--mountPolicy {other} is none of noMount, autoMount, forceMount"))),
+        (_, Some(other)) => {
+            return Err(usage(format!(
+                "--mountPolicy {other} is none of noMount, autoMount, forceMount"
+            )));
+        }
     }
     if let Some(folder) = call.value("mountPoint") {
         words.extend(["--mountpoint".into(), folder.into()]);
@@ -192,11 +283,19 @@ fn resize(call: &Call) -> Outcome {
     let Some(size) = call.value("size") else {
         let (image, _) = call.open()?;
         let found = limits(&image, None)?;
-        let sizes = [("Minimum Size", found.min), ("Current Size", found.current), ("Maximum Size", found.max)];
+        let sizes = [
+            ("Minimum Size", found.min),
+            ("Current Size", found.current),
+            ("Maximum Size", found.max),
+        ];
         if call.has("plist") {
             return call.plist(dictionary(sizes.map(|(what, bytes)| (what, number(bytes)))));
         }
-        return call.tell(&sizes.map(|(what, bytes)| format!("{what}: {bytes}\n")).concat());
+        return call.tell(
+            &sizes
+                .map(|(what, bytes)| format!("{what}: {bytes}\n"))
+                .concat(),
+        );
     };
     let mut words: Vec<OsString> = vec!["resize".into(), call.image().into()];
     match size {
@@ -224,7 +323,13 @@ mod tests {
 
     #[test]
     fn sizes_are_decimal() {
-        for (text, size) in [("10g", 10_000_000_000), ("10Gi", 10 << 30), ("512", 512), ("1MB", 1_000_000), ("100b", 100)] {
+        for (text, size) in [
+            ("10g", 10_000_000_000),
+            ("10Gi", 10 << 30),
+            ("512", 512),
+            ("1MB", 1_000_000),
+            ("100b", 100),
+        ] {
             assert_eq!(bytes(text).unwrap(), size, "{text}");
         }
     }

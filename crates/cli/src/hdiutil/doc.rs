@@ -54,12 +54,28 @@ pub(super) fn markdown() -> String {
 }
 
 fn section(page: &mut String, before: &str, verb: &Verb) {
-    let [name, others @ ..] = verb.names else { return };
-    let also = others.iter().map(|name| format!(" (`{name}`)")).collect::<String>();
-    let operands = if verb.operands.is_empty() { String::new() } else { format!(" {}", verb.operands) };
+    let [name, others @ ..] = verb.names else {
+        return;
+    };
+    let also = others
+        .iter()
+        .map(|name| format!(" (`{name}`)"))
+        .collect::<String>();
+    let operands = if verb.operands.is_empty() {
+        String::new()
+    } else {
+        format!(" {}", verb.operands)
+    };
     let refused = if verb.run.is_none() { "Refused: " } else { "" };
-    let _ = writeln!(page, "\n## {before}{name}{operands}{also}\n\n{refused}{}.", verb.says);
-    let own: Vec<_> = verb.options().filter(|option| !COMMON.iter().any(|common| common.names == option.names)).collect();
+    let _ = writeln!(
+        page,
+        "\n## {before}{name}{operands}{also}\n\n{refused}{}.",
+        verb.says
+    );
+    let own: Vec<_> = verb
+        .options()
+        .filter(|option| !COMMON.iter().any(|common| common.names == option.names))
+        .collect();
     if !own.is_empty() {
         page.push('\n');
         table(page, own.into_iter());
@@ -69,7 +85,12 @@ fn section(page: &mut String, before: &str, verb: &Verb) {
 fn table<'a>(page: &mut String, options: impl Iterator<Item = &'a Opt>) {
     page.push_str("| option | | |\n| --- | --- | --- |\n");
     for option in options {
-        let names = option.names.iter().map(|name| format!("`-{name}`")).collect::<Vec<_>>().join(", ");
+        let names = option
+            .names
+            .iter()
+            .map(|name| format!("`-{name}`"))
+            .collect::<Vec<_>>()
+            .join(", ");
         let value = match option.takes {
             Takes::Nothing => String::new(),
             Takes::Value(what) => format!(" *{what}*"),
@@ -90,6 +111,9 @@ mod tests {
     #[test]
     fn the_page_says_what_the_tables_say() {
         let page = include_str!("../../../../docs/hdiutil.md");
-        assert!(page == super::markdown(), "bandsaw hdiutil help -markdown > docs/hdiutil.md");
+        assert!(
+            page == super::markdown(),
+            "bandsaw hdiutil help -markdown > docs/hdiutil.md"
+        );
     }
 }

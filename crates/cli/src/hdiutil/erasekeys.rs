@@ -14,5 +14,9 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    call.own(["erase-keys", call.image(), "--yes", "--yes"].map(Into::into).into())
+    call.own(
+        ["erase-keys", call.image(), "--yes", "--yes"]
+            .map(Into::into)
+            .into(),
+    )
 }

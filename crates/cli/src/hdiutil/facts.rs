@@ -21,7 +21,10 @@ pub(super) fn with_extension(path: &Path, format: Format) -> PathBuf {
         Format::Asif => "asif",
         _ => "dmg",
     };
-    if path.extension().is_some_and(|has| has.eq_ignore_ascii_case(extension)) {
+    if path
+        .extension()
+        .is_some_and(|has| has.eq_ignore_ascii_case(extension))
+    {
         return path.to_owned();
     }
     let mut name: OsString = path.as_os_str().to_owned();
@@ -32,15 +35,32 @@ pub(super) fn with_extension(path: &Path, format: Format) -> PathBuf {
 
 /// `-imagekey sparse-band-size`, which counts sectors, in bytes.
 pub(super) fn band_size(call: &Call, format: Format) -> Outcome<Option<u64>> {
-    let Some(text) = call.key("imagekey", "sparse-band-size").filter(|_| format.has_bands()) else { return Ok(None) };
-    let bytes = text.parse::<u64>().ok().and_then(|sectors| sectors.checked_mul(SECTOR));
-    bytes.map(Some).ok_or_else(|| usage(format!("sparse-band-size={text} is no number of sectors")))
+    let Some(text) = call
+        .key("imagekey", "sparse-band-size")
+        .filter(|_| format.has_bands())
+    else {
+        return Ok(None);
+    };
+    let bytes = text
+        .parse::<u64>()
+        .ok()
+        .and_then(|sectors| sectors.checked_mul(SECTOR));
+    bytes
+        .map(Some)
+        .ok_or_else(|| usage(format!("sparse-band-size={text} is no number of sectors")))
 }
 
 /// `-imagekey zlib-level`.
 pub(super) fn level(call: &Call, format: Format) -> Outcome<Option<Level>> {
-    let Some(text) = call.key("imagekey", "zlib-level").filter(|_| format == Format::Udzo) else { return Ok(None) };
-    let level = text.parse().map_err(|_| usage(format!("zlib-level={text} is no number from 1 to 9")))?;
+    let Some(text) = call
+        .key("imagekey", "zlib-level")
+        .filter(|_| format == Format::Udzo)
+    else {
+        return Ok(None);
+    };
+    let level = text
+        .parse()
+        .map_err(|_| usage(format!("zlib-level={text} is no number from 1 to 9")))?;
     Ok(Some(Level::new(level)?))
 }
 
@@ -54,7 +74,12 @@ pub(super) fn cipher(call: &Call) -> Cipher {
 
 /// A dictionary of a property list.
 pub(super) fn dictionary<'a>(entries: impl IntoIterator<Item = (&'a str, Plist)>) -> Plist {
-    Plist::Dictionary(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Dictionary>())
+    Plist::Dictionary(
+        entries
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect::<Dictionary>(),
+    )
 }
 
 pub(super) fn number(number: u64) -> Plist {
@@ -82,7 +107,11 @@ pub(super) fn is_volume(format: &str) -> bool {
 
 /// What stands beside a volume there: what a map calls a partition that holds it.
 pub(super) fn volume_hint(format: &str) -> &'static str {
-    if format.starts_with("HFS") { "Apple_HFS" } else { "Apple_APFS" }
+    if format.starts_with("HFS") {
+        "Apple_HFS"
+    } else {
+        "Apple_APFS"
+    }
 }
 
 /// What hdiutil calls a format.

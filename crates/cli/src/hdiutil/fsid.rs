@@ -24,21 +24,39 @@ fn run(call: &Call) -> Outcome {
     for volume in image.volumes() {
         let info = volume.open().ok().map(|fs| fs.volume());
         let name = info.as_ref().map_or("", |info| info.name.as_str());
-        let format = info.as_ref().map_or(volume.format.name(), |info| info.format);
-        let _ = writeln!(out, "{}: {format} {}", volume.place(), call.output.name(name));
+        let format = info
+            .as_ref()
+            .map_or(volume.format.name(), |info| info.format);
+        let _ = writeln!(
+            out,
+            "{}: {format} {}",
+            volume.place(),
+            call.output.name(name)
+        );
         let mut entry = vec![("filesystem", text(format)), ("volume-name", text(name))];
         if let Some(info) = &info {
-            let _ = writeln!(out, "  {} bytes, {} free, {} files, {} folders", info.total, info.free, info.files, info.folders);
+            let _ = writeln!(
+                out,
+                "  {} bytes, {} free, {} files, {} folders",
+                info.total, info.free, info.files, info.folders
+            );
             entry.extend([
                 ("size", number(info.total)),
                 ("free", number(info.free)),
                 ("journaled", Plist::Boolean(info.journaled)),
             ]);
             if let Some(uuid) = info.uuid {
-                entry.push(("volume-uuid", text(uuid.hyphenated().to_string().to_uppercase())));
+                entry.push((
+                    "volume-uuid",
+                    text(uuid.hyphenated().to_string().to_uppercase()),
+                ));
             }
         }
         list.push(dictionary(entry));
     }
-    if call.has("plist") { call.plist(Plist::Array(list)) } else { call.tell(&out) }
+    if call.has("plist") {
+        call.plist(Plist::Array(list))
+    } else {
+        call.tell(&out)
+    }
 }

@@ -11,7 +11,10 @@ pub(super) const VERB: Verb = Verb {
     operands: "",
     count: (0, 1),
     says: "Lists the verbs",
-    options: &[COMMON, &[opt(&["markdown"], Takes::Nothing, Done("this page"))]],
+    options: &[
+        COMMON,
+        &[opt(&["markdown"], Takes::Nothing, Done("this page"))],
+    ],
     run: Some(run),
 };
 
@@ -20,6 +23,8 @@ fn run(call: &Call) -> Outcome {
         return call.tell(&doc::markdown());
     }
     let verbs = VERBS.iter().filter(|verb| verb.run.is_some());
-    let lines = verbs.map(|verb| format!("  {:12} {}\n", verb.names[0], verb.says)).collect::<String>();
+    let lines = verbs
+        .map(|verb| format!("  {:12} {}\n", verb.names[0], verb.says))
+        .collect::<String>();
     call.tell(&format!("usage: hdiutil <verb> <options>\n{lines}docs/hdiutil.md lists all options, and what becomes of each.\n"))
 }

@@ -19,7 +19,11 @@ use crate::failure::{Failure, Outcome};
 
 const OPTIONS: &[Opt] = &[
     opt(&["format"], Nothing, Done("only the code of the format")),
-    opt(&["checksum"], Nothing, Done("only the kind of checksum that is stored")),
+    opt(
+        &["checksum"],
+        Nothing,
+        Done("only the kind of checksum that is stored"),
+    ),
 ];
 
 pub(super) const VERB: Verb = Verb {
@@ -74,8 +78,11 @@ pub(super) fn run(call: &Call) -> Outcome {
     let is_encrypted = image.encryption().is_some();
     let len = image.disk().info().len;
     let packed = image.udif().map(|udif| udif.usage());
-    let licence =
-        image.udif().is_some_and(|udif| udif.resources().iter().any(|resource| LICENCE_KINDS.contains(&resource.kind.as_str())));
+    let licence = image.udif().is_some_and(|udif| {
+        udif.resources()
+            .iter()
+            .any(|resource| LICENCE_KINDS.contains(&resource.kind.as_str()))
+    });
     if !call.has("plist") {
         let lines = [
             ("Format", format.code().to_owned()),
@@ -87,21 +94,41 @@ pub(super) fn run(call: &Call) -> Outcome {
             ("Partitioned", image.partitions().is_some().to_string()),
             ("Software License Agreement", licence.to_string()),
         ];
-        return call.tell(&lines.iter().map(|(what, value)| format!("{what}: {value}\n")).collect::<String>());
+        return call.tell(
+            &lines
+                .iter()
+                .map(|(what, value)| format!("{what}: {value}\n"))
+                .collect::<String>(),
+        );
     }
-    let mut sizes = vec![("Total Bytes", number(len)), ("Sector Count", number(len / SECTOR))];
+    let mut sizes = vec![
+        ("Total Bytes", number(len)),
+        ("Sector Count", number(len / SECTOR)),
+    ];
     if let Some(usage) = &packed {
         sizes.push(("Compressed Bytes", number(usage.stored)));
-        sizes
-            .push(("Compressed Ratio", Plist::Real(if usage.held == 0 { 1.0 } else { usage.stored as f64 / usage.held as f64 })));
+        sizes.push((
+            "Compressed Ratio",
+            Plist::Real(if usage.held == 0 {
+                1.0
+            } else {
+                usage.stored as f64 / usage.held as f64
+            }),
+        ));
         sizes.push(("Total Non-Empty Bytes", number(usage.held)));
         sizes.push(("Total Empty Bytes", number(len.saturating_sub(usage.held))));
     }
     let properties = dictionary([
         ("Checksummed", Plist::Boolean(format.is_udif())),
-        ("Compressed", Plist::Boolean(format.is_udif() && format.code() != "UDRO")),
+        (
+            "Compressed",
+            Plist::Boolean(format.is_udif() && format.code() != "UDRO"),
+        ),
         ("Encrypted", Plist::Boolean(is_encrypted)),
-        ("Kernel Compatible", Plist::Boolean(format.is_plain() && !is_encrypted)),
+        (
+            "Kernel Compatible",
+            Plist::Boolean(format.is_plain() && !is_encrypted),
+        ),
         ("Partitioned", Plist::Boolean(image.partitions().is_some())),
         ("Software License Agreement", Plist::Boolean(licence)),
     ]);
@@ -111,15 +138,25 @@ pub(super) fn run(call: &Call) -> Outcome {
         ("Checksum Type", text(sum)),
         ("Properties", properties),
         ("Size Information", dictionary(sizes)),
-        ("Backing Store Information", dictionary([("Name", text(redacted(&image.path().to_string_lossy())))])),
+        (
+            "Backing Store Information",
+            dictionary([("Name", text(redacted(&image.path().to_string_lossy())))]),
+        ),
         ("partitions", partitions(&image)),
     ];
     if let Some(bundle) = image.bundle() {
         entries.push(("sparse-band-size", number(bundle.band_size() / SECTOR)));
     }
     if let Ok(found) = limits(&image, None) {
-        let sizes = [("resize-min", found.min), ("resize-cur", found.current), ("resize-max", found.max)];
-        entries.push(("Resize limits", dictionary(sizes.map(|(key, bytes)| (key, number(bytes / SECTOR))))));
+        let sizes = [
+            ("resize-min", found.min),
+            ("resize-cur", found.current),
+            ("resize-max", found.max),
+        ];
+        entries.push((
+            "Resize limits",
+            dictionary(sizes.map(|(key, bytes)| (key, number(bytes / SECTOR)))),
+        ));
     }
     call.plist(dictionary(entries))
 }

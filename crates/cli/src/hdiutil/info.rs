@@ -53,20 +53,40 @@ pub(super) fn run(call: &Call) -> Outcome {
 
 /// The disk and what is mounted of it: names as devices, what they hold, and where they are found.
 fn devices(entry: &Entry) -> Vec<(&str, &'static str, Cow<'_, str>)> {
-    let mounts = |of_disk: bool| entry.mounts.iter().filter(move |mount| (mount.device == entry.device) == of_disk);
+    let mounts = |of_disk: bool| {
+        entry
+            .mounts
+            .iter()
+            .filter(move |mount| (mount.device == entry.device) == of_disk)
+    };
     // A served disk is found at its URIs, one that is shown as a file in its folder.
     let whole = match entry.mounts.is_empty() {
         true => entry.places.first().map_or("".into(), Into::into),
-        false => mounts(true).next().map_or("".into(), |mount| mount.folder.to_string_lossy()),
+        false => mounts(true)
+            .next()
+            .map_or("".into(), |mount| mount.folder.to_string_lossy()),
     };
-    let disk = (entry.device.as_str(), disk_hint(entry.scheme.as_deref()), whole);
-    let volumes = mounts(false).map(|mount| (mount.device.as_str(), volume_hint(&mount.format), mount.folder.to_string_lossy()));
+    let disk = (
+        entry.device.as_str(),
+        disk_hint(entry.scheme.as_deref()),
+        whole,
+    );
+    let volumes = mounts(false).map(|mount| {
+        (
+            mount.device.as_str(),
+            volume_hint(&mount.format),
+            mount.folder.to_string_lossy(),
+        )
+    });
     std::iter::once(disk).chain(volumes).collect()
 }
 
 fn image(entry: &Entry) -> Plist {
     let devices = devices(entry).into_iter().map(|(device, hint, place)| {
-        let mut facts = vec![("dev-entry", text(format!("/dev/{device}"))), ("content-hint", text(hint))];
+        let mut facts = vec![
+            ("dev-entry", text(format!("/dev/{device}"))),
+            ("content-hint", text(hint)),
+        ];
         if !place.is_empty() {
             facts.push(("mount-point", text(place)));
         }

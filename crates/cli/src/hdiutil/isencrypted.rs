@@ -26,16 +26,30 @@ fn run(call: &Call) -> Outcome {
     if !call.has("plist") {
         return call.own_aloud(vec!["isencrypted".into(), call.image().into()]);
     }
-    let file = KeyFile::open(Path::new(call.image()), Access::ReadOnly, Reaching::default().reach())?;
+    let file = KeyFile::open(
+        Path::new(call.image()),
+        Access::ReadOnly,
+        Reaching::default().reach(),
+    )?;
     let mut entries = vec![("encrypted", Plist::Boolean(file.is_some()))];
     if let Some(header) = file.as_ref().map(KeyFile::description) {
-        let count = |is: fn(&WayIn) -> bool| header.ways_in.iter().filter(|way| is(way)).count() as u64;
+        let count =
+            |is: fn(&WayIn) -> bool| header.ways_in.iter().filter(|way| is(way)).count() as u64;
         entries.extend([
             ("blocksize", number(header.block.into())),
-            ("uuid", text(header.uuid.hyphenated().to_string().to_uppercase())),
+            (
+                "uuid",
+                text(header.uuid.hyphenated().to_string().to_uppercase()),
+            ),
             ("version", number(header.version.into())),
-            ("passphrase-count", number(count(|way| matches!(way, WayIn::Passphrase { .. })))),
-            ("private-key-count", number(count(|way| matches!(way, WayIn::PublicKey { .. })))),
+            (
+                "passphrase-count",
+                number(count(|way| matches!(way, WayIn::Passphrase { .. }))),
+            ),
+            (
+                "private-key-count",
+                number(count(|way| matches!(way, WayIn::PublicKey { .. }))),
+            ),
             ("max-key-count", number(header.most_ways_in())),
         ]);
     }

@@ -18,46 +18,127 @@ use crate::progress::Bar;
 
 const OPTIONS: &[Opt] = &[
     opt(&["o"], Value("file"), Done("the new image")),
-    opt(&["hfs"], Nothing, Done("an HFS+ volume; with -iso beside it in one image, by xorriso")),
+    opt(
+        &["hfs"],
+        Nothing,
+        Done("an HFS+ volume; with -iso beside it in one image, by xorriso"),
+    ),
     opt(&["iso"], Nothing, Done("an ISO 9660 volume, by xorriso")),
     opt(&["joliet"], Nothing, Done("with Joliet names, by xorriso")),
     opt(&["udf"], Nothing, Refused("UDF is not written")),
     opt(
-        &["default-volume-name", "hfs-volume-name", "iso-volume-name", "joliet-volume-name"],
+        &[
+            "default-volume-name",
+            "hfs-volume-name",
+            "iso-volume-name",
+            "joliet-volume-name",
+        ],
         Value("name"),
         Done("the name of the volume; that of the folder without it"),
     ),
-    opt(&["abstract-file"], Value("file"), Done("named in the ISO volume")),
-    opt(&["bibliography-file"], Value("file"), Done("named in the ISO volume")),
-    opt(&["copyright-file"], Value("file"), Done("named in the ISO volume")),
+    opt(
+        &["abstract-file"],
+        Value("file"),
+        Done("named in the ISO volume"),
+    ),
+    opt(
+        &["bibliography-file"],
+        Value("file"),
+        Done("named in the ISO volume"),
+    ),
+    opt(
+        &["copyright-file"],
+        Value("file"),
+        Done("named in the ISO volume"),
+    ),
     opt(&["application"], Value("text"), Done("in the ISO volume")),
     opt(&["preparer"], Value("text"), Done("in the ISO volume")),
     opt(&["publisher"], Value("text"), Done("in the ISO volume")),
     opt(&["system-id"], Value("text"), Done("in the ISO volume")),
-    opt(&["eltorito-boot"], Value("file"), Done("the boot image, in the folder")),
-    opt(&["no-emul-boot"], Nothing, Done("it is no picture of a disk")),
-    opt(&["hard-disk-boot"], Nothing, Done("it is one of a hard disk")),
-    opt(&["boot-load-size"], Value("sectors"), Done("how much of it is loaded")),
-    opt(&["boot-load-seg"], Value("segment"), Ignored("it is loaded to where programs expect it")),
-    opt(&["hide-all"], Value("glob"), Done("left out of the ISO volume")),
-    opt(&["hide-iso"], Value("glob"), Done("hidden in the ISO volume")),
-    opt(&["hide-joliet"], Value("glob"), Done("hidden among the Joliet names")),
-    opt(&["hide-hfs", "only-iso", "only-joliet"], Value("glob"), Refused("what is in one volume is in the other")),
-    opt(&["hide-udf", "only-udf", "udf-volume-name", "udf-version"], Value("value"), Ignored("UDF is not written")),
-    opt(&["no-boot"], Nothing, Refused("a boot image that does not boot is not written")),
+    opt(
+        &["eltorito-boot"],
+        Value("file"),
+        Done("the boot image, in the folder"),
+    ),
+    opt(
+        &["no-emul-boot"],
+        Nothing,
+        Done("it is no picture of a disk"),
+    ),
+    opt(
+        &["hard-disk-boot"],
+        Nothing,
+        Done("it is one of a hard disk"),
+    ),
+    opt(
+        &["boot-load-size"],
+        Value("sectors"),
+        Done("how much of it is loaded"),
+    ),
+    opt(
+        &["boot-load-seg"],
+        Value("segment"),
+        Ignored("it is loaded to where programs expect it"),
+    ),
+    opt(
+        &["hide-all"],
+        Value("glob"),
+        Done("left out of the ISO volume"),
+    ),
+    opt(
+        &["hide-iso"],
+        Value("glob"),
+        Done("hidden in the ISO volume"),
+    ),
+    opt(
+        &["hide-joliet"],
+        Value("glob"),
+        Done("hidden among the Joliet names"),
+    ),
+    opt(
+        &["hide-hfs", "only-iso", "only-joliet"],
+        Value("glob"),
+        Refused("what is in one volume is in the other"),
+    ),
+    opt(
+        &["hide-udf", "only-udf", "udf-volume-name", "udf-version"],
+        Value("value"),
+        Ignored("UDF is not written"),
+    ),
+    opt(
+        &["no-boot"],
+        Nothing,
+        Refused("a boot image that does not boot is not written"),
+    ),
     opt(
         &["eltorito-platform", "eltorito-specification"],
         Value("value"),
         Refused("boot catalogs with several entries are not written"),
     ),
-    opt(&["keep-mac-specific"], Nothing, Ignored("everything in the folder is taken")),
     opt(
-        &["hfs-blessed-directory", "hfs-openfolder", "hfs-startupfile-size"],
+        &["keep-mac-specific"],
+        Nothing,
+        Ignored("everything in the folder is taken"),
+    ),
+    opt(
+        &[
+            "hfs-blessed-directory",
+            "hfs-openfolder",
+            "hfs-startupfile-size",
+        ],
         Value("value"),
         Refused("volumes that start a Mac are not made"),
     ),
-    opt(&["print-size"], Nothing, Refused("the size is known when the image is made")),
-    opt(&["plistin"], Nothing, Refused("options are read from the command line")),
+    opt(
+        &["print-size"],
+        Nothing,
+        Refused("the size is known when the image is made"),
+    ),
+    opt(
+        &["plistin"],
+        Nothing,
+        Refused("options are read from the command line"),
+    ),
 ];
 
 pub(super) const VERB: Verb = Verb {
@@ -93,13 +174,23 @@ fn run(call: &Call) -> Outcome {
             "without a name all four file systems are meant, and UDF is not written: say -hfs, or -iso -joliet".to_owned(),
         ));
     }
-    let mut path = PathBuf::from(call.value("o").ok_or_else(|| usage("-o is missing".to_owned()))?);
+    let mut path = PathBuf::from(
+        call.value("o")
+            .ok_or_else(|| usage("-o is missing".to_owned()))?,
+    );
     if path.extension().is_none() {
         path.set_extension(if is_iso { "iso" } else { "dmg" });
     }
     let folder = Path::new(call.image());
-    let of_folder = folder.canonicalize().ok().and_then(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
-    let name = call.value("default-volume-name").map(str::to_owned).or(of_folder).unwrap_or_else(|| "untitled".to_owned());
+    let of_folder = folder
+        .canonicalize()
+        .ok()
+        .and_then(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
+    let name = call
+        .value("default-volume-name")
+        .map(str::to_owned)
+        .or(of_folder)
+        .unwrap_or_else(|| "untitled".to_owned());
     if is_iso {
         iso(call, &path, &name)?
     } else {
@@ -110,7 +201,13 @@ fn run(call: &Call) -> Outcome {
 
 fn hfs(call: &Call, path: &Path, name: String) -> Outcome {
     let source = Source::Folder(call.image().into());
-    let volume = NewVolume { layout: Layout::None, name, format: NewFormat::HfsPlus, block_size: None, source };
+    let volume = NewVolume {
+        layout: Layout::None,
+        name,
+        format: NewFormat::HfsPlus,
+        block_size: None,
+        source,
+    };
     let options = CreateOptions {
         format: Format::Udrw,
         overwrite: call.has("ov"),
@@ -126,33 +223,62 @@ fn hfs(call: &Call, path: &Path, name: String) -> Outcome {
 fn iso(call: &Call, path: &Path, name: &str) -> Outcome {
     let failed = |message: String| Error::new(Kind::Io, "makehybrid", message).in_file(path);
     if path.exists() && !call.has("ov") {
-        return Err(Error::new(Kind::Conflict, "makehybrid", "exists already, and -ov was not given").in_file(path).into());
+        return Err(Error::new(
+            Kind::Conflict,
+            "makehybrid",
+            "exists already, and -ov was not given",
+        )
+        .in_file(path)
+        .into());
     }
     // Beside its place, so that what is there stays until the new one is whole.
     let scratch = path.with_extension(format!("new-{}", std::process::id()));
     let mut command = Command::new("xorriso");
-    command.args(["-as", "mkisofs", "-r", "-quiet", "-V", name, "-o"]).arg(&scratch);
+    command
+        .args(["-as", "mkisofs", "-r", "-quiet", "-V", name, "-o"])
+        .arg(&scratch);
     for (option, word) in OF_MKISOFS {
         if call.has(option) {
             command.arg(word).args(call.value(option));
         }
     }
-    for (option, word) in [("hide-all", "-m"), ("hide-iso", "-hide"), ("hide-joliet", "-hide-joliet")] {
+    for (option, word) in [
+        ("hide-all", "-m"),
+        ("hide-iso", "-hide"),
+        ("hide-joliet", "-hide-joliet"),
+    ] {
         for glob in call.values(option) {
             command.args([word, glob]);
         }
     }
-    command.arg("--").arg(call.image()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .arg("--")
+        .arg(call.image())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let made = command.output().map_err(|error| {
-        let failed = Error::io("makehybrid", "xorriso, which writes ISO 9660, cannot be run", error);
-        if failed.io_kind() == Some(std::io::ErrorKind::NotFound) { failed.in_file("xorriso") } else { failed }
+        let failed = Error::io(
+            "makehybrid",
+            "xorriso, which writes ISO 9660, cannot be run",
+            error,
+        );
+        if failed.io_kind() == Some(std::io::ErrorKind::NotFound) {
+            failed.in_file("xorriso")
+        } else {
+            failed
+        }
     })?;
     let placed = if made.status.success() {
-        std::fs::rename(&scratch, path)
-            .map_err(|error| Error::io("makehybrid", "cannot be put in its place", error).in_file(path))
+        std::fs::rename(&scratch, path).map_err(|error| {
+            Error::io("makehybrid", "cannot be put in its place", error).in_file(path)
+        })
     } else {
         let said = String::from_utf8_lossy(&made.stderr);
-        Err(failed(format!("xorriso failed: {}", said.lines().last().unwrap_or_default())))
+        Err(failed(format!(
+            "xorriso failed: {}",
+            said.lines().last().unwrap_or_default()
+        )))
     };
     // Gone already where all went well.
     let _ = std::fs::remove_file(&scratch);

@@ -106,25 +106,44 @@ pub(crate) fn run(face: Face, words: &[OsString]) -> u8 {
         (Face::Diskutil, [image, words @ ..]) if image == "image" => words,
         (Face::Diskutil, words) => return call(face, disks::VERBS, words),
     };
-    call(face, if face == Face::Hdiutil { VERBS } else { diskutil::VERBS }, words)
+    call(
+        face,
+        if face == Face::Hdiutil {
+            VERBS
+        } else {
+            diskutil::VERBS
+        },
+        words,
+    )
 }
 
 /// Does what a verb of these and its words say.
 fn call(face: Face, verbs: &[&'static Verb], words: &[OsString]) -> u8 {
     let Some((name, rest)) = words.split_first() else {
-        eprintln!("{}: no verb given; `bandsaw hdiutil help` lists them", face.name());
+        eprintln!(
+            "{}: no verb given; `bandsaw hdiutil help` lists them",
+            face.name()
+        );
         return FAILED;
     };
     let name = name.to_string_lossy();
-    let is_quiet = rest.iter().any(|word| word == "-quiet") && !rest.iter().any(|word| word == "-verbose" || word == "-debug");
+    let is_quiet = rest.iter().any(|word| word == "-quiet")
+        && !rest
+            .iter()
+            .any(|word| word == "-verbose" || word == "-debug");
     match verb(verbs, name.trim_start_matches('-')).and_then(|verb| dispatch(verb, rest)) {
         Ok(()) => 0,
         Err(failure) => {
             if !is_quiet {
                 tell(face, &name, &failure);
             }
-            let ends_use = ["detach", "eject", "unmount", "unmountDisk"].contains(&name.trim_start_matches('-'));
-            if ends_use && failure.kind() == Kind::Conflict { BUSY } else { FAILED }
+            let ends_use = ["detach", "eject", "unmount", "unmountDisk"]
+                .contains(&name.trim_start_matches('-'));
+            if ends_use && failure.kind() == Kind::Conflict {
+                BUSY
+            } else {
+                FAILED
+            }
         }
     }
 }
@@ -136,7 +155,9 @@ const BUSY: u8 = 16;
 
 fn verb(verbs: &[&'static Verb], name: &str) -> Outcome<&'static Verb> {
     let found = verbs.iter().find(|verb| verb.names.contains(&name));
-    found.copied().ok_or_else(|| usage(format!("no verb {name}; docs/hdiutil.md lists them")))
+    found
+        .copied()
+        .ok_or_else(|| usage(format!("no verb {name}; docs/hdiutil.md lists them")))
 }
 
 fn dispatch(verb: &'static Verb, words: &[OsString]) -> Outcome {
@@ -150,7 +171,9 @@ fn dispatch(verb: &'static Verb, words: &[OsString]) -> Outcome {
 fn tell(face: Face, verb: &str, failure: &Failure) {
     let verb = verb.trim_start_matches('-');
     let words = match failure.kind() {
-        Kind::Conflict if ["detach", "eject", "unmount", "unmountDisk"].contains(&verb) => "Resource busy",
+        Kind::Conflict if ["detach", "eject", "unmount", "unmountDisk"].contains(&verb) => {
+            "Resource busy"
+        }
         Kind::Conflict if failure.is_told() => "Resource temporarily unavailable",
         Kind::NotFound if failure.reason() == Some(Reason::NoVolumes) => attach::NOTHING_TO_MOUNT,
         Kind::Conflict => "File exists",
@@ -164,7 +187,11 @@ fn tell(face: Face, verb: &str, failure: &Failure) {
         Kind::Cancelled => "canceled",
         _ => "Input/output error",
     };
-    let words = if failure.reason() == Some(Reason::InUse) { "Resource temporarily unavailable" } else { words };
+    let words = if failure.reason() == Some(Reason::InUse) {
+        "Resource temporarily unavailable"
+    } else {
+        words
+    };
     let program = face.name();
     eprintln!("{program}: {verb} failed - {words}");
     if !failure.is_told() {
@@ -182,11 +209,24 @@ mod tests {
     fn every_name_means_one_thing() {
         let mut verbs = BTreeSet::new();
         let tables = [VERBS, diskutil::VERBS, disks::VERBS];
-        for (table, verb) in tables.iter().enumerate().flat_map(|(at, table)| table.iter().map(move |verb| (at, verb))) {
-            assert!(verb.names.iter().all(|name| verbs.insert((table, name))), "{:?}", verb.names);
+        for (table, verb) in tables
+            .iter()
+            .enumerate()
+            .flat_map(|(at, table)| table.iter().map(move |verb| (at, verb)))
+        {
+            assert!(
+                verb.names.iter().all(|name| verbs.insert((table, name))),
+                "{:?}",
+                verb.names
+            );
             let mut options = BTreeSet::new();
             for option in verb.options() {
-                assert!(option.names.iter().all(|name| options.insert(name)), "{}: {:?}", verb.names[0], option.names);
+                assert!(
+                    option.names.iter().all(|name| options.insert(name)),
+                    "{}: {:?}",
+                    verb.names[0],
+                    option.names
+                );
             }
         }
     }
@@ -199,15 +239,36 @@ mod tests {
         };
         let call =
             parse("create", "-size 10g -ov -encryption AES-256 -fs HFS+ -imagekey a=1 -imagekey b=2 x.dmg -nospotlight").unwrap();
-        assert_eq!((call.value("size"), call.image(), call.value("encryption")), (Some("10g"), "x.dmg", Some("AES-256")));
-        assert_eq!((call.key("imagekey", "a"), call.key("imagekey", "b")), (Some("1"), Some("2")));
+        assert_eq!(
+            (call.value("size"), call.image(), call.value("encryption")),
+            (Some("10g"), "x.dmg", Some("AES-256"))
+        );
+        assert_eq!(
+            (call.key("imagekey", "a"), call.key("imagekey", "b")),
+            (Some("1"), Some("2"))
+        );
         let call = parse("create", "-size=1m -encryption x.dmg").unwrap();
-        assert_eq!((call.value("size"), call.value("encryption"), call.has("encryption")), (Some("1m"), None, true));
+        assert_eq!(
+            (
+                call.value("size"),
+                call.value("encryption"),
+                call.has("encryption")
+            ),
+            (Some("1m"), None, true)
+        );
         let call = parse("convert", "x.dmg -form UDZO -o y -shadow z").unwrap();
-        assert_eq!((call.value("format"), call.value("shadow"), call.image()), (Some("UDZO"), Some("z"), "x.dmg"));
+        assert_eq!(
+            (call.value("format"), call.value("shadow"), call.image()),
+            (Some("UDZO"), Some("z"), "x.dmg")
+        );
         let call = parse("imageinfo", "-shadow x.dmg").unwrap();
         assert_eq!((call.value("shadow"), call.image()), (None, "x.dmg"));
-        for (verb, line) in [("create", "-nonsense x"), ("create", "-size"), ("verify", "a b"), ("create", "-se 1 x")] {
+        for (verb, line) in [
+            ("create", "-nonsense x"),
+            ("create", "-size"),
+            ("verify", "a b"),
+            ("create", "-se 1 x"),
+        ] {
             assert!(parse(verb, line).is_err(), "{verb} {line}");
         }
         let refused = parse("verify", "-agentpass x.dmg").unwrap_err().message();

@@ -20,11 +20,17 @@ pub(super) const VERB: Verb = Verb {
 pub(super) fn run(call: &Call) -> Outcome {
     let name = call.image().trim_start_matches("/dev/");
     let entries = Registry::of_user()?.entries()?;
-    let mount = entries.iter().flat_map(|entry| &entry.mounts).find(|mount| mount.device == name);
+    let mount = entries
+        .iter()
+        .flat_map(|entry| &entry.mounts)
+        .find(|mount| mount.device == name);
     let mount = mount.ok_or_else(|| Error::not_found("mountvol", name))?;
     let folder = mount.folder.to_string_lossy();
     if call.has("plist") {
-        let entity = [("dev-entry", text(format!("/dev/{name}"))), ("mount-point", text(folder))];
+        let entity = [
+            ("dev-entry", text(format!("/dev/{name}"))),
+            ("mount-point", text(folder)),
+        ];
         return call.plist(dictionary(entity));
     }
     call.tell(&format!("/dev/{name}\t{folder}\n"))

@@ -14,10 +14,26 @@ use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
-    opt(&["uuids"], Nothing, Done("the identifiers of partitions too")),
-    opt(&["endoffsets"], Nothing, Done("the last sector of each too")),
-    opt(&["simple", "standard", "complete", "diagnostic"], Nothing, Ignored("there is one list, of all partitions")),
-    opt(&["nofreespace", "shims"], Nothing, Ignored("free space is not listed")),
+    opt(
+        &["uuids"],
+        Nothing,
+        Done("the identifiers of partitions too"),
+    ),
+    opt(
+        &["endoffsets"],
+        Nothing,
+        Done("the last sector of each too"),
+    ),
+    opt(
+        &["simple", "standard", "complete", "diagnostic"],
+        Nothing,
+        Ignored("there is one list, of all partitions"),
+    ),
+    opt(
+        &["nofreespace", "shims"],
+        Nothing,
+        Ignored("free space is not listed"),
+    ),
 ];
 
 pub(super) const VERB: Verb = Verb {
@@ -36,15 +52,28 @@ fn run(call: &Call) -> Outcome {
     }
     let mut out = String::new();
     let len = image.disk().info().len / SECTOR;
-    let scheme = image.partitions().map_or_else(|| "none".to_owned(), |map| map.scheme.to_string());
+    let scheme = image
+        .partitions()
+        .map_or_else(|| "none".to_owned(), |map| map.scheme.to_string());
     let _ = writeln!(out, "partition-scheme: {scheme}, {len} sectors");
     for partition in image.partitions().map_or(&[][..], |map| &map.partitions) {
         let (start, end) = (partition.range.start / SECTOR, partition.range.end / SECTOR);
-        let _ = write!(out, "{:>3} {:>12} {:>12}", partition.number, start, end - start);
+        let _ = write!(
+            out,
+            "{:>3} {:>12} {:>12}",
+            partition.number,
+            start,
+            end - start
+        );
         if call.has("endoffsets") {
             let _ = write!(out, " {:>12}", end.saturating_sub(1));
         }
-        let _ = write!(out, "  {:24} {}", partition.kind, call.output.name(&partition.name));
+        let _ = write!(
+            out,
+            "  {:24} {}",
+            partition.kind,
+            call.output.name(&partition.name)
+        );
         if let Some(guid) = partition.guid.filter(|_| call.has("uuids")) {
             let _ = write!(out, " {}", guid.hyphenated().to_string().to_uppercase());
         }
@@ -65,9 +94,20 @@ pub(super) fn partitions(image: &Image) -> Plist {
         ];
         if let Some(id) = id {
             entry.push(("partition-number", number(id.into())));
-            let found = image.volumes().iter().filter(|volume| volume.partition == Some(id));
-            let found = found.filter_map(|volume| Some((volume.format.name(), text(volume.open().ok()?.volume().name))));
-            entry.push(("partition-filesystems", dictionary(found.collect::<Vec<_>>())));
+            let found = image
+                .volumes()
+                .iter()
+                .filter(|volume| volume.partition == Some(id));
+            let found = found.filter_map(|volume| {
+                Some((
+                    volume.format.name(),
+                    text(volume.open().ok()?.volume().name),
+                ))
+            });
+            entry.push((
+                "partition-filesystems",
+                dictionary(found.collect::<Vec<_>>()),
+            ));
         }
         dictionary(entry)
     };
@@ -75,15 +115,26 @@ pub(super) fn partitions(image: &Image) -> Plist {
         None => vec![entry("", "whole disk", 0, image.disk().info().len, None)],
         Some(map) => {
             let each = |part: &bandsaw::partition::Partition| {
-                entry(&part.kind, &part.name, part.range.start, part.range.end, Some(part.number))
+                entry(
+                    &part.kind,
+                    &part.name,
+                    part.range.start,
+                    part.range.end,
+                    Some(part.number),
+                )
             };
             map.partitions.iter().map(each).collect()
         }
     };
-    let scheme = image.partitions().map_or_else(|| "none".to_owned(), |map| map.scheme.to_string());
+    let scheme = image
+        .partitions()
+        .map_or_else(|| "none".to_owned(), |map| map.scheme.to_string());
     dictionary([
         ("partition-scheme", text(scheme)),
-        ("block-size", number(image.partitions().map_or(SECTOR, |map| map.block.into()))),
+        (
+            "block-size",
+            number(image.partitions().map_or(SECTOR, |map| map.block.into())),
+        ),
         ("partitions", Plist::Array(listed)),
     ])
 }

@@ -13,15 +13,43 @@ use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
-    opt(&["size"], Value("number and b, k, m, g, t, p or e"), Done("the new size of the image")),
-    opt(&["sectors"], Value("number or min"), Done("the same in sectors; min: as small as what is in it allows")),
-    opt(&["imageonly"], Nothing, Done("the disk alone, map and volume stay")),
-    opt(&["partitiononly"], Nothing, Done("map and volume, the disk stays")),
-    opt(&["partitionID"], Value("number"), Done("this partition instead of the last")),
+    opt(
+        &["size"],
+        Value("number and b, k, m, g, t, p or e"),
+        Done("the new size of the image"),
+    ),
+    opt(
+        &["sectors"],
+        Value("number or min"),
+        Done("the same in sectors; min: as small as what is in it allows"),
+    ),
+    opt(
+        &["imageonly"],
+        Nothing,
+        Done("the disk alone, map and volume stay"),
+    ),
+    opt(
+        &["partitiononly"],
+        Nothing,
+        Done("map and volume, the disk stays"),
+    ),
+    opt(
+        &["partitionID"],
+        Value("number"),
+        Done("this partition instead of the last"),
+    ),
     opt(&["growonly"], Nothing, Done("only if it gets longer")),
     opt(&["shrinkonly"], Nothing, Done("only if it gets shorter")),
-    opt(&["limits"], Nothing, Done("tells the least, the present and the largest size in sectors")),
-    opt(&["nofinalgap"], Nothing, Ignored("no gap is left behind the last partition")),
+    opt(
+        &["limits"],
+        Nothing,
+        Done("tells the least, the present and the largest size in sectors"),
+    ),
+    opt(
+        &["nofinalgap"],
+        Nothing,
+        Ignored("no gap is left behind the last partition"),
+    ),
 ];
 
 pub(super) const VERB: Verb = Verb {
@@ -47,8 +75,11 @@ fn run(call: &Call) -> Outcome {
         (Some("min"), _) | (_, Some("min")) => words.push("--min".into()),
         (Some(text), _) => words.extend(["--size".into(), size::parse(text)?.to_string().into()]),
         (None, text) => {
-            let bytes = text.and_then(|text| text.parse::<u64>().ok()).and_then(|sectors| sectors.checked_mul(SECTOR));
-            let bytes = bytes.ok_or_else(|| usage("-sectors is followed by a number or min".to_owned()))?;
+            let bytes = text
+                .and_then(|text| text.parse::<u64>().ok())
+                .and_then(|sectors| sectors.checked_mul(SECTOR));
+            let bytes =
+                bytes.ok_or_else(|| usage("-sectors is followed by a number or min".to_owned()))?;
             words.extend(["--size".into(), bytes.to_string().into()]);
         }
     }
@@ -69,12 +100,23 @@ fn run(call: &Call) -> Outcome {
 fn tell_limits(call: &Call) -> Outcome {
     let (image, _) = call.open()?;
     let found = limits(&image, None)?;
-    let sizes = [("min", found.min), ("current", found.current), ("max", found.max)].map(|(what, bytes)| (what, bytes / SECTOR));
+    let sizes = [
+        ("min", found.min),
+        ("current", found.current),
+        ("max", found.max),
+    ]
+    .map(|(what, bytes)| (what, bytes / SECTOR));
     if call.has("plist") {
-        return call.plist(dictionary(sizes.map(|(what, sectors)| (what, number(sectors)))));
+        return call.plist(dictionary(
+            sizes.map(|(what, sectors)| (what, number(sectors))),
+        ));
     }
     let [min, current, max] = sizes.map(|(_, sectors)| sectors);
     // Programs take the first word for the least size.
-    let head = if std::io::stdout().is_terminal() { " min \t cur \t max \n" } else { "" };
+    let head = if std::io::stdout().is_terminal() {
+        " min \t cur \t max \n"
+    } else {
+        ""
+    };
     call.tell(&format!("{head}{min}\t{current}\t{max}\n"))
 }

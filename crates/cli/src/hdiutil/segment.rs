@@ -15,13 +15,24 @@ const OPTIONS: &[Opt] = &[
     opt(&["o"], Value("file"), Done("the first of the parts")),
     opt(&["segmentCount"], Value("number"), Done("how many parts")),
     opt(&["segmentSize"], Value("size"), Done("the size of a part")),
-    opt(&["firstSegmentSize"], Value("size"), Done("the size of the first")),
-    opt(&["restricted"], Nothing, Ignored("it limited the parts to what old versions opened")),
+    opt(
+        &["firstSegmentSize"],
+        Value("size"),
+        Done("the size of the first"),
+    ),
+    opt(
+        &["restricted"],
+        Nothing,
+        Ignored("it limited the parts to what old versions opened"),
+    ),
 ];
 
 /// Of verbs that make an image.
-pub(super) const SIZE: Opt =
-    opt(&["segmentSize"], Value("size"), Done("the image is cut into parts of this size, if it is compressed or read-only"));
+pub(super) const SIZE: Opt = opt(
+    &["segmentSize"],
+    Value("size"),
+    Done("the image is cut into parts of this size, if it is compressed or read-only"),
+);
 
 pub(super) const VERB: Verb = Verb {
     names: &["segment"],
@@ -33,12 +44,22 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    let output = call.value("o").ok_or_else(|| usage("-o is missing".to_owned()))?;
-    let mut words: Vec<OsString> = vec!["segment".into(), call.image().into(), "--output".into(), output.into()];
+    let output = call
+        .value("o")
+        .ok_or_else(|| usage("-o is missing".to_owned()))?;
+    let mut words: Vec<OsString> = vec![
+        "segment".into(),
+        call.image().into(),
+        "--output".into(),
+        output.into(),
+    ];
     if let Some(count) = call.value("segmentCount") {
         words.extend(["--count".into(), count.into()]);
     }
-    for (option, own) in [("segmentSize", "--size"), ("firstSegmentSize", "--first-size")] {
+    for (option, own) in [
+        ("segmentSize", "--size"),
+        ("firstSegmentSize", "--first-size"),
+    ] {
         if let Some(text) = call.value(option) {
             words.extend([own.into(), size::parse(text)?.to_string().into()]);
         }
@@ -54,14 +75,23 @@ fn run(call: &Call) -> Outcome {
 
 /// Has an image made at `path` or, if it is to be cut, under a name beside it, of which the parts are then made.
 pub(super) fn cut(call: &Call, path: &Path, make: impl FnOnce(&Path) -> Outcome) -> Outcome {
-    let Some(size) = call.value("segmentSize") else { return make(path) };
+    let Some(size) = call.value("segmentSize") else {
+        return make(path);
+    };
     if call.has("encryption") {
-        return Err(usage("-segmentSize: an encrypted image is not cut".to_owned()));
+        return Err(usage(
+            "-segmentSize: an encrypted image is not cut".to_owned(),
+        ));
     }
     let size = size::parse(size)?.to_string();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let whole = path.with_file_name(format!(".{name}.whole-{}.dmg", std::process::id()));
-    let mut words: Vec<OsString> = vec!["segment".into(), whole.clone().into(), "--output".into(), path.into()];
+    let mut words: Vec<OsString> = vec![
+        "segment".into(),
+        whole.clone().into(),
+        "--output".into(),
+        path.into(),
+    ];
     words.extend(["--size".into(), size.into()]);
     if call.has("ov") {
         words.push("--overwrite".into());

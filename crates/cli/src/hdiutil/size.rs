@@ -8,7 +8,11 @@ pub(super) const SECTOR: u64 = 512;
 
 /// `10g`, `1.5m`, `2048b`; a bare number counts sectors. Parts of a sector count as one.
 pub(super) fn parse(text: &str) -> Outcome<u64> {
-    let wrong = || usage(format!("{text} is no size: a number and one of b (sectors), k, m, g, t, p, e expected"));
+    let wrong = || {
+        usage(format!(
+            "{text} is no size: a number and one of b (sectors), k, m, g, t, p, e expected"
+        ))
+    };
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 9,
@@ -23,12 +27,22 @@ pub(super) fn parse(text: &str) -> Outcome<u64> {
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
     // Fractions come from programs that divide; more digits than this are noise.
     let part = &part[..part.len().min(9)];
-    if whole.is_empty() && part.is_empty() || !whole.bytes().chain(part.bytes()).all(|byte| byte.is_ascii_digit()) {
+    if whole.is_empty() && part.is_empty()
+        || !whole
+            .bytes()
+            .chain(part.bytes())
+            .all(|byte| byte.is_ascii_digit())
+    {
         return Err(wrong());
     }
     let number: u128 = format!("{whole}{part}").parse().map_err(|_| wrong())?;
-    let bytes = number.checked_mul(1 << shift).ok_or_else(wrong)?.div_ceil(10_u128.pow(part.len() as u32));
-    let bytes = u64::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
+    let bytes = number
+        .checked_mul(1 << shift)
+        .ok_or_else(wrong)?
+        .div_ceil(10_u128.pow(part.len() as u32));
+    let bytes = u64::try_from(bytes)
+        .ok()
+        .and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
     bytes.ok_or_else(wrong)
 }
 
@@ -45,12 +59,26 @@ mod tests {
             ("20480", 20480 * 512),
             ("8b", 4096),
             ("1e", 1 << 60),
-            ("134217.728K", (134_217_728 * 1024_u64).div_ceil(1000).next_multiple_of(512)),
+            (
+                "134217.728K",
+                (134_217_728 * 1024_u64)
+                    .div_ceil(1000)
+                    .next_multiple_of(512),
+            ),
             (".5k", 512),
         ] {
             assert_eq!(parse(text).unwrap(), bytes, "{text}");
         }
-        for text in ["", "g", "10q", "-1m", "1.2.3m", "99999999999999999999e", "10gb", "16e"] {
+        for text in [
+            "",
+            "g",
+            "10q",
+            "-1m",
+            "1.2.3m",
+            "99999999999999999999e",
+            "10gb",
+            "16e",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -62,27 +62,58 @@ impl Verb {
 }
 
 pub(super) const fn opt(names: &'static [&'static str], takes: Takes, effect: Effect) -> Opt {
-    Opt { names, takes, effect }
+    Opt {
+        names,
+        takes,
+        effect,
+    }
 }
 
 /// Of every verb.
 pub(super) const COMMON: &[Opt] = &[
-    opt(&["verbose"], Nothing, Ignored("what is done is told in full anyway")),
-    opt(&["debug"], Nothing, Ignored("there is no log of the framework's")),
-    opt(&["quiet"], Nothing, Done("nothing is printed; the exit status remains")),
+    opt(
+        &["verbose"],
+        Nothing,
+        Ignored("what is done is told in full anyway"),
+    ),
+    opt(
+        &["debug"],
+        Nothing,
+        Ignored("there is no log of the framework's"),
+    ),
+    opt(
+        &["quiet"],
+        Nothing,
+        Done("nothing is printed; the exit status remains"),
+    ),
 ];
 
 /// Results for programs.
-pub(super) const PLIST: &[Opt] = &[opt(&["plist"], Nothing, Done("the result is a property list on standard output"))];
+pub(super) const PLIST: &[Opt] = &[opt(
+    &["plist"],
+    Nothing,
+    Done("the result is a property list on standard output"),
+)];
 
 /// Progress for programs.
-pub(super) const PUPPET: &[Opt] =
-    &[opt(&["puppetstrings"], Nothing, Done("lines PERCENTAGE:n on standard output; -1 where the length is not known"))];
+pub(super) const PUPPET: &[Opt] = &[opt(
+    &["puppetstrings"],
+    Nothing,
+    Done("lines PERCENTAGE:n on standard output; -1 where the length is not known"),
+)];
 
 /// What opens an image.
 pub(super) const OPENING: &[Opt] = &[
-    opt(&["stdinpass"], Nothing, Done("the passphrase is read from standard input up to a NUL")),
-    opt(&["shadow"], File, Done("changes go to this file over the image, without a name IMAGE.shadow")),
+    opt(
+        &["stdinpass"],
+        Nothing,
+        Done("the passphrase is read from standard input up to a NUL"),
+    ),
+    opt(
+        &["shadow"],
+        File,
+        Done("changes go to this file over the image, without a name IMAGE.shadow"),
+    ),
     opt(
         &["srcimagekey", "imagekey"],
         Value("key=value"),
@@ -95,10 +126,26 @@ pub(super) const OPENING: &[Opt] = &[
         Value("text"),
         Refused("every user of the machine can read it in the list of processes; use -stdinpass"),
     ),
-    opt(&["agentpass"], Nothing, Refused("there is no agent to ask; use -stdinpass")),
-    opt(&["recover"], Value("keychain"), Refused("keychains are not read; `bandsaw` takes a private key as --private-key FILE")),
-    opt(&["cacert"], Value("file"), Ignored("the system says which certificates are trusted")),
-    opt(&["insecurehttp"], Nothing, Ignored("images behind http:// are read without it, too")),
+    opt(
+        &["agentpass"],
+        Nothing,
+        Refused("there is no agent to ask; use -stdinpass"),
+    ),
+    opt(
+        &["recover"],
+        Value("keychain"),
+        Refused("keychains are not read; `bandsaw` takes a private key as --private-key FILE"),
+    ),
+    opt(
+        &["cacert"],
+        Value("file"),
+        Ignored("the system says which certificates are trusted"),
+    ),
+    opt(
+        &["insecurehttp"],
+        Nothing,
+        Ignored("images behind http:// are read without it, too"),
+    ),
 ];
 
 /// How a new image is encrypted.
@@ -108,9 +155,21 @@ pub(super) const ENCRYPTING: &[Opt] = &[
         Word(&["AES-128", "AES-256", "CEncryptedEncoding"]),
         Done("the new image is encrypted; without a word by AES-128"),
     ),
-    opt(&["certificate"], Value("file"), Done("the private key of this certificate opens it too")),
-    opt(&["pubkey"], Value("hashes"), Refused("keys are not looked up by their hashes in a keychain; use -certificate")),
+    opt(
+        &["certificate"],
+        Value("file"),
+        Done("the private key of this certificate opens it too"),
+    ),
+    opt(
+        &["pubkey"],
+        Value("hashes"),
+        Refused("keys are not looked up by their hashes in a keychain; use -certificate"),
+    ),
 ];
 
 /// Files that are made.
-pub(super) const OVERWRITE: &[Opt] = &[opt(&["ov"], Nothing, Done("an image that exists is replaced"))];
+pub(super) const OVERWRITE: &[Opt] = &[opt(
+    &["ov"],
+    Nothing,
+    Done("an image that exists is replaced"),
+)];

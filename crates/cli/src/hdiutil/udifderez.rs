@@ -7,8 +7,16 @@ use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
-    opt(&["xml"], Nothing, Done("as a list in XML, also without this option")),
-    opt(&["rez"], Nothing, Refused("Rez is a language of classic Mac OS's tools; -xml prints the same")),
+    opt(
+        &["xml"],
+        Nothing,
+        Done("as a list in XML, also without this option"),
+    ),
+    opt(
+        &["rez"],
+        Nothing,
+        Refused("Rez is a language of classic Mac OS's tools; -xml prints the same"),
+    ),
 ];
 
 pub(super) const VERB: Verb = Verb {
@@ -21,7 +29,9 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    let mut words: Vec<_> = ["resources", "extract", call.image(), "--all"].map(Into::into).into();
+    let mut words: Vec<_> = ["resources", "extract", call.image(), "--all"]
+        .map(Into::into)
+        .into();
     words.extend(call.opening());
     call.own_aloud(words)
 }

@@ -7,8 +7,16 @@ use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
-    opt(&["xml"], Value("file"), Done("the resources to put in, as a list in XML")),
-    opt(&["replaceall"], Nothing, Done("all others are removed, but block tables and the list of partitions")),
+    opt(
+        &["xml"],
+        Value("file"),
+        Done("the resources to put in, as a list in XML"),
+    ),
+    opt(
+        &["replaceall"],
+        Nothing,
+        Done("all others are removed, but block tables and the list of partitions"),
+    ),
 ];
 
 pub(super) const VERB: Verb = Verb {
@@ -21,9 +29,25 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    let list = call.value("xml").ok_or_else(|| usage("-xml is missing: lists in Rez are not read".to_owned()))?;
-    let how = if call.has("replaceall") { "--replace-all" } else { "--replace" };
-    let mut words: Vec<_> = ["resources", "add", call.image(), "--xml", list, how, "--remove-signature"].map(Into::into).into();
+    let list = call
+        .value("xml")
+        .ok_or_else(|| usage("-xml is missing: lists in Rez are not read".to_owned()))?;
+    let how = if call.has("replaceall") {
+        "--replace-all"
+    } else {
+        "--replace"
+    };
+    let mut words: Vec<_> = [
+        "resources",
+        "add",
+        call.image(),
+        "--xml",
+        list,
+        how,
+        "--remove-signature",
+    ]
+    .map(Into::into)
+    .into();
     words.extend(call.opening());
     call.own(words)
 }

@@ -24,11 +24,21 @@ fn run(call: &Call) -> Outcome {
     drop(bar);
     let path = call.image();
     if verdicts.is_empty() {
-        return Err(Error::new(Kind::Invalid, "verify", format!("\"{path}\" stores no checksums")).into());
+        return Err(Error::new(
+            Kind::Invalid,
+            "verify",
+            format!("\"{path}\" stores no checksums"),
+        )
+        .into());
     }
-    if verdicts.iter().any(|verdict| verdict.agrees() == Some(false)) {
+    if verdicts
+        .iter()
+        .any(|verdict| verdict.agrees() == Some(false))
+    {
         let message = format!("checksum of \"{path}\" is INVALID");
         return Err(Error::new(Kind::Corrupt, "verify", message).into());
     }
-    call.tell(&format!("hdiutil: verify: checksum of \"{path}\" is VALID\n"))
+    call.tell(&format!(
+        "hdiutil: verify: checksum of \"{path}\" is VALID\n"
+    ))
 }

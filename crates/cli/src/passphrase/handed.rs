@@ -23,7 +23,11 @@ const HANDED: &str = "BANDSAW_PASSENV";
 const LONGEST: usize = 16 << 10;
 
 /// The options that name an environment variable.
-const OPTIONS: [&str; 3] = [TheImage::OPTIONS[3], TheVolume::OPTIONS[3], TheNew::OPTIONS[3]];
+const OPTIONS: [&str; 3] = [
+    TheImage::OPTIONS[3],
+    TheVolume::OPTIONS[3],
+    TheNew::OPTIONS[3],
+];
 
 /// Runs this program again without the variables that its arguments, `words`, name. Returns where there is nothing to remove, and
 /// where that is not possible: the passphrases are read all the same.
@@ -31,10 +35,16 @@ pub(crate) fn hide(words: &[OsString]) {
     if std::env::var_os(HANDED).is_some() {
         return;
     }
-    let found: Vec<_> =
-        named(words).into_iter().filter_map(|(option, name)| Some((option, std::env::var_os(&name)?, name))).collect();
-    let (Some((program, args)), false) = (words.split_first(), found.is_empty()) else { return };
-    let Ok(this) = std::env::current_exe() else { return };
+    let found: Vec<_> = named(words)
+        .into_iter()
+        .filter_map(|(option, name)| Some((option, std::env::var_os(&name)?, name)))
+        .collect();
+    let (Some((program, args)), false) = (words.split_first(), found.is_empty()) else {
+        return;
+    };
+    let Ok(this) = std::env::current_exe() else {
+        return;
+    };
     let mut command = Command::new(this);
     command.arg0(program).args(args);
     let (mut pipes, mut told) = (Vec::new(), Vec::new());
@@ -80,9 +90,18 @@ fn named(words: &[OsString]) -> Vec<(&'static str, OsString)> {
 
 /// The passphrase that the first run handed over for `option`. It can be read once.
 pub(super) fn read(option: &str) -> io::Result<Option<Secret>> {
-    let Some(told) = std::env::var(HANDED).ok() else { return Ok(None) };
-    let number = told.split(' ').find_map(|one| one.strip_prefix(option)?.strip_prefix('=')?.parse::<u32>().ok());
-    number.map(|number| File::open(format!("/dev/fd/{number}")).and_then(all)).transpose()
+    let Some(told) = std::env::var(HANDED).ok() else {
+        return Ok(None);
+    };
+    let number = told.split(' ').find_map(|one| {
+        one.strip_prefix(option)?
+            .strip_prefix('=')?
+            .parse::<u32>()
+            .ok()
+    });
+    number
+        .map(|number| File::open(format!("/dev/fd/{number}")).and_then(all))
+        .transpose()
 }
 
 #[cfg(test)]
@@ -92,15 +111,24 @@ mod tests {
     #[test]
     fn options_are_found_as_they_are_given() {
         let words: Vec<OsString> =
-            "bandsaw cat --passenv A --volume-passenv=B x --new-passenv -- --passenv C".split(' ').map(OsString::from).collect();
-        let expected = [("--passenv", "A"), ("--volume-passenv", "B")].map(|(option, name)| (option, OsString::from(name)));
+            "bandsaw cat --passenv A --volume-passenv=B x --new-passenv -- --passenv C"
+                .split(' ')
+                .map(OsString::from)
+                .collect();
+        let expected = [("--passenv", "A"), ("--volume-passenv", "B")]
+            .map(|(option, name)| (option, OsString::from(name)));
         assert_eq!(named(&words), expected);
     }
 
     #[test]
     fn a_pipe_holds_what_was_written_before_anybody_reads() {
         let pipe = pipe_of(&[7; LONGEST]).unwrap();
-        assert_eq!(all(File::open(format!("/dev/fd/{}", pipe.as_raw_fd())).unwrap()).unwrap().len(), LONGEST);
+        assert_eq!(
+            all(File::open(format!("/dev/fd/{}", pipe.as_raw_fd())).unwrap())
+                .unwrap()
+                .len(),
+            LONGEST
+        );
         assert!(pipe_of(&[7; LONGEST + 1]).is_err());
     }
 }

@@ -4,7 +4,10 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bandsaw::crypt::{Certificate, Description, Key, KeyWrap, LEAST_ITERATIONS, MOST_ITERATIONS, PrivateKey, calibrate};
+use bandsaw::crypt::{
+    Certificate, Description, Key, KeyWrap, LEAST_ITERATIONS, MOST_ITERATIONS, PrivateKey,
+    calibrate,
+};
 use bandsaw::fs::{LockedVolume, VolumeKey};
 use bandsaw::open::Keys;
 use bandsaw::{Error, Kind, Result, platform};
@@ -49,9 +52,20 @@ impl Keys for Unlocking {
             platform::forbid_core_dumps();
             return line_of(OPTION, path).map(|key| Some(VolumeKey::Recovery(key)));
         }
-        let hint = volume.hint.as_deref().map(|hint| format!(" (hint: {})", hint.escape_debug())).unwrap_or_default();
-        let question = format!("passphrase of the volume {}{hint}: ", volume.name.escape_debug());
-        Ok(self.volume.passphrase.read(self.image.on_stdin(), &question)?.map(VolumeKey::Passphrase))
+        let hint = volume
+            .hint
+            .as_deref()
+            .map(|hint| format!(" (hint: {})", hint.escape_debug()))
+            .unwrap_or_default();
+        let question = format!(
+            "passphrase of the volume {}{hint}: ",
+            volume.name.escape_debug()
+        );
+        Ok(self
+            .volume
+            .passphrase
+            .read(self.image.on_stdin(), &question)?
+            .map(VolumeKey::Passphrase))
     }
 }
 
@@ -83,12 +97,17 @@ impl Keys for ImageUnlocking {
     /// One passphrase or private key for everything that a command opens.
     fn key(&self, image: &Description) -> Result<Option<Key>> {
         if let Some(path) = &self.private_key {
-            return private_key(path).map_err(|error| error.in_file(path)).map(|key| Some(Key::Private(key)));
+            return private_key(path)
+                .map_err(|error| error.in_file(path))
+                .map(|key| Some(Key::Private(key)));
         }
         if !image.has_passphrase() {
             return Ok(None);
         }
-        Ok(self.passphrase.read(0, "passphrase: ")?.map(Key::Passphrase))
+        Ok(self
+            .passphrase
+            .read(0, "passphrase: ")?
+            .map(Key::Passphrase))
     }
 
     fn volume_key(&self, _volume: &LockedVolume) -> Result<Option<VolumeKey>> {
@@ -115,20 +134,34 @@ struct VolumeUnlocking {
 
 fn private_key(path: &Path) -> Result<PrivateKey> {
     platform::forbid_core_dumps();
-    let pem = File::open(path).and_then(all).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => Error::new(Kind::Invalid, "--private-key", format!("is longer than {LONGEST} bytes")),
-        _ => Error::io("--private-key", "the private key cannot be read", error),
-    })?;
+    let pem = File::open(path)
+        .and_then(all)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge => Error::new(
+                Kind::Invalid,
+                "--private-key",
+                format!("is longer than {LONGEST} bytes"),
+            ),
+            _ => Error::io("--private-key", "the private key cannot be read", error),
+        })?;
     PrivateKey::parse(&pem)
 }
 
 /// A certificate whose private key is to open an image.
 pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
-    let bytes = File::open(path).and_then(all).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => Error::new(Kind::Invalid, "--certificate", format!("is longer than {LONGEST} bytes")),
-        _ => Error::io("--certificate", "the certificate cannot be read", error),
-    });
-    bytes.and_then(|bytes| Certificate::parse(&bytes)).map_err(|error| error.in_file(path))
+    let bytes = File::open(path)
+        .and_then(all)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge => Error::new(
+                Kind::Invalid,
+                "--certificate",
+                format!("is longer than {LONGEST} bytes"),
+            ),
+            _ => Error::io("--certificate", "the certificate cannot be read", error),
+        });
+    bytes
+        .and_then(|bytes| Certificate::parse(&bytes))
+        .map_err(|error| error.in_file(path))
 }
 
 /// How long a new passphrase takes to try.
@@ -168,7 +201,12 @@ enum WrapCipher {
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Wrapping {
     /// Wrap the image's keys with 3des, which every macOS reads, or with aes, as current macOS writes; without it 3des
-    #[arg(long, value_name = "CIPHER", help_heading = "New passphrase", display_order = 891)]
+    #[arg(
+        long,
+        value_name = "CIPHER",
+        help_heading = "New passphrase",
+        display_order = 891
+    )]
     key_wrap: Option<WrapCipher>,
 }
 
@@ -202,7 +240,13 @@ mod tests {
     }
 
     fn volume_key(args: &[&str]) -> Option<VolumeKey> {
-        parse(args).unwrap().volume_key(&LockedVolume { name: "Secret".into(), ..LockedVolume::default() }).unwrap()
+        parse(args)
+            .unwrap()
+            .volume_key(&LockedVolume {
+                name: "Secret".into(),
+                ..LockedVolume::default()
+            })
+            .unwrap()
     }
 
     #[test]
@@ -211,9 +255,16 @@ mod tests {
         std::fs::write(&file, "ABCD-EFGH\n").unwrap();
         let path = file.path().to_str().unwrap();
         let of_both = ["--passfile", "/missing", "--volume-passfile", path];
-        assert!(matches!(volume_key(&of_both), Some(VolumeKey::Passphrase(key)) if *key == *b"ABCD-EFGH"));
-        assert!(matches!(volume_key(&["--recovery-key-file", path]), Some(VolumeKey::Recovery(key)) if *key == *b"ABCD-EFGH"));
-        assert!(matches!(volume_key(&["--volume-passenv", "PATH"]), Some(VolumeKey::Passphrase(_))));
+        assert!(
+            matches!(volume_key(&of_both), Some(VolumeKey::Passphrase(key)) if *key == *b"ABCD-EFGH")
+        );
+        assert!(
+            matches!(volume_key(&["--recovery-key-file", path]), Some(VolumeKey::Recovery(key)) if *key == *b"ABCD-EFGH")
+        );
+        assert!(matches!(
+            volume_key(&["--volume-passenv", "PATH"]),
+            Some(VolumeKey::Passphrase(_))
+        ));
     }
 
     #[test]
@@ -226,8 +277,18 @@ mod tests {
 
     #[test]
     fn passphrases_on_standard_input_are_counted() {
-        assert_eq!(parse(&["--stdinpass", "--volume-stdinpass"]).unwrap().on_stdin(), 2);
-        assert_eq!(parse(&["--passfile", "a", "--volume-stdinpass"]).unwrap().on_stdin(), 1);
+        assert_eq!(
+            parse(&["--stdinpass", "--volume-stdinpass"])
+                .unwrap()
+                .on_stdin(),
+            2
+        );
+        assert_eq!(
+            parse(&["--passfile", "a", "--volume-stdinpass"])
+                .unwrap()
+                .on_stdin(),
+            1
+        );
         assert_eq!(parse(&[]).unwrap().on_stdin(), 0);
     }
 }

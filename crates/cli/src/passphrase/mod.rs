@@ -17,15 +17,17 @@ use std::path::PathBuf;
 
 use bandsaw::crypt::Secret;
 use bandsaw::{Error, Kind, Result};
-use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches, Id, ValueHint, value_parser};
+use clap::{
+    Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches, Id, ValueHint,
+    value_parser,
+};
 
 pub(crate) use handed::hide;
 pub(crate) use keys::{ImageUnlocking, Iterations, Unlocking, Wrapping, certificate};
 use source::Source;
 
 /// What to do about a key that is missing or wrong.
-pub(crate) const HINT: &str =
-    "a passphrase is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass, a private key by --private-key FILE";
+pub(crate) const HINT: &str = "a passphrase is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass, a private key by --private-key FILE";
 
 /// The same of an encrypted volume in an image.
 pub(crate) const VOLUME_HINT: &str = "the passphrase of a volume is read by --volume-passfile FILE, --volume-passfd N, \
@@ -70,7 +72,12 @@ pub(crate) struct TheVolume;
 
 impl Role for TheVolume {
     const GROUP: &'static str = "volume-passphrase";
-    const OPTIONS: [&'static str; 4] = ["--volume-stdinpass", "--volume-passfile", "--volume-passfd", "--volume-passenv"];
+    const OPTIONS: [&'static str; 4] = [
+        "--volume-stdinpass",
+        "--volume-passfile",
+        "--volume-passfd",
+        "--volume-passenv",
+    ];
     const WHAT: &'static str = "the passphrase of an encrypted volume";
     const NEW: &'static str = "passphrase of the new volume";
     const HEADING: &'static str = "Encrypted volumes";
@@ -82,7 +89,12 @@ pub(crate) struct TheNew;
 
 impl Role for TheNew {
     const GROUP: &'static str = "new-passphrase";
-    const OPTIONS: [&'static str; 4] = ["--new-stdinpass", "--new-passfile", "--new-passfd", "--new-passenv"];
+    const OPTIONS: [&'static str; 4] = [
+        "--new-stdinpass",
+        "--new-passfile",
+        "--new-passfd",
+        "--new-passenv",
+    ];
     const WHAT: &'static str = "the new passphrase";
     const NEW: &'static str = "new passphrase";
     const HEADING: &'static str = "New passphrase";
@@ -117,7 +129,8 @@ impl<R: Role> PassphraseOf<R> {
     /// The passphrase that a verb gives to what it makes: asked for twice on a terminal, and never empty. `before` are on
     /// standard input before it, those of what the verb opens.
     pub(crate) fn choose(&self, before: usize) -> Result<Secret> {
-        self.once(|| self.source.choose(before, R::NEW))?.ok_or_else(|| Error::new(Kind::WrongKey, R::NEW, "is needed"))
+        self.once(|| self.source.choose(before, R::NEW))?
+            .ok_or_else(|| Error::new(Kind::WrongKey, R::NEW, "is needed"))
     }
 
     /// What `read` gives, asked for no more than once.
@@ -150,22 +163,41 @@ impl<R: Role> Args for PassphraseOf<R> {
                 "from standard input, up to a NUL or the end; a newline is part of it",
             ),
             (
-                Arg::new(file).value_name("FILE").value_parser(value_parser!(PathBuf)).value_hint(ValueHint::FilePath),
+                Arg::new(file)
+                    .value_name("FILE")
+                    .value_parser(value_parser!(PathBuf))
+                    .value_hint(ValueHint::FilePath),
                 "Read",
                 "from a file, without the newline at its end if it has one",
             ),
             (
-                Arg::new(descriptor).value_name("N").value_parser(value_parser!(u32)),
+                Arg::new(descriptor)
+                    .value_name("N")
+                    .value_parser(value_parser!(u32)),
                 "Read",
                 "from an open file descriptor, as from a file",
             ),
-            (Arg::new(variable).value_name("NAME").value_parser(value_parser!(OsString)), "Take", "from an environment variable"),
+            (
+                Arg::new(variable)
+                    .value_name("NAME")
+                    .value_parser(value_parser!(OsString)),
+                "Take",
+                "from an environment variable",
+            ),
         ];
         let command = command.group(ArgGroup::new(R::GROUP).args(R::OPTIONS));
-        args.into_iter().zip(R::OPTIONS).enumerate().fold(command, |command, (n, ((arg, verb, whence), option))| {
-            let help = format!("{verb} {} {whence}", R::WHAT);
-            command.arg(arg.long(&option[2..]).help(help).help_heading(R::HEADING).display_order(R::ORDER + n))
-        })
+        args.into_iter().zip(R::OPTIONS).enumerate().fold(
+            command,
+            |command, (n, ((arg, verb, whence), option))| {
+                let help = format!("{verb} {} {whence}", R::WHAT);
+                command.arg(
+                    arg.long(&option[2..])
+                        .help(help)
+                        .help_heading(R::HEADING)
+                        .display_order(R::ORDER + n),
+                )
+            },
+        )
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -187,10 +219,17 @@ impl<R: Role> FromArgMatches for PassphraseOf<R> {
         } else {
             Source::Terminal
         };
-        Ok(Self { source, known: RefCell::default(), role: PhantomData })
+        Ok(Self {
+            source,
+            known: RefCell::default(),
+            role: PhantomData,
+        })
     }
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
+    fn update_from_arg_matches(
+        &mut self,
+        matches: &ArgMatches,
+    ) -> std::result::Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }

@@ -29,7 +29,10 @@ impl Source {
     /// The option that was given, if one was.
     pub(super) fn option(&self) -> Option<&'static str> {
         match self {
-            Self::Stdin(option) | Self::File(option, _) | Self::Descriptor(option, _) | Self::Variable(option, _) => Some(option),
+            Self::Stdin(option)
+            | Self::File(option, _)
+            | Self::Descriptor(option, _)
+            | Self::Variable(option, _) => Some(option),
             Self::Terminal => None,
         }
     }
@@ -40,9 +43,10 @@ impl Source {
         match self {
             Self::Stdin(option) => {
                 let piece = stdin::piece(before).map_err(|error| failed(option, error))?;
-                let ended =
-                    "standard input ends before it; passphrases stand there in the order image, volume, new, each ended by a NUL";
-                piece.ok_or_else(|| Error::new(Kind::Invalid, option, ended)).map(Some)
+                let ended = "standard input ends before it; passphrases stand there in the order image, volume, new, each ended by a NUL";
+                piece
+                    .ok_or_else(|| Error::new(Kind::Invalid, option, ended))
+                    .map(Some)
             }
             Self::File(option, path) => line_of(option, path).map(Some),
             Self::Descriptor(option, number) => {
@@ -54,12 +58,15 @@ impl Source {
                     return Ok(Some(secret));
                 }
                 let value = std::env::var_os(name).ok_or_else(|| {
-                    Error::new(Kind::Invalid, option, "no such environment variable").named(name.to_string_lossy())
+                    Error::new(Kind::Invalid, option, "no such environment variable")
+                        .named(name.to_string_lossy())
                 })?;
                 Ok(Some(Secret::new(value.into_vec())))
             }
             // Nothing typed means that it is not known.
-            Self::Terminal if io::stdin().is_terminal() => Ok(Some(ask(question)?).filter(|typed| !typed.is_empty())),
+            Self::Terminal if io::stdin().is_terminal() => {
+                Ok(Some(ask(question)?).filter(|typed| !typed.is_empty()))
+            }
             Self::Terminal => Ok(None),
         }
     }
@@ -73,7 +80,11 @@ impl Source {
         if let (Self::Terminal, Some(chosen)) = (self, &chosen)
             && *ask(&format!("{what} again: "))? != **chosen
         {
-            return Err(Error::new(Kind::Invalid, what, "was typed differently the second time"));
+            return Err(Error::new(
+                Kind::Invalid,
+                what,
+                "was typed differently the second time",
+            ));
         }
         Ok(chosen)
     }
@@ -86,14 +97,20 @@ fn ask(question: &str) -> Result<Secret> {
 
 fn failed(option: &'static str, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::FileTooLarge => Error::new(Kind::Invalid, option, format!("is longer than {LONGEST} bytes")),
+        io::ErrorKind::FileTooLarge => Error::new(
+            Kind::Invalid,
+            option,
+            format!("is longer than {LONGEST} bytes"),
+        ),
         _ => Error::io(option, "the passphrase cannot be read", error),
     }
 }
 
 /// What is secret in the file that an option names, without the newline at its end.
 pub(super) fn line_of(option: &'static str, path: &Path) -> Result<Secret> {
-    File::open(path).and_then(without_newline).map_err(|error| failed(option, error).in_file(path))
+    File::open(path)
+        .and_then(without_newline)
+        .map_err(|error| failed(option, error).in_file(path))
 }
 
 /// Everything but one newline at the end, which editors and `echo` leave there.
@@ -111,7 +128,11 @@ pub(super) fn all(from: impl Read) -> io::Result<Secret> {
     let mut bytes = Vec::with_capacity(LONGEST + 1);
     let read = from.take(LONGEST as u64 + 1).read_to_end(&mut bytes);
     let secret = Secret::new(bytes);
-    if secret.len() > LONGEST { Err(io::ErrorKind::FileTooLarge.into()) } else { read.map(|_| secret) }
+    if secret.len() > LONGEST {
+        Err(io::ErrorKind::FileTooLarge.into())
+    } else {
+        read.map(|_| secret)
+    }
 }
 
 #[cfg(test)]
@@ -122,7 +143,10 @@ mod tests {
     fn one_newline_is_no_part_of_a_file_s_passphrase() {
         assert_eq!(&*without_newline(&b"a\n\n"[..]).unwrap(), b"a\n");
         assert_eq!(&*without_newline(&b" a\0b "[..]).unwrap(), b" a\0b ");
-        assert_eq!(without_newline(&[b'x'; LONGEST][..]).unwrap().len(), LONGEST);
+        assert_eq!(
+            without_newline(&[b'x'; LONGEST][..]).unwrap().len(),
+            LONGEST
+        );
         assert!(without_newline(&[b'x'; LONGEST + 1][..]).is_err());
     }
 }

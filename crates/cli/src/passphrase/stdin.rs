@@ -10,7 +10,10 @@ use bandsaw::crypt::Secret;
 use super::source::LONGEST;
 
 /// What was read so far: standard input can be read only once, and whoever asks for the second passphrase may come first.
-static INPUT: Mutex<Pieces> = Mutex::new(Pieces { read: Vec::new(), ended: false });
+static INPUT: Mutex<Pieces> = Mutex::new(Pieces {
+    read: Vec::new(),
+    ended: false,
+});
 
 /// Passphrase `number` of standard input, from 0. `None`: there are fewer.
 ///
@@ -18,12 +21,19 @@ static INPUT: Mutex<Pieces> = Mutex::new(Pieces { read: Vec::new(), ended: false
 pub(super) fn piece(number: usize) -> io::Result<Option<Secret>> {
     // Not through the buffer of `io::stdin`, which nobody wipes.
     let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    INPUT.lock().unwrap_or_else(PoisonError::into_inner).get(number, &mut stdin)
+    INPUT
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(number, &mut stdin)
 }
 
 /// Wipes what was read from memory.
 pub(super) fn forget() {
-    INPUT.lock().unwrap_or_else(PoisonError::into_inner).read.clear();
+    INPUT
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .read
+        .clear();
 }
 
 struct Pieces {
@@ -74,8 +84,22 @@ mod tests {
     use super::*;
 
     fn pieces(input: &[u8], numbers: &[usize]) -> Vec<Option<Vec<u8>>> {
-        let (mut pieces, mut input) = (Pieces { read: Vec::new(), ended: false }, input);
-        numbers.iter().map(|&number| pieces.get(number, &mut input).unwrap().map(|piece| piece.to_vec())).collect()
+        let (mut pieces, mut input) = (
+            Pieces {
+                read: Vec::new(),
+                ended: false,
+            },
+            input,
+        );
+        numbers
+            .iter()
+            .map(|&number| {
+                pieces
+                    .get(number, &mut input)
+                    .unwrap()
+                    .map(|piece| piece.to_vec())
+            })
+            .collect()
     }
 
     #[test]
@@ -84,16 +108,30 @@ mod tests {
         assert_eq!(pieces(b"a\nb\n\0c", &[0]), [some(b"a\nb\n")]);
         assert_eq!(pieces(b"", &[0, 1]), [some(b""), None]);
         assert_eq!(pieces(b"\0", &[0, 1]), [some(b""), None]);
-        assert_eq!(pieces(b"old\0new\0", &[1, 0, 2]), [some(b"new"), some(b"old"), None]);
-        assert_eq!(pieces(b"image\0volume\0new\0", &[2, 0, 1]), [some(b"new"), some(b"image"), some(b"volume")]);
+        assert_eq!(
+            pieces(b"old\0new\0", &[1, 0, 2]),
+            [some(b"new"), some(b"old"), None]
+        );
+        assert_eq!(
+            pieces(b"image\0volume\0new\0", &[2, 0, 1]),
+            [some(b"new"), some(b"image"), some(b"volume")]
+        );
         assert_eq!(pieces(b"old\0new", &[0, 1]), [some(b"old"), some(b"new")]);
-        assert_eq!(pieces(b"old\0\0new", &[0, 1, 2]), [some(b"old"), some(b""), some(b"new")]);
+        assert_eq!(
+            pieces(b"old\0\0new", &[0, 1, 2]),
+            [some(b"old"), some(b""), some(b"new")]
+        );
     }
 
     #[test]
     fn nothing_behind_a_passphrase_is_read() {
         let mut input = &b"key\0archive"[..];
-        Pieces { read: Vec::new(), ended: false }.get(0, &mut input).unwrap();
+        Pieces {
+            read: Vec::new(),
+            ended: false,
+        }
+        .get(0, &mut input)
+        .unwrap();
         assert_eq!(input, b"archive");
     }
 

@@ -19,41 +19,74 @@ pub(super) fn files(value: &Value<'_>) -> Result<Vec<Item>> {
             false => (*value, None),
         };
         let name = to.map_or_else(|| name_of(&from), |to| Ok(to.text()?.to_owned()))?;
-        Ok(Item::At { from: from.path()?, to: name })
+        Ok(Item::At {
+            from: from.path()?,
+            to: name,
+        })
     };
     value.list()?.iter().map(file).collect()
 }
 
 /// Names and where they lead.
 pub(super) fn links(value: &Value<'_>) -> Result<Vec<Item>> {
-    let link = |(name, target): &(&str, Value<'_>)| Ok(Item::Link { at: (*name).to_owned(), target: target.text()?.to_owned() });
+    let link = |(name, target): &(&str, Value<'_>)| {
+        Ok(Item::Link {
+            at: (*name).to_owned(),
+            target: target.text()?.to_owned(),
+        })
+    };
     value.table()?.iter().map(link).collect()
 }
 
 /// Files, links and places.
 pub(super) fn contents(recipe: &mut Recipe, value: &Value<'_>) -> Result<()> {
     for entry in value.list()? {
-        let needed = |key: &str| entry.get(key).ok_or_else(|| entry.refused(format!("an entry has no {key}")));
+        let needed = |key: &str| {
+            entry
+                .get(key)
+                .ok_or_else(|| entry.refused(format!("an entry has no {key}")))
+        };
         let path = needed("path")?;
-        let name = entry.get("name").map_or_else(|| name_of(&path), |name| Ok(name.text()?.to_owned()))?;
+        let name = entry
+            .get("name")
+            .map_or_else(|| name_of(&path), |name| Ok(name.text()?.to_owned()))?;
         match entry.get("type").map_or(Ok("file"), |kind| kind.text())? {
-            "file" => recipe.items.push(Item::At { from: path.path()?, to: name.clone() }),
-            "link" => recipe.items.push(Item::Link { at: name.clone(), target: path.text()?.to_owned() }),
+            "file" => recipe.items.push(Item::At {
+                from: path.path()?,
+                to: name.clone(),
+            }),
+            "link" => recipe.items.push(Item::Link {
+                at: name.clone(),
+                target: path.text()?.to_owned(),
+            }),
             "position" => {}
-            other => return Err(entry.refused(format!("an entry's type is {other}, none of file, link and position"))),
+            other => {
+                return Err(entry.refused(format!(
+                    "an entry's type is {other}, none of file, link and position"
+                )));
+            }
         }
-        for (key, names) in [("hidden", &mut recipe.look.hidden), ("hide_extension", &mut recipe.look.without_extension)] {
+        for (key, names) in [
+            ("hidden", &mut recipe.look.hidden),
+            ("hide_extension", &mut recipe.look.without_extension),
+        ] {
             if entry.get(key).map_or(Ok(false), |value| value.truth())? {
                 names.push(name.clone());
             }
         }
-        recipe.look.places.insert(name, (needed("x")?.points()?, needed("y")?.points()?));
+        recipe
+            .look
+            .places
+            .insert(name, (needed("x")?.points()?, needed("y")?.points()?));
     }
     Ok(())
 }
 
 /// The last part of a path.
 fn name_of(path: &Value<'_>) -> Result<String> {
-    let name = Path::new(path.text()?).file_name().and_then(|name| name.to_str());
-    name.map(str::to_owned).ok_or_else(|| path.refused("a path that ends in a name expected"))
+    let name = Path::new(path.text()?)
+        .file_name()
+        .and_then(|name| name.to_str());
+    name.map(str::to_owned)
+        .ok_or_else(|| path.refused("a path that ends in a name expected"))
 }

@@ -40,10 +40,19 @@ impl Recipe {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let failed = |error| Error::io(LAYER, "cannot be read", error).in_file(path);
         if path.metadata().map_err(failed)?.len() > MOST_BYTES {
-            return Err(Error::new(Kind::Limit, LAYER, format!("is longer than {MOST_BYTES} bytes")).in_file(path));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("is longer than {MOST_BYTES} bytes"),
+            )
+            .in_file(path));
         }
         let text = std::fs::read_to_string(path).map_err(failed)?;
-        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default().to_ascii_lowercase();
+        let extension = path
+            .extension()
+            .and_then(|extension| extension.to_str())
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         let json = match extension.as_str() {
             "py" => {
                 let message = "is a program in Python, which is not run here: write the same keys as TOML or JSON";
@@ -52,7 +61,9 @@ impl Recipe {
             "json" => serde_json::from_str(&text).map_err(|error| error.to_string()),
             _ => toml::from_str(&text).map_err(|error| error.to_string()),
         };
-        let invalid = |message: String| Error::new(Kind::Invalid, LAYER, message.trim_end().to_owned()).in_file(path);
+        let invalid = |message: String| {
+            Error::new(Kind::Invalid, LAYER, message.trim_end().to_owned()).in_file(path)
+        };
         let keys: Map<String, Json> = json.map_err(invalid)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         let mut recipe = Self::default();
@@ -61,7 +72,13 @@ impl Recipe {
             recipe.look.icons.size = 80.0;
         }
         keys.iter()
-            .try_for_each(|(key, value)| recipe.take(Value { key, json: value, folder: &folder }))
+            .try_for_each(|(key, value)| {
+                recipe.take(Value {
+                    key,
+                    json: value,
+                    folder: &folder,
+                })
+            })
             .map_err(|error| error.in_file(path))?;
         Ok(recipe)
     }
@@ -88,11 +105,17 @@ impl Recipe {
             "window" => look.window = value.window()?,
             "window-rect" => {
                 let ((x, y), (width, height)) = value.pair(|value| value.pair(Value::points))?;
-                look.window = Window { x, y, width, height };
+                look.window = Window {
+                    x,
+                    y,
+                    width,
+                    height,
+                };
             }
             "icon-locations" | "places" => {
                 for (name, place) in value.table()? {
-                    look.places.insert(name.to_owned(), place.pair(Value::points)?);
+                    look.places
+                        .insert(name.to_owned(), place.pair(Value::points)?);
                 }
             }
             "hide" => look.hidden = value.texts()?,
@@ -104,7 +127,9 @@ impl Recipe {
             "show-sidebar" => look.bars.sidebar = value.truth()?,
             "sidebar-width" => look.bars.sidebar_width = value.points()?,
             "default-view" => look.view = view(&value)?,
-            "arrange-by" => look.icons.arrange_by = value.some(|value| value.parse())?.unwrap_or_default(),
+            "arrange-by" => {
+                look.icons.arrange_by = value.some(|value| value.parse())?.unwrap_or_default()
+            }
             "grid-offset" => look.icons.grid_offset = value.pair(|value| value.number())?,
             "grid-spacing" => look.icons.grid_spacing = value.number()?,
             "scroll-position" => look.icons.scroll = value.pair(|value| value.number())?,
@@ -120,9 +145,17 @@ impl Recipe {
             "badge-icon" => {
                 return Err(value.refused("a badge would have to be painted onto a disk's icon; make an .icns and name it icon"));
             }
-            "code-sign" => self.warnings.push("code-sign is left out: sign the finished image where the key is".to_owned()),
-            key if WITHOUT_EFFECT.contains(&key) => self.warnings.push(format!("{} has no effect here", value.key)),
-            _ => return Err(value.refused("is no key known here, nor one of appdmg's or dmgbuild's")),
+            "code-sign" => self
+                .warnings
+                .push("code-sign is left out: sign the finished image where the key is".to_owned()),
+            key if WITHOUT_EFFECT.contains(&key) => self
+                .warnings
+                .push(format!("{} has no effect here", value.key)),
+            _ => {
+                return Err(
+                    value.refused("is no key known here, nor one of appdmg's or dmgbuild's")
+                );
+            }
         }
         Ok(())
     }
@@ -134,13 +167,26 @@ impl Recipe {
             Json::String(_) => Some(value.path()?),
             _ => {
                 let table = value.table()?;
-                let find = |key: &str| table.iter().find(|(name, _)| name.replace('_', "-") == key).map(|(_, value)| value);
-                let languages =
-                    find("licenses").ok_or_else(|| value.refused("a file expected, or a table with licenses"))?.table()?;
-                let default = find("default-language").map(|value| value.text()).transpose()?;
-                let wanted = languages.iter().find(|(name, _)| Some(*name) == default).or(languages.first());
+                let find = |key: &str| {
+                    table
+                        .iter()
+                        .find(|(name, _)| name.replace('_', "-") == key)
+                        .map(|(_, value)| value)
+                };
+                let languages = find("licenses")
+                    .ok_or_else(|| value.refused("a file expected, or a table with licenses"))?
+                    .table()?;
+                let default = find("default-language")
+                    .map(|value| value.text())
+                    .transpose()?;
+                let wanted = languages
+                    .iter()
+                    .find(|(name, _)| Some(*name) == default)
+                    .or(languages.first());
                 if languages.len() > 1 {
-                    self.warnings.push("of several licences only that of the default language is taken".to_owned());
+                    self.warnings.push(
+                        "of several licences only that of the default language is taken".to_owned(),
+                    );
                 }
                 wanted.map(|(_, file)| file.path()).transpose()?
             }
@@ -167,7 +213,10 @@ const WITHOUT_EFFECT: [&str; 12] = [
 
 /// The link that applications are dragged to.
 pub(crate) fn applications() -> Item {
-    Item::Link { at: "Applications".to_owned(), target: "/Applications".to_owned() }
+    Item::Link {
+        at: "Applications".to_owned(),
+        target: "/Applications".to_owned(),
+    }
 }
 
 fn view(value: &Value<'_>) -> Result<View> {
@@ -188,9 +237,13 @@ fn background(look: &mut Look, value: &Value<'_>) -> Result<()> {
     look.background = match color(text) {
         Some(color) => Background::Color(color),
         None if text == "builtin-arrow" => {
-            return Err(value.refused("dmgbuild's own picture is part of that program; name a file"));
+            return Err(
+                value.refused("dmgbuild's own picture is part of that program; name a file")
+            );
         }
-        None if value.key.ends_with("color") => return Err(value.refused("is no color: #rrggbb or rgb(r, g, b) expected")),
+        None if value.key.ends_with("color") => {
+            return Err(value.refused("is no color: #rrggbb or rgb(r, g, b) expected"));
+        }
         None => Background::Picture(value.path()?),
     };
     Ok(())
@@ -209,8 +262,14 @@ pub(crate) fn color(text: &str) -> Option<[f64; 3]> {
         let [_, red, green, blue] = number.to_be_bytes();
         return Some([red, green, blue].map(fraction));
     }
-    if let Some(list) = text.strip_prefix("rgb(").and_then(|list| list.strip_suffix(')')) {
-        let bytes: Vec<u8> = list.split(',').map(|number| number.trim().parse().ok()).collect::<Option<_>>()?;
+    if let Some(list) = text
+        .strip_prefix("rgb(")
+        .and_then(|list| list.strip_suffix(')'))
+    {
+        let bytes: Vec<u8> = list
+            .split(',')
+            .map(|number| number.trim().parse().ok())
+            .collect::<Option<_>>()?;
         return Some(<[u8; 3]>::try_from(bytes).ok()?.map(fraction));
     }
     let basic = [
@@ -231,15 +290,29 @@ pub(crate) fn color(text: &str) -> Option<[f64; 3]> {
         ("teal", 0x00_80_80),
         ("aqua", 0x00_FF_FF),
     ];
-    let [_, red, green, blue] = basic.iter().find(|(name, _)| *name == text)?.1.to_be_bytes();
+    let [_, red, green, blue] = basic
+        .iter()
+        .find(|(name, _)| *name == text)?
+        .1
+        .to_be_bytes();
     Some([red, green, blue].map(fraction))
 }
 
 /// `640x480` or `640x480+100+120`: the size of a window, and its place.
 pub(crate) fn window(text: &str) -> Result<Window> {
-    let wrong = || Error::new(Kind::Invalid, "window", "WIDTHxHEIGHT or WIDTHxHEIGHT+X+Y expected").named(text);
+    let wrong = || {
+        Error::new(
+            Kind::Invalid,
+            "window",
+            "WIDTHxHEIGHT or WIDTHxHEIGHT+X+Y expected",
+        )
+        .named(text)
+    };
     let mut parts = text.split('+');
-    let (width, height) = parts.next().and_then(|size| size.split_once('x')).ok_or_else(wrong)?;
+    let (width, height) = parts
+        .next()
+        .and_then(|size| size.split_once('x'))
+        .ok_or_else(wrong)?;
     let place: Vec<&str> = parts.collect();
     let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
     let Window { x, y, .. } = Window::default();
@@ -248,14 +321,22 @@ pub(crate) fn window(text: &str) -> Result<Window> {
         [x, y] => (number(x)?, number(y)?),
         _ => return Err(wrong()),
     };
-    Ok(Window { x, y, width: number(width)?, height: number(height)? })
+    Ok(Window {
+        x,
+        y,
+        width: number(width)?,
+        height: number(height)?,
+    })
 }
 
 /// `NAME=X,Y`.
 pub(crate) fn place(text: &str) -> Result<(String, (u32, u32))> {
     let place = text.rsplit_once('=').and_then(|(name, place)| {
         let (x, y) = place.split_once(',')?;
-        Some((name.to_owned(), (x.trim().parse().ok()?, y.trim().parse().ok()?)))
+        Some((
+            name.to_owned(),
+            (x.trim().parse().ok()?, y.trim().parse().ok()?),
+        ))
     });
     place.ok_or_else(|| Error::new(Kind::Invalid, "place", "NAME=X,Y expected").named(text))
 }
@@ -263,7 +344,9 @@ pub(crate) fn place(text: &str) -> Result<(String, (u32, u32))> {
 impl Value<'_> {
     fn size(&self) -> Result<u64> {
         match self.json {
-            Json::Number(number) => number.as_u64().ok_or_else(|| self.refused("a number of bytes expected")),
+            Json::Number(number) => number
+                .as_u64()
+                .ok_or_else(|| self.refused("a number of bytes expected")),
             _ => size::parse(self.text()?),
         }
     }
@@ -298,13 +381,37 @@ mod tests {
                              {"x": 7, "y": 8, "type": "file", "path": "r.txt", "name": "Read me"}]}"##,
         )
         .unwrap();
-        assert_eq!((made.name.as_deref(), made.format), (Some("T"), Some(Format::Ulfo)));
-        let at = |from: &str, to: &str| Item::At { from: from.into(), to: to.to_owned() };
-        assert_eq!(made.items, [applications(), at("b/T.app", "T.app"), at("r.txt", "Read me")]);
+        assert_eq!(
+            (made.name.as_deref(), made.format),
+            (Some("T"), Some(Format::Ulfo))
+        );
+        let at = |from: &str, to: &str| Item::At {
+            from: from.into(),
+            to: to.to_owned(),
+        };
+        assert_eq!(
+            made.items,
+            [
+                applications(),
+                at("b/T.app", "T.app"),
+                at("r.txt", "Read me")
+            ]
+        );
         assert_eq!(made.look.places["T.app"], (192, 344));
         assert_eq!(made.look.places[".VolumeIcon.icns"], (5, 6));
-        assert_eq!(made.look.window, Window { x: 1, y: 2, width: 3, height: 4 });
-        assert_eq!(made.look.background, Background::Color([1.0, 128.0 / 255.0, 0.0]));
+        assert_eq!(
+            made.look.window,
+            Window {
+                x: 1,
+                y: 2,
+                width: 3,
+                height: 4
+            }
+        );
+        assert_eq!(
+            made.look.background,
+            Background::Color([1.0, 128.0 / 255.0, 0.0])
+        );
         assert_eq!(made.look.icons.size, 90.0);
     }
 
@@ -332,11 +439,27 @@ mod tests {
         )
         .unwrap();
         assert_eq!((made.fs, made.level), (Some(NewFormat::Apfs), Some(9)));
-        assert!(made.output.unwrap().ends_with("T.dmg") && made.license.unwrap().ends_with("en.txt"));
-        let at = |from: &str, to: &str| Item::At { from: from.into(), to: to.to_owned() };
+        assert!(
+            made.output.unwrap().ends_with("T.dmg") && made.license.unwrap().ends_with("en.txt")
+        );
+        let at = |from: &str, to: &str| Item::At {
+            from: from.into(),
+            to: to.to_owned(),
+        };
         assert_eq!(made.items.len(), 3);
-        assert!(made.items.contains(&at("b/T.app", "T.app")) && made.items.contains(&at("r.txt", "Read me")));
-        assert_eq!(made.look.window, Window { x: 100, y: 101, width: 640, height: 280 });
+        assert!(
+            made.items.contains(&at("b/T.app", "T.app"))
+                && made.items.contains(&at("r.txt", "Read me"))
+        );
+        assert_eq!(
+            made.look.window,
+            Window {
+                x: 100,
+                y: 101,
+                width: 640,
+                height: 280
+            }
+        );
         assert!(made.look.icons.label_on_the_right && made.look.view == View::List);
         assert_eq!(made.warnings.len(), 1);
     }
@@ -359,9 +482,27 @@ mod tests {
 
     #[test]
     fn windows_and_places_on_the_command_line() {
-        assert_eq!(window("640x400").unwrap(), Window { width: 640, height: 400, ..Window::default() });
-        assert_eq!(window("640x400+7+9").unwrap(), Window { x: 7, y: 9, width: 640, height: 400 });
-        assert_eq!(place("a=b.app=140,120").unwrap(), ("a=b.app".to_owned(), (140, 120)));
+        assert_eq!(
+            window("640x400").unwrap(),
+            Window {
+                width: 640,
+                height: 400,
+                ..Window::default()
+            }
+        );
+        assert_eq!(
+            window("640x400+7+9").unwrap(),
+            Window {
+                x: 7,
+                y: 9,
+                width: 640,
+                height: 400
+            }
+        );
+        assert_eq!(
+            place("a=b.app=140,120").unwrap(),
+            ("a=b.app".to_owned(), (140, 120))
+        );
         for wrong in ["640", "640x", "640x400+1", "1x1+1+1+1"] {
             assert!(window(wrong).is_err());
         }

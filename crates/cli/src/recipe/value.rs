@@ -29,11 +29,17 @@ impl<'a> Value<'a> {
 
     /// What `take` makes of it; `None` of null, which is how dmgbuild says nothing.
     pub(super) fn some<T>(&self, take: impl FnOnce(&Self) -> Result<T>) -> Result<Option<T>> {
-        if self.is_null() { Ok(None) } else { take(self).map(Some) }
+        if self.is_null() {
+            Ok(None)
+        } else {
+            take(self).map(Some)
+        }
     }
 
     pub(super) fn text(&self) -> Result<&'a str> {
-        self.json.as_str().ok_or_else(|| self.refused("text expected"))
+        self.json
+            .as_str()
+            .ok_or_else(|| self.refused("text expected"))
     }
 
     pub(super) fn parse<T: FromStr<Err = Error>>(&self) -> Result<T> {
@@ -45,34 +51,51 @@ impl<'a> Value<'a> {
     }
 
     pub(super) fn truth(&self) -> Result<bool> {
-        self.json.as_bool().ok_or_else(|| self.refused("true or false expected"))
+        self.json
+            .as_bool()
+            .ok_or_else(|| self.refused("true or false expected"))
     }
 
     pub(super) fn number(&self) -> Result<f64> {
-        self.json.as_f64().ok_or_else(|| self.refused("a number expected"))
+        self.json
+            .as_f64()
+            .ok_or_else(|| self.refused("a number expected"))
     }
 
     /// Points, of which fractions are cut.
     pub(super) fn points(&self) -> Result<u32> {
         let number = self.number()?;
         let fits = (0.0..=f64::from(u32::MAX)).contains(&number);
-        if fits { Ok(number as u32) } else { Err(self.refused("a number from 0 expected")) }
+        if fits {
+            Ok(number as u32)
+        } else {
+            Err(self.refused("a number from 0 expected"))
+        }
     }
 
     /// A whole number from 1.
     pub(super) fn whole(&self, most: u8) -> Result<u8> {
-        let number = self.json.as_u64().and_then(|number| u8::try_from(number).ok());
+        let number = self
+            .json
+            .as_u64()
+            .and_then(|number| u8::try_from(number).ok());
         let number = number.filter(|number| (1..=most).contains(number));
         number.ok_or_else(|| self.refused(format!("a whole number from 1 to {most} expected")))
     }
 
     pub(super) fn list(&self) -> Result<Vec<Self>> {
-        let list = self.json.as_array().ok_or_else(|| self.refused("a list expected"))?;
+        let list = self
+            .json
+            .as_array()
+            .ok_or_else(|| self.refused("a list expected"))?;
         Ok(list.iter().map(|json| Self { json, ..*self }).collect())
     }
 
     pub(super) fn texts(&self) -> Result<Vec<String>> {
-        self.list()?.iter().map(|value| Ok(value.text()?.to_owned())).collect()
+        self.list()?
+            .iter()
+            .map(|value| Ok(value.text()?.to_owned()))
+            .collect()
     }
 
     pub(super) fn pair<T>(&self, take: impl Fn(&Self) -> Result<T>) -> Result<(T, T)> {
@@ -84,8 +107,14 @@ impl<'a> Value<'a> {
 
     /// The keys and values of a table.
     pub(super) fn table(&self) -> Result<Vec<(&'a str, Self)>> {
-        let table = self.json.as_object().ok_or_else(|| self.refused("a table expected"))?;
-        Ok(table.iter().map(|(key, json)| (key.as_str(), Self { json, ..*self })).collect())
+        let table = self
+            .json
+            .as_object()
+            .ok_or_else(|| self.refused("a table expected"))?;
+        Ok(table
+            .iter()
+            .map(|(key, json)| (key.as_str(), Self { json, ..*self }))
+            .collect())
     }
 
     /// What stands under `key` of a table.
@@ -103,7 +132,12 @@ impl<'a> Value<'a> {
             let part = self.get(table).and_then(|table| table.get(key));
             part.map_or(Ok(default), |value| value.points())
         };
-        let Window { x, y, width, height } = Window::default();
+        let Window {
+            x,
+            y,
+            width,
+            height,
+        } = Window::default();
         Ok(Window {
             x: part("position", "x", x)?,
             y: part("position", "y", y)?,

@@ -38,7 +38,11 @@ impl FileSystem for Named {
         self.named(self.fs.attributes(node))
     }
 
-    fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()> {
+    fn list(
+        &self,
+        dir: NodeId,
+        each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         // What the caller has failed at is nothing of the image's.
         let mut failed: Option<Error> = None;
         let listed = self.fs.list(dir, &mut |entry| {

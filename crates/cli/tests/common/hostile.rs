@@ -53,28 +53,36 @@ fn request(from: &TcpStream) -> Option<(String, Option<(u64, u64)>)> {
     let mut lines = BufReader::new(from).lines();
     let first = lines.next()?.ok()?;
     let mut range = None;
-    for line in lines.map_while(Result::ok).take_while(|line| !line.is_empty()) {
+    for line in lines
+        .map_while(Result::ok)
+        .take_while(|line| !line.is_empty())
+    {
         let line = line.to_lowercase();
-        let asked = line.strip_prefix("range: bytes=").and_then(|range| range.split_once('-'));
-        range = range.or(asked.map(|(first, last)| (first.parse().unwrap(), last.parse().unwrap())));
+        let asked = line
+            .strip_prefix("range: bytes=")
+            .and_then(|range| range.split_once('-'));
+        range =
+            range.or(asked.map(|(first, last)| (first.parse().unwrap(), last.parse().unwrap())));
     }
     Some((first, range))
 }
 
 fn answer(deed: Deed, mut to: &TcpStream) -> std::io::Result<bool> {
     to.set_nodelay(true)?;
-    let Some((line, range)) = request(to) else { return Ok(false) };
+    let Some((line, range)) = request(to) else {
+        return Ok(false);
+    };
     if deed == Deed::Silent {
         thread::sleep(Duration::from_secs(3600));
     }
-    let chunk = |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+    let chunk =
+        |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
     let for_ever = |mut to: &TcpStream, bytes: &[u8]| loop {
         to.write_all(&chunk(bytes))?;
     };
     const CHUNKED: &str = "Transfer-Encoding: chunked\r\n\r\n";
     let page = |rest: &str| format!("<ListBucketResult><IsTruncated>{rest}</IsTruncated>");
-    let key =
-        "<Contents><Key>x</Key><LastModified>2026-01-01T00:00:00Z</LastModified><ETag>\"e\"</ETag><Size>1</Size></Contents>";
+    let key = "<Contents><Key>x</Key><LastModified>2026-01-01T00:00:00Z</LastModified><ETag>\"e\"</ETag><Size>1</Size></Contents>";
     if line.contains("list-type=2") {
         let head = "HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n";
         match deed {
@@ -93,8 +101,14 @@ fn answer(deed: Deed, mut to: &TcpStream) -> std::io::Result<bool> {
             _ => {}
         }
         let body = match deed {
-            Deed::HugeListing => page("false") + &key.repeat((140 << 20) / key.len()) + "</ListBucketResult>",
-            Deed::SamePage => page("true") + key + "<NextContinuationToken>t</NextContinuationToken></ListBucketResult>",
+            Deed::HugeListing => {
+                page("false") + &key.repeat((140 << 20) / key.len()) + "</ListBucketResult>"
+            }
+            Deed::SamePage => {
+                page("true")
+                    + key
+                    + "<NextContinuationToken>t</NextContinuationToken></ListBucketResult>"
+            }
             _ => page("false") + "</ListBucketResult>",
         };
         write!(to, "{head}Content-Length: {}\r\n\r\n{body}", body.len())?;
@@ -106,13 +120,21 @@ fn answer(deed: Deed, mut to: &TcpStream) -> std::io::Result<bool> {
     }
     let about = "ETag: \"e\"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
     let Some((first, last)) = range else {
-        write!(to, "HTTP/1.1 200 OK\r\n{about}Content-Length: {LEN}\r\n\r\n")?;
+        write!(
+            to,
+            "HTTP/1.1 200 OK\r\n{about}Content-Length: {LEN}\r\n\r\n"
+        )?;
         return Ok(true);
     };
     let last = last.min(LEN - 1);
     let len = last + 1 - first;
     let moved = u64::from(deed == Deed::OtherRange);
-    write!(to, "HTTP/1.1 206 Partial Content\r\n{about}Content-Range: bytes {}-{}/{LEN}\r\n", first + moved, last + moved)?;
+    write!(
+        to,
+        "HTTP/1.1 206 Partial Content\r\n{about}Content-Range: bytes {}-{}/{LEN}\r\n",
+        first + moved,
+        last + moved
+    )?;
     match deed {
         Deed::EndlessRange => {
             write!(to, "{CHUNKED}")?;

@@ -33,8 +33,10 @@ impl Scratch {
 
     /// Everything in the folder itself, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> =
-            fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> = fs::read_dir(self.0.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -56,14 +58,23 @@ impl Scratch {
     /// Standard output of a run that succeeds.
     pub(crate) fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
-        assert!(output.status.success(), "bandsaw {args:?} failed: {}", stderr(&output));
+        assert!(
+            output.status.success(),
+            "bandsaw {args:?} failed: {}",
+            stderr(&output)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// Standard output of `repair` of an image in which there is nothing to repair.
     pub(crate) fn idle_repair(&self, args: &[&str]) -> String {
         let output = self.run(&[&["repair"], args].concat());
-        assert_eq!(output.status.code(), Some(10), "bandsaw repair {args:?}: {}", stderr(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(10),
+            "bandsaw repair {args:?}: {}",
+            stderr(&output)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -77,8 +88,16 @@ impl Scratch {
     /// Standard error of a run that ends with `code`.
     pub(crate) fn fails(&self, code: i32, args: &[&str]) -> String {
         let output = self.run(args);
-        assert_eq!(output.status.code(), Some(code), "bandsaw {args:?}: {}", stderr(&output));
-        assert!(output.stdout.is_empty(), "a failure has nothing to say on standard output");
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "bandsaw {args:?}: {}",
+            stderr(&output)
+        );
+        assert!(
+            output.stdout.is_empty(),
+            "a failure has nothing to say on standard output"
+        );
         stderr(&output)
     }
 
@@ -89,7 +108,9 @@ impl Scratch {
         self.write("src/empty", "");
         self.write(&format!("src/Letters/{MARCH}"), "grüße\n");
         self.write("src/Letters/old/a b.txt", "x".repeat(10_000));
-        let big: Vec<u8> = (0..3_000_017_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let big: Vec<u8> = (0..3_000_017_u32)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+            .collect();
         self.write("src/big.bin", big);
         let script = self.write("src/run.sh", "#!/bin/sh\n");
         fs::set_permissions(script, fs::Permissions::from_mode(0o755)).unwrap();
@@ -120,8 +141,16 @@ pub(crate) fn inventory(root: &Path) -> Vec<String> {
                 format!("folder {:o} {}", meta.mode(), meta.mtime())
             } else {
                 let contents = fs::read(&path).unwrap();
-                let sum = contents.iter().fold(0_u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-                format!("file {:o} {} links {} bytes {} sum {sum}", meta.mode(), meta.mtime(), meta.nlink(), contents.len())
+                let sum = contents.iter().fold(0_u64, |sum, &byte| {
+                    sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+                });
+                format!(
+                    "file {:o} {} links {} bytes {} sum {sum}",
+                    meta.mode(),
+                    meta.mtime(),
+                    meta.nlink(),
+                    contents.len()
+                )
             };
             lines.push(format!("{name}: {what}"));
         }
@@ -136,9 +165,16 @@ const BROWSER: &str = include_str!("browser.js");
 /// Opens a page of the scratch folder in a real browser and does `steps` with it; fails unless all of them went well. Says that it was
 /// skipped where there is no browser.
 pub(crate) fn browse(scratch: &Scratch, page: &str, steps: &str) {
-    let browser = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+    let browser = [
+        "/usr/bin/chromium",
+        "/usr/bin/chromium-browser",
+        "/usr/bin/google-chrome",
+    ];
     let browser = browser.into_iter().find(|path| Path::new(path).exists());
-    let node = std::process::Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success());
+    let node = std::process::Command::new("node")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success());
     let (Some(browser), true) = (browser, node) else {
         eprintln!("skipped: {page} in a browser: needs chromium and node");
         return;
@@ -151,6 +187,12 @@ pub(crate) fn browse(scratch: &Scratch, page: &str, steps: &str) {
         .arg(scratch.path("profile"))
         .output()
         .unwrap();
-    let (said, failed) = (String::from_utf8_lossy(&visit.stdout), String::from_utf8_lossy(&visit.stderr));
-    assert!(visit.status.success() && said.trim() == "sound", "{said}\n{failed}");
+    let (said, failed) = (
+        String::from_utf8_lossy(&visit.stdout),
+        String::from_utf8_lossy(&visit.stderr),
+    );
+    assert!(
+        visit.status.success() && said.trim() == "sound",
+        "{said}\n{failed}"
+    );
 }

@@ -4,7 +4,9 @@ use std::ffi::OsStr;
 use std::sync::RwLockReadGuard;
 use std::time::SystemTime;
 
-use bandsaw::fs::{Attributes, Change, Existing, FileKind, FileSystemMut, NewKind, NewNode, NodeId};
+use bandsaw::fs::{
+    Attributes, Change, Existing, FileKind, FileSystemMut, NewKind, NewNode, NodeId,
+};
 use bandsaw::{Kind, Result};
 use fuser::{Errno, RenameFlags, Request, TimeOrNow};
 
@@ -40,23 +42,44 @@ impl VolumeFs {
     }
 
     fn described(&self, node: NodeId) -> Answer<Attributes> {
-        self.fs.attributes(node).map_err(|error| self.notes.errno(&error))
+        self.fs
+            .attributes(node)
+            .map_err(|error| self.notes.errno(&error))
     }
 
     /// Refuses what macOS's flags protect.
     pub(super) fn check_unlocked(&self, node: NodeId) -> Answer<Attributes> {
         let found = self.described(node)?;
-        if found.flags & (IMMUTABLE | APPEND_ONLY) != 0 { Err(Errno::EPERM) } else { Ok(found) }
+        if found.flags & (IMMUTABLE | APPEND_ONLY) != 0 {
+            Err(Errno::EPERM)
+        } else {
+            Ok(found)
+        }
     }
 
     /// Refuses to write what macOS's flags protect; `appending` is allowed in more files.
     pub(super) fn check_writable(&self, node: NodeId, appending: bool) -> Answer<()> {
-        let refused = if appending { IMMUTABLE } else { IMMUTABLE | APPEND_ONLY };
-        if self.described(node)?.flags & refused != 0 { Err(Errno::EPERM) } else { Ok(()) }
+        let refused = if appending {
+            IMMUTABLE
+        } else {
+            IMMUTABLE | APPEND_ONLY
+        };
+        if self.described(node)?.flags & refused != 0 {
+            Err(Errno::EPERM)
+        } else {
+            Ok(())
+        }
     }
 
     /// Makes an object in a folder, owned by who asks for it.
-    pub(super) fn make(&self, req: &Request, parent: NodeId, name: &OsStr, kind: NewKind, mode: u32) -> Answer<Attributes> {
+    pub(super) fn make(
+        &self,
+        req: &Request,
+        parent: NodeId,
+        name: &OsStr,
+        kind: NewKind,
+        mode: u32,
+    ) -> Answer<Attributes> {
         let name = utf8(name)?;
         let (change, _inside) = self.changing()?;
         let folder = self.described(parent)?;
@@ -68,8 +91,18 @@ impl VolumeFs {
         let mode = (mode & 0o7777) as u16 | if inherits && is_folder { SET_GROUP } else { 0 };
         let (uid, gid) = (req.uid(), if inherits { folder.gid } else { req.gid() });
         let too_long = matches!(&kind, NewKind::Symlink(target) if target.len() > MAX_TARGET);
-        let made =
-            change.create(parent, name, &NewNode { mode, uid, gid, ..NewNode::new(kind) }).and_then(|id| change.attributes(id));
+        let made = change
+            .create(
+                parent,
+                name,
+                &NewNode {
+                    mode,
+                    uid,
+                    gid,
+                    ..NewNode::new(kind)
+                },
+            )
+            .and_then(|id| change.attributes(id));
         made.map_err(|error| match error.kind() {
             Kind::Limit if too_long => Errno::ENAMETOOLONG,
             _ => self.notes.errno(&error),
@@ -93,39 +126,60 @@ impl VolumeFs {
         let name = utf8(name)?;
         let (change, _inside) = self.changing()?;
         self.check_may_leave(parent, name)?;
-        change.remove(parent, name).map_err(|error| match error.kind() {
-            Kind::Conflict => Errno::ENOTEMPTY,
-            _ => self.notes.errno(&error),
-        })
+        change
+            .remove(parent, name)
+            .map_err(|error| match error.kind() {
+                Kind::Conflict => Errno::ENOTEMPTY,
+                _ => self.notes.errno(&error),
+            })
     }
 
     /// Refuses to take an entry out of a folder where macOS's flags protect either; tells what it is.
     fn check_may_leave(&self, parent: NodeId, name: &str) -> Answer<Attributes> {
         self.check_unlocked(parent)?;
-        let found = self.fs.lookup(parent, name).map_err(|error| self.notes.errno(&error))?.ok_or(Errno::ENOENT)?;
-        if found.flags & (IMMUTABLE | APPEND_ONLY) != 0 { Err(Errno::EPERM) } else { Ok(found) }
+        let found = self
+            .fs
+            .lookup(parent, name)
+            .map_err(|error| self.notes.errno(&error))?
+            .ok_or(Errno::ENOENT)?;
+        if found.flags & (IMMUTABLE | APPEND_ONLY) != 0 {
+            Err(Errno::EPERM)
+        } else {
+            Ok(found)
+        }
     }
 
     pub(super) fn link(&self, node: NodeId, parent: NodeId, name: &OsStr) -> Answer<Attributes> {
         let name = utf8(name)?;
         let (change, _inside) = self.changing()?;
         self.check_unlocked(node)?;
-        let linked = change.link(node, parent, name).and_then(|()| change.attributes(node));
+        let linked = change
+            .link(node, parent, name)
+            .and_then(|()| change.attributes(node));
         linked.map_err(|error| match error.kind() {
             Kind::Unsupported => Errno::EPERM,
-            Kind::Limit if error.layer().ends_with("name") || error.layer().ends_with("space") => self.notes.errno(&error),
+            Kind::Limit if error.layer().ends_with("name") || error.layer().ends_with("space") => {
+                self.notes.errno(&error)
+            }
             Kind::Limit => Errno::EMLINK,
             _ => self.notes.errno(&error),
         })
     }
 
-    pub(super) fn rename(&self, from: (NodeId, &OsStr), to: (NodeId, &OsStr), flags: RenameFlags) -> Answer<()> {
+    pub(super) fn rename(
+        &self,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        flags: RenameFlags,
+    ) -> Answer<()> {
         let (old, new) = (utf8(from.1)?, utf8(to.1)?);
         let (change, _inside) = self.changing()?;
         if flags == RenameFlags::RENAME_EXCHANGE {
             self.check_may_leave(from.0, old)?;
             self.check_may_leave(to.0, new)?;
-            return change.swap((from.0, old), (to.0, new)).map_err(|error| self.notes.errno(&error));
+            return change
+                .swap((from.0, old), (to.0, new))
+                .map_err(|error| self.notes.errno(&error));
         }
         if !RenameFlags::RENAME_NOREPLACE.contains(flags) {
             return Err(Errno::EINVAL); // neither format has what an overlay leaves behind
@@ -135,16 +189,24 @@ impl VolumeFs {
             Err(errno) if errno == Errno::ENOENT => None,
             found => Some(found?),
         };
-        let existing = if flags.is_empty() { Existing::Replace } else { Existing::Keep };
-        change.rename((from.0, old), (to.0, new), existing).map_err(|error| match (error.kind(), &replaced) {
-            (Kind::Conflict, Some(there)) if existing == Existing::Replace => match (moved.kind, there.kind) {
-                (FileKind::Folder, FileKind::Folder) => Errno::ENOTEMPTY,
-                (FileKind::Folder, _) => Errno::ENOTDIR,
-                (_, FileKind::Folder) => Errno::EISDIR,
-                _ => Errno::EEXIST,
-            },
-            _ => self.notes.errno(&error),
-        })
+        let existing = if flags.is_empty() {
+            Existing::Replace
+        } else {
+            Existing::Keep
+        };
+        change
+            .rename((from.0, old), (to.0, new), existing)
+            .map_err(|error| match (error.kind(), &replaced) {
+                (Kind::Conflict, Some(there)) if existing == Existing::Replace => {
+                    match (moved.kind, there.kind) {
+                        (FileKind::Folder, FileKind::Folder) => Errno::ENOTEMPTY,
+                        (FileKind::Folder, _) => Errno::ENOTDIR,
+                        (_, FileKind::Folder) => Errno::EISDIR,
+                        _ => Errno::EEXIST,
+                    }
+                }
+                _ => self.notes.errno(&error),
+            })
     }
 
     /// Makes a file longer or shorter, for a user that may, or may not, keep bits that let it run as its owner.
@@ -155,7 +217,11 @@ impl VolumeFs {
         let done = file.set_len(&self.volume(), len);
         self.files.close(file);
         done.map_err(|error| self.notes.errno(&error))?;
-        if req.uid() != 0 { self.drop_privileges(node) } else { Ok(()) }
+        if req.uid() != 0 {
+            self.drop_privileges(node)
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes the bits away that let a file run as its owner: its contents are somebody else's now.
@@ -163,7 +229,13 @@ impl VolumeFs {
         let (change, _inside) = self.changing()?;
         let found = self.described(node)?;
         match unprivileged(&found) {
-            Some(mode) => self.done(change.set_attributes(node, &Change { mode: Some(mode), ..Change::default() })),
+            Some(mode) => self.done(change.set_attributes(
+                node,
+                &Change {
+                    mode: Some(mode),
+                    ..Change::default()
+                },
+            )),
             None => Ok(()),
         }
     }
@@ -201,7 +273,11 @@ impl VolumeFs {
         if change_to == Change::default() {
             return Ok(found);
         }
-        self.done(change.set_attributes(node, &change_to).and_then(|()| change.attributes(node)))
+        self.done(
+            change
+                .set_attributes(node, &change_to)
+                .and_then(|()| change.attributes(node)),
+        )
     }
 
     /// The result as the kernel gets it; the owner hears of what is wrong with the image.
@@ -212,7 +288,11 @@ impl VolumeFs {
 
 /// The mode of a file without the bits that let it run as its owner; `None` if it has none.
 fn unprivileged(found: &Attributes) -> Option<u16> {
-    let group = if found.mode & GROUP_EXEC != 0 { SET_GROUP } else { 0 };
+    let group = if found.mode & GROUP_EXEC != 0 {
+        SET_GROUP
+    } else {
+        0
+    };
     let mode = found.mode & !(SET_USER | group);
     (found.kind == FileKind::File && mode != found.mode).then_some(mode)
 }

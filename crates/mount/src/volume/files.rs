@@ -46,8 +46,12 @@ impl Files {
         if let Some(file) = open.get(&node).and_then(Weak::upgrade) {
             return file;
         }
-        let file =
-            Arc::new(OpenFile { node, contents: RwLock::default(), resizing: Mutex::default(), writers: AtomicUsize::new(0) });
+        let file = Arc::new(OpenFile {
+            node,
+            contents: RwLock::default(),
+            resizing: Mutex::default(),
+            writers: AtomicUsize::new(0),
+        });
         open.insert(node, Arc::downgrade(&file));
         file
     }
@@ -84,20 +88,29 @@ impl OpenFile {
             return Ok(());
         }
         let change = volume.change.ok_or_else(|| Error::read_only("mount"))?;
-        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        let mut contents = self
+            .contents
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         if contents.writable {
             return Ok(());
         }
         // Whoever reads waits. A file that is open is not unpacked.
         contents.device = None;
         let device = match change.open_mut(self.node, Fork::Data) {
-            Err(error) if error.kind() == Kind::Unsupported && change.attributes(self.node)?.flags & UF_COMPRESSED != 0 => {
+            Err(error)
+                if error.kind() == Kind::Unsupported
+                    && change.attributes(self.node)?.flags & UF_COMPRESSED != 0 =>
+            {
                 compress::decompress_file(change, self.node, &Silent)?;
                 change.open_mut(self.node, Fork::Data)?
             }
             opened => opened?,
         };
-        *contents = Contents { device: Some(device), writable: true };
+        *contents = Contents {
+            device: Some(device),
+            writable: true,
+        };
         Ok(())
     }
 
@@ -120,7 +133,10 @@ impl OpenFile {
         if let Some(device) = &self.contents().device {
             return Ok(device.clone());
         }
-        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        let mut contents = self
+            .contents
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = &contents.device {
             return Ok(device.clone());
         }
@@ -130,7 +146,13 @@ impl OpenFile {
     }
 
     /// Reads up to `size` bytes at `offset` into `buf`, as many as there are.
-    pub(super) fn read(&self, volume: &Volume<'_>, offset: u64, size: usize, buf: &mut Vec<u8>) -> Result<usize> {
+    pub(super) fn read(
+        &self,
+        volume: &Volume<'_>,
+        offset: u64,
+        size: usize,
+        buf: &mut Vec<u8>,
+    ) -> Result<usize> {
         // Held until it is read: what is read is not unpacked.
         let contents = loop {
             let contents = self.contents();
@@ -140,10 +162,14 @@ impl OpenFile {
             drop(contents);
             self.device(volume)?;
         };
-        let Some(device) = &contents.device else { return Ok(0) };
+        let Some(device) = &contents.device else {
+            return Ok(0);
+        };
         loop {
             let len = device.info().len;
-            let now = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX).min(size);
+            let now = usize::try_from(len.saturating_sub(offset))
+                .unwrap_or(usize::MAX)
+                .min(size);
             // The kernel may have gathered more than the file holds yet.
             if now == 0 {
                 return Ok(0);
@@ -163,8 +189,12 @@ impl OpenFile {
     pub(super) fn write(&self, volume: &Volume<'_>, offset: u64, data: &[u8]) -> Result<()> {
         self.for_writing(volume)?;
         let contents = self.contents();
-        let Some(device) = &contents.device else { return Err(Error::read_only("mount")) };
-        let end = offset.checked_add(data.len() as u64).ok_or_else(|| Error::new(Kind::Invalid, "mount", "no such position"))?;
+        let Some(device) = &contents.device else {
+            return Err(Error::read_only("mount"));
+        };
+        let end = offset
+            .checked_add(data.len() as u64)
+            .ok_or_else(|| Error::new(Kind::Invalid, "mount", "no such position"))?;
         if end <= device.info().len {
             return device.write_at(offset, data);
         }
@@ -197,7 +227,11 @@ impl OpenFile {
         self.for_writing(volume)?;
         let device = self.device(volume)?;
         let _alone = self.alone();
-        if device.info().len < len { device.set_len(len, Leave::Zeros) } else { Ok(()) }
+        if device.info().len < len {
+            device.set_len(len, Leave::Zeros)
+        } else {
+            Ok(())
+        }
     }
 
     /// Makes a part of it zero.
@@ -205,7 +239,11 @@ impl OpenFile {
         self.for_writing(volume)?;
         let device = self.device(volume)?;
         let end = end.min(device.info().len);
-        if start < end { device.discard(start..end, Leave::Zeros) } else { Ok(()) }
+        if start < end {
+            device.discard(start..end, Leave::Zeros)
+        } else {
+            Ok(())
+        }
     }
 
     fn contents(&self) -> RwLockReadGuard<'_, Contents> {

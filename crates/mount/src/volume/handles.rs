@@ -36,7 +36,10 @@ pub(super) struct Listed {
 
 impl OpenFolder {
     pub(super) fn new(node: NodeId) -> Self {
-        Self { node, entries: OnceLock::new() }
+        Self {
+            node,
+            entries: OnceLock::new(),
+        }
     }
 
     /// Its entries; `anew` for those that are there now.
@@ -46,7 +49,11 @@ impl OpenFolder {
         }
         let mut entries = Vec::new();
         fs.list(self.node, &mut |entry| {
-            entries.push(Listed { name: entry.name.into(), node: entry.attributes.id, kind: entry.attributes.kind });
+            entries.push(Listed {
+                name: entry.name.into(),
+                node: entry.attributes.id,
+                kind: entry.attributes.kind,
+            });
             Ok(ControlFlow::Continue(()))
         })?;
         entries.shrink_to_fit();
@@ -64,21 +71,38 @@ pub(super) struct Handles {
 impl Handles {
     pub(super) fn add(&self, handle: Handle) -> FileHandle {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
+        self.open
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(number, handle);
         FileHandle(number)
     }
 
     /// A file by its number.
     pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
-        match self.open.read().unwrap_or_else(PoisonError::into_inner).get(&handle.0) {
+        match self
+            .open
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&handle.0)
+        {
             Some(Handle::File(file, _)) => Ok(file.clone()),
             _ => Err(Errno::EBADF),
         }
     }
 
     /// A folder by its number. One that is read from the beginning again is read as it is now.
-    pub(super) fn folder(&self, handle: FileHandle, from_start: bool) -> Result<Arc<OpenFolder>, Errno> {
-        let found = match self.open.read().unwrap_or_else(PoisonError::into_inner).get(&handle.0) {
+    pub(super) fn folder(
+        &self,
+        handle: FileHandle,
+        from_start: bool,
+    ) -> Result<Arc<OpenFolder>, Errno> {
+        let found = match self
+            .open
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&handle.0)
+        {
             Some(Handle::Folder(folder)) => folder.clone(),
             _ => return Err(Errno::EBADF),
         };
@@ -93,6 +117,9 @@ impl Handles {
 
     /// Takes one out.
     pub(super) fn remove(&self, handle: FileHandle) -> Option<Handle> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
+        self.open
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&handle.0)
     }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 use bandsaw::device::ExtentKind;
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemMut, NodeId, hfsplus};
 use fuser::{
-    Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, OpenAccMode, OpenFlags, ReplyEntry,
-    Request,
+    Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    OpenAccMode, OpenFlags, ReplyEntry, Request,
 };
 
 use self::files::{Files, Volume};
@@ -82,11 +82,29 @@ pub(crate) struct Setting {
 }
 
 impl VolumeFs {
-    pub(crate) fn new(fs: Arc<dyn FileSystem>, change: Option<Arc<dyn FileSystemMut>>, setting: Setting) -> Self {
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        change: Option<Arc<dyn FileSystemMut>>,
+        setting: Setting,
+    ) -> Self {
         let info = fs.volume();
-        let Setting { mounter, owner, umask, gathers, decomposed, gate, notes } = setting;
+        let Setting {
+            mounter,
+            owner,
+            umask,
+            gathers,
+            decomposed,
+            gate,
+            notes,
+        } = setting;
         let is_hfs = info.format.starts_with("HFS");
-        let view = View { root: fs.root(), mounter, owner, umask, block_size: info.block_size };
+        let view = View {
+            root: fs.root(),
+            mounter,
+            owner,
+            umask,
+            block_size: info.block_size,
+        };
         Self {
             view,
             gathers: gathers && change.is_some(),
@@ -103,19 +121,31 @@ impl VolumeFs {
     }
 
     fn volume(&self) -> Volume<'_> {
-        Volume { fs: &*self.fs, change: self.change.as_deref() }
+        Volume {
+            fs: &*self.fs,
+            change: self.change.as_deref(),
+        }
     }
 
     /// Returns how long the kernel may keep a name: not at all if there are other spellings of it, of which it could keep one
     /// that is gone.
     fn keeps(&self, name: &str) -> Duration {
-        let one_spelling = name.is_ascii() && !(self.folds && name.bytes().any(|byte| byte.is_ascii_alphabetic()));
-        if one_spelling || self.change.is_none() { LONG } else { Duration::ZERO }
+        let one_spelling =
+            name.is_ascii() && !(self.folds && name.bytes().any(|byte| byte.is_ascii_alphabetic()));
+        if one_spelling || self.change.is_none() {
+            LONG
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Returns how long the kernel may keep what an object is like.
     fn stays(&self, found: &Attributes) -> Duration {
-        if found.kind == FileKind::Folder && self.change.is_some() { SHORT } else { LONG }
+        if found.kind == FileKind::Folder && self.change.is_some() {
+            SHORT
+        } else {
+            LONG
+        }
     }
 
     fn found(&self, parent: INodeNo, name: &OsStr) -> Answer<(Attributes, Duration)> {
@@ -124,29 +154,54 @@ impl VolumeFs {
             return Err(Errno::ENAMETOOLONG);
         }
         let found = self.done(self.fs.lookup(self.view.node(parent), name))?;
-        found.map(|found| (found, self.keeps(name))).ok_or(Errno::ENOENT)
+        found
+            .map(|found| (found, self.keeps(name)))
+            .ok_or(Errno::ENOENT)
     }
 
     fn entry(&self, answer: Answer<(Attributes, Duration)>, reply: ReplyEntry) {
         match answer {
-            Ok((found, keep)) => reply.entry_with_ttls(&self.stays(&found), &keep, &self.view.attr(&found), Generation(0)),
+            Ok((found, keep)) => reply.entry_with_ttls(
+                &self.stays(&found),
+                &keep,
+                &self.view.attr(&found),
+                Generation(0),
+            ),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn made(&self, answer: Answer<Attributes>, name: &OsStr, reply: ReplyEntry) {
-        self.entry(answer.map(|made| (made, name.to_str().map_or(Duration::ZERO, |name| self.keeps(name)))), reply);
+        self.entry(
+            answer.map(|made| {
+                (
+                    made,
+                    name.to_str()
+                        .map_or(Duration::ZERO, |name| self.keeps(name)),
+                )
+            }),
+            reply,
+        );
     }
 
     /// Opens a file, cut to nothing if that is asked for.
-    fn open_file(&self, req: &Request, node: NodeId, flags: OpenFlags) -> Answer<(FileHandle, FopenFlags)> {
+    fn open_file(
+        &self,
+        req: &Request,
+        node: NodeId,
+        flags: OpenFlags,
+    ) -> Answer<(FileHandle, FopenFlags)> {
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
         if write {
             // The kernel refuses what is read-only as a whole.
             self.check_writable(node, flags.0 & O_APPEND != 0)?;
         }
         let file = self.files.get(node);
-        let opened = if write { file.for_writing(&self.volume()) } else { file.for_reading(&self.volume()) };
+        let opened = if write {
+            file.for_writing(&self.volume())
+        } else {
+            file.for_reading(&self.volume())
+        };
         if let Err(error) = opened {
             self.files.close(file);
             return Err(self.notes.errno(&error));
@@ -159,7 +214,11 @@ impl VolumeFs {
         }
         let handle = self.handles.add(Handle::File(file, write));
         // Nothing happens on closing what was only read.
-        let quiet = if write { FopenFlags::empty() } else { FopenFlags::FOPEN_NOFLUSH };
+        let quiet = if write {
+            FopenFlags::empty()
+        } else {
+            FopenFlags::FOPEN_NOFLUSH
+        };
         Ok((handle, FopenFlags::FOPEN_KEEP_CACHE | quiet))
     }
 
@@ -183,7 +242,11 @@ impl VolumeFs {
             }
             at += extent.len;
         }
-        if whence == SEEK_HOLE { Ok(len) } else { Err(Errno::ENXIO) }
+        if whence == SEEK_HOLE {
+            Ok(len)
+        } else {
+            Err(Errno::ENXIO)
+        }
     }
 
     fn allocate(&self, handle: FileHandle, range: (u64, u64), mode: i32) -> Answer<()> {
@@ -196,8 +259,12 @@ impl VolumeFs {
             0 => file.reach(&volume, end),
             // Blocks behind a file's end are nobody's here.
             KEEP_SIZE if end <= self.done(file.device(&volume))?.info().len => Ok(()),
-            _ if mode == PUNCH_HOLE | KEEP_SIZE || mode == ZERO_RANGE | KEEP_SIZE => file.punch(&volume, start, end),
-            ZERO_RANGE => file.punch(&volume, start, end).and_then(|()| file.reach(&volume, end)),
+            _ if mode == PUNCH_HOLE | KEEP_SIZE || mode == ZERO_RANGE | KEEP_SIZE => {
+                file.punch(&volume, start, end)
+            }
+            ZERO_RANGE => file
+                .punch(&volume, start, end)
+                .and_then(|()| file.reach(&volume, end)),
             _ => return Err(Errno::EOPNOTSUPP),
         };
         self.done(done)
@@ -214,15 +281,28 @@ impl VolumeFs {
         let folder = self.handles.folder(handle, offset == 0)?;
         let entries = self.done(folder.entries(&*self.fs))?;
         // The kernel does not look at the number of the folder above.
-        for (at, name) in [".", ".."].into_iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+        for (at, name) in [".", ".."]
+            .into_iter()
+            .enumerate()
+            .skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        {
             if add(at as u64 + 1, ino, FileType::Directory, name)? {
                 return Ok(());
             }
         }
         let first = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
         for (at, entry) in entries.iter().enumerate().skip(first) {
-            let name = if self.composes { hfsplus::composed(&entry.name) } else { Cow::Borrowed(&*entry.name) };
-            if add(at as u64 + 3, self.view.ino(entry.node), stat::file_type(entry.kind), &name)? {
+            let name = if self.composes {
+                hfsplus::composed(&entry.name)
+            } else {
+                Cow::Borrowed(&*entry.name)
+            };
+            if add(
+                at as u64 + 3,
+                self.view.ino(entry.node),
+                stat::file_type(entry.kind),
+                &name,
+            )? {
                 break;
             }
         }

@@ -10,9 +10,10 @@ use std::time::{Duration, SystemTime};
 use bandsaw::Kind;
 use bandsaw::fs::NewKind;
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::change::Wanted;
@@ -75,7 +76,14 @@ impl Filesystem for VolumeFs {
     ) {
         let node = self.view.node(ino);
         let resized = size.map_or(Ok(()), |len| self.resize(req, node, len));
-        let wanted = Wanted { mode, uid, gid, atime, mtime, ctime };
+        let wanted = Wanted {
+            mode,
+            uid,
+            gid,
+            atime,
+            mtime,
+            ctime,
+        };
         match resized.and_then(|()| self.describe(node, &wanted)) {
             Ok(found) => reply.attr(&self.stays(&found), &self.view.attr(&found)),
             Err(errno) => reply.error(errno),
@@ -89,18 +97,51 @@ impl Filesystem for VolumeFs {
         }
     }
 
-    fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, rdev: u32, reply: ReplyEntry) {
-        let made = Self::special(mode, rdev).and_then(|kind| self.make(req, self.view.node(parent), name, kind, mode));
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = Self::special(mode, rdev)
+            .and_then(|kind| self.make(req, self.view.node(parent), name, kind, mode));
         self.made(made, name, reply);
     }
 
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        self.made(self.make(req, self.view.node(parent), name, NewKind::Folder, mode), name, reply);
+    fn mkdir(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        self.made(
+            self.make(req, self.view.node(parent), name, NewKind::Folder, mode),
+            name,
+            reply,
+        );
     }
 
-    fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
+    fn symlink(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        link_name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
         let kind = utf8(target.as_os_str()).map(|target| NewKind::Symlink(target.to_owned()));
-        self.made(kind.and_then(|kind| self.make(req, self.view.node(parent), link_name, kind, 0o777)), link_name, reply);
+        self.made(
+            kind.and_then(|kind| self.make(req, self.view.node(parent), link_name, kind, 0o777)),
+            link_name,
+            reply,
+        );
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -121,11 +162,31 @@ impl Filesystem for VolumeFs {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        empty(VolumeFs::rename(self, (self.view.node(parent), name), (self.view.node(newparent), newname), flags), reply);
+        empty(
+            VolumeFs::rename(
+                self,
+                (self.view.node(parent), name),
+                (self.view.node(newparent), newname),
+                flags,
+            ),
+            reply,
+        );
     }
 
-    fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        let linked = VolumeFs::link(self, self.view.node(ino), self.view.node(newparent), newname);
+    fn link(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let linked = VolumeFs::link(
+            self,
+            self.view.node(ino),
+            self.view.node(newparent),
+            newname,
+        );
         self.made(linked, newname, reply);
     }
 
@@ -136,7 +197,16 @@ impl Filesystem for VolumeFs {
         }
     }
 
-    fn create(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
         let made = self.make(req, self.view.node(parent), name, NewKind::File, mode);
         let opened = made.and_then(|made| {
             let flags = OpenFlags(flags & !O_TRUNC);
@@ -145,7 +215,9 @@ impl Filesystem for VolumeFs {
         match opened {
             // How long the name may be kept cannot be said apart from the attributes here.
             Ok(((handle, flags), made)) => {
-                let keep = name.to_str().map_or(Duration::ZERO, |name| self.keeps(name));
+                let keep = name
+                    .to_str()
+                    .map_or(Duration::ZERO, |name| self.keeps(name));
                 reply.created(&keep, &self.view.attr(&made), Generation(0), handle, flags);
             }
             Err(errno) => reply.error(errno),
@@ -167,9 +239,11 @@ impl Filesystem for VolumeFs {
             Ok(file) => file,
             Err(errno) => return reply.error(errno),
         };
-        BUFFER.with_borrow_mut(|buf| match self.done(file.read(&self.volume(), offset, size as usize, buf)) {
-            Ok(read) => reply.data(&buf[..read]),
-            Err(errno) => reply.error(errno),
+        BUFFER.with_borrow_mut(|buf| {
+            match self.done(file.read(&self.volume(), offset, size as usize, buf)) {
+                Ok(read) => reply.data(&buf[..read]),
+                Err(errno) => reply.error(errno),
+            }
         });
     }
 
@@ -190,14 +264,27 @@ impl Filesystem for VolumeFs {
             self.done(file.write(&self.volume(), offset, data))
         });
         let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match written.and_then(|()| if kills { self.drop_privileges(self.view.node(ino)) } else { Ok(()) }) {
+        match written.and_then(|()| {
+            if kills {
+                self.drop_privileges(self.view.node(ino))
+            } else {
+                Ok(())
+            }
+        }) {
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
         }
     }
 
     /// What was gathered has been written when the kernel asks; there is no more to do, and it need not ask again.
-    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 
@@ -220,31 +307,71 @@ impl Filesystem for VolumeFs {
         reply.ok();
     }
 
-    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+    fn fsync(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
         // One commit is for all; a file that is only read may be named for the folder that it is in.
-        empty(self.change.as_deref().map_or(Ok(()), |change| self.done(change.sync())), reply);
+        empty(
+            self.change
+                .as_deref()
+                .map_or(Ok(()), |change| self.done(change.sync())),
+            reply,
+        );
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let handle = self.handles.add(Handle::Folder(Arc::new(OpenFolder::new(self.view.node(ino)))));
-        reply.opened(handle, FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE);
+        let handle = self.handles.add(Handle::Folder(Arc::new(OpenFolder::new(
+            self.view.node(ino),
+        ))));
+        reply.opened(
+            handle,
+            FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
+        );
     }
 
-    fn readdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let told = self.list(ino, fh, offset, &mut |next, ino, kind, name| Ok(reply.add(ino, next, kind, name)));
+    fn readdir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let told = self.list(ino, fh, offset, &mut |next, ino, kind, name| {
+            Ok(reply.add(ino, next, kind, name))
+        });
         match told {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
     }
 
-    fn readdirplus(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
         let told = self.list(ino, fh, offset, &mut |next, ino, _, name| {
             match self.fs.attributes(self.view.node(ino)) {
                 Ok(found) => {
                     // Names and attributes are kept equally long here.
                     let keep = self.keeps(name).min(self.stays(&found));
-                    Ok(reply.add(ino, next, name, &keep, &self.view.attr(&found), Generation(0)))
+                    Ok(reply.add(
+                        ino,
+                        next,
+                        name,
+                        &keep,
+                        &self.view.attr(&found),
+                        Generation(0),
+                    ))
                 }
                 // It has gone since the folder was read.
                 Err(error) if error.kind() == Kind::NotFound => Ok(false),
@@ -257,12 +384,26 @@ impl Filesystem for VolumeFs {
         }
     }
 
-    fn releasedir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+    fn releasedir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
         drop(self.handles.remove(fh));
         reply.ok();
     }
 
-    fn fsyncdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+    fn fsyncdir(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        datasync: bool,
+        reply: ReplyEmpty,
+    ) {
         self.fsync(req, ino, fh, datasync, reply);
     }
 
@@ -272,10 +413,28 @@ impl Filesystem for VolumeFs {
         let (total, free) = (info.total / block, info.free / block);
         // Numbers of objects have 32 bits.
         let ffree = u64::from(u32::MAX).saturating_sub(files);
-        reply.statfs(total, free, free, files + ffree, ffree, info.block_size, MAX_NAME as u32, info.block_size);
+        reply.statfs(
+            total,
+            free,
+            free,
+            files + ffree,
+            ffree,
+            info.block_size,
+            MAX_NAME as u32,
+            info.block_size,
+        );
     }
 
-    fn setxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, position: u32, reply: ReplyEmpty) {
+    fn setxattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        position: u32,
+        reply: ReplyEmpty,
+    ) {
         let set = utf8(name).and_then(|name| match position {
             0 => self.set_xattr(self.view.node(ino), name, value, flags),
             _ => Err(Errno::EOPNOTSUPP),
@@ -284,7 +443,11 @@ impl Filesystem for VolumeFs {
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        sized(utf8(name).and_then(|name| self.xattr_value(self.view.node(ino), name)), size, reply);
+        sized(
+            utf8(name).and_then(|name| self.xattr_value(self.view.node(ino), name)),
+            size,
+            reply,
+        );
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
@@ -292,16 +455,39 @@ impl Filesystem for VolumeFs {
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(utf8(name).and_then(|name| self.remove_xattr(self.view.node(ino), name)), reply);
+        empty(
+            utf8(name).and_then(|name| self.remove_xattr(self.view.node(ino), name)),
+            reply,
+        );
     }
 
-    fn fallocate(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
+    fn fallocate(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
         empty(self.allocate(fh, (offset, length), mode), reply);
     }
 
-    fn lseek(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
         let known = matches!(whence, SEEK_DATA | SEEK_HOLE);
-        let offset = u64::try_from(offset).ok().filter(|_| known).ok_or(Errno::EINVAL);
+        let offset = u64::try_from(offset)
+            .ok()
+            .filter(|_| known)
+            .ok_or(Errno::EINVAL);
         match offset.and_then(|offset| self.seek(self.view.node(ino), offset, whence)) {
             Ok(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
             Err(errno) => reply.error(errno),

@@ -18,7 +18,10 @@ const REPLACE: i32 = 2;
 impl VolumeFs {
     /// The names, each with a zero byte behind it.
     pub(super) fn xattr_names(&self, node: NodeId) -> Answer<Vec<u8>> {
-        let names = self.fs.xattrs(node).map_err(|error| self.notes.errno(&error))?;
+        let names = self
+            .fs
+            .xattrs(node)
+            .map_err(|error| self.notes.errno(&error))?;
         let mut list = Vec::new();
         for name in names {
             list.extend_from_slice(PREFIX.as_bytes());
@@ -31,10 +34,17 @@ impl VolumeFs {
     pub(super) fn xattr_value(&self, node: NodeId, name: &str) -> Answer<Vec<u8>> {
         let name = name.strip_prefix(PREFIX).ok_or(Errno::EOPNOTSUPP)?;
         let read = || -> bandsaw::Result<Option<Vec<u8>>> {
-            let Some(value) = self.fs.xattr(node, name)? else { return Ok(None) };
+            let Some(value) = self.fs.xattr(node, name)? else {
+                return Ok(None);
+            };
             let len = value.info().len;
             if len > MOST {
-                return Err(Error::new(Kind::Limit, "mount", "an attribute longer than Linux reads").named(name));
+                return Err(Error::new(
+                    Kind::Limit,
+                    "mount",
+                    "an attribute longer than Linux reads",
+                )
+                .named(name));
             }
             value.read_vec(0, len as usize).map(Some)
         };
@@ -46,24 +56,44 @@ impl VolumeFs {
         }
     }
 
-    pub(super) fn set_xattr(&self, node: NodeId, name: &str, value: &[u8], flags: i32) -> Answer<()> {
+    pub(super) fn set_xattr(
+        &self,
+        node: NodeId,
+        name: &str,
+        value: &[u8],
+        flags: i32,
+    ) -> Answer<()> {
         let name = name.strip_prefix(PREFIX).ok_or(Errno::EOPNOTSUPP)?;
         let (change, _inside) = self.changing()?;
         self.check_unlocked(node)?;
-        if flags & REPLACE != 0 && self.fs.xattr(node, name).map_err(|error| self.notes.errno(&error))?.is_none() {
+        if flags & REPLACE != 0
+            && self
+                .fs
+                .xattr(node, name)
+                .map_err(|error| self.notes.errno(&error))?
+                .is_none()
+        {
             return Err(Errno::NO_XATTR);
         }
-        let existing = if flags & CREATE != 0 { Existing::Keep } else { Existing::Replace };
-        change.set_xattr(node, name, &Memory::read_only(value), existing).map_err(|error| self.notes.errno(&error))
+        let existing = if flags & CREATE != 0 {
+            Existing::Keep
+        } else {
+            Existing::Replace
+        };
+        change
+            .set_xattr(node, name, &Memory::read_only(value), existing)
+            .map_err(|error| self.notes.errno(&error))
     }
 
     pub(super) fn remove_xattr(&self, node: NodeId, name: &str) -> Answer<()> {
         let name = name.strip_prefix(PREFIX).ok_or(Errno::EOPNOTSUPP)?;
         let (change, _inside) = self.changing()?;
         self.check_unlocked(node)?;
-        change.remove_xattr(node, name).map_err(|error| match error.kind() {
-            Kind::NotFound => Errno::NO_XATTR,
-            _ => self.notes.errno(&error),
-        })
+        change
+            .remove_xattr(node, name)
+            .map_err(|error| match error.kind() {
+                Kind::NotFound => Errno::NO_XATTR,
+                _ => self.notes.errno(&error),
+            })
     }
 }

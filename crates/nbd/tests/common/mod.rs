@@ -34,7 +34,11 @@ pub(crate) const NOTSUP: u32 = 95;
 
 /// A server of one device.
 pub(crate) fn server(device: Arc<dyn BlockDevice>) -> Server {
-    Server::new(vec![Export::new("", "the disk", device)], Options::default()).unwrap()
+    Server::new(
+        vec![Export::new("", "the disk", device)],
+        Options::default(),
+    )
+    .unwrap()
 }
 
 /// A client, and the thread that serves it.
@@ -60,7 +64,12 @@ impl Client {
         let (socket, other) = UnixStream::pair().unwrap();
         let server = server.clone();
         let served = Some(std::thread::spawn(move || server.serve(other)));
-        Self { socket, served, structured: false, cookie: 0 }
+        Self {
+            socket,
+            served,
+            structured: false,
+            cookie: 0,
+        }
     }
 
     /// In transmission with the first export; `structured` with block status.
@@ -69,7 +78,13 @@ impl Client {
         if structured {
             assert_eq!(client.option(8, &[]), [(ACK, vec![])]);
             let context = client.option(10, &context("", &["base:allocation"]));
-            assert_eq!(context, [(4, [&[0, 0, 0, 1], &b"base:allocation"[..]].concat()), (ACK, vec![])]);
+            assert_eq!(
+                context,
+                [
+                    (4, [&[0, 0, 0, 1], &b"base:allocation"[..]].concat()),
+                    (ACK, vec![])
+                ]
+            );
             client.structured = true;
         }
         let told = client.option(7, &go("", &[]));
@@ -101,7 +116,15 @@ impl Client {
 
     /// Sends an option; returns all replies up to the one that ends it.
     pub(crate) fn option(&mut self, option: u32, data: &[u8]) -> Vec<(u32, Vec<u8>)> {
-        self.send(&[b"IHAVEOPT", &option.to_be_bytes()[..], &u32::try_from(data.len()).unwrap().to_be_bytes(), data].concat());
+        self.send(
+            &[
+                b"IHAVEOPT",
+                &option.to_be_bytes()[..],
+                &u32::try_from(data.len()).unwrap().to_be_bytes(),
+                data,
+            ]
+            .concat(),
+        );
         let mut replies = Vec::new();
         loop {
             assert_eq!(self.u64(), 0x3_e889_0455_65a9);
@@ -115,8 +138,19 @@ impl Client {
     }
 
     /// Sends a request; returns its cookie.
-    pub(crate) fn request(&mut self, flags: u16, command: u16, offset: u64, len: u32, payload: &[u8]) -> u64 {
-        let bytes = [self.request_head(flags, command, offset, len), payload.to_vec()].concat();
+    pub(crate) fn request(
+        &mut self,
+        flags: u16,
+        command: u16,
+        offset: u64,
+        len: u32,
+        payload: &[u8],
+    ) -> u64 {
+        let bytes = [
+            self.request_head(flags, command, offset, len),
+            payload.to_vec(),
+        ]
+        .concat();
         self.send(&bytes);
         self.cookie
     }
@@ -124,7 +158,10 @@ impl Client {
     /// Sends a request for each offset, all of them at once; returns the first one's cookie, which the others' follow.
     pub(crate) fn requests(&mut self, command: u16, offsets: &[u64], len: u32) -> u64 {
         let first = self.cookie + 1;
-        let bytes: Vec<u8> = offsets.iter().flat_map(|offset| self.request_head(0, command, *offset, len)).collect();
+        let bytes: Vec<u8> = offsets
+            .iter()
+            .flat_map(|offset| self.request_head(0, command, *offset, len))
+            .collect();
         self.send(&bytes);
         first
     }
@@ -159,7 +196,14 @@ impl Client {
     }
 
     /// Does something that has no data in its reply.
-    pub(crate) fn call(&mut self, flags: u16, command: u16, offset: u64, len: u32, payload: &[u8]) -> Result<(), u32> {
+    pub(crate) fn call(
+        &mut self,
+        flags: u16,
+        command: u16,
+        offset: u64,
+        len: u32,
+        payload: &[u8],
+    ) -> Result<(), u32> {
         let cookie = self.request(flags, command, offset, len, payload);
         let (replied, error) = self.reply();
         assert_eq!(replied, cookie);
@@ -181,7 +225,14 @@ impl Client {
     pub(crate) fn read_reply(&mut self, offset: u64, len: u32) -> (u64, Result<Vec<u8>, u32>) {
         if !self.structured {
             let (cookie, error) = self.reply();
-            return (cookie, if error == 0 { Ok(self.bytes(len as usize)) } else { Err(error) });
+            return (
+                cookie,
+                if error == 0 {
+                    Ok(self.bytes(len as usize))
+                } else {
+                    Err(error)
+                },
+            );
         }
         let mut read = vec![0xEE; len as usize];
         let (mut covered, mut failed) = (0, None);
@@ -210,7 +261,10 @@ impl Client {
                 kind => panic!("chunk {kind}"),
             }
             if flags & 1 == 1 {
-                assert!(failed.is_some() || covered == read.len(), "{covered} of {len} bytes");
+                assert!(
+                    failed.is_some() || covered == read.len(),
+                    "{covered} of {len} bytes"
+                );
                 return (cookie, failed.map_or(Ok(read), Err));
             }
         }
@@ -228,12 +282,20 @@ impl Client {
         assert_eq!(flags, 1, "the last piece is the first");
         match kind {
             1 => (cookie, Ok(data[8..].to_vec())),
-            _ => (cookie, Err(u32::from_be_bytes(data[..4].try_into().unwrap()))),
+            _ => (
+                cookie,
+                Err(u32::from_be_bytes(data[..4].try_into().unwrap())),
+            ),
         }
     }
 
     /// Length and state of the runs.
-    pub(crate) fn status(&mut self, flags: u16, offset: u64, len: u32) -> Result<Vec<(u32, u32)>, u32> {
+    pub(crate) fn status(
+        &mut self,
+        flags: u16,
+        offset: u64,
+        len: u32,
+    ) -> Result<Vec<(u32, u32)>, u32> {
         self.request(flags, STATUS, offset, len, &[]);
         assert_eq!(self.u32(), 0x668e_33ef);
         let (flags, kind) = (self.u16(), self.u16());
@@ -242,7 +304,10 @@ impl Client {
         let word = |at: usize| u32::from_be_bytes(data[at..at + 4].try_into().unwrap());
         assert_eq!(flags, 1);
         match kind {
-            5 => Ok((4..data.len()).step_by(8).map(|at| (word(at), word(at + 4))).collect()),
+            5 => Ok((4..data.len())
+                .step_by(8)
+                .map(|at| (word(at), word(at + 4)))
+                .collect()),
             _ => Err(word(0)),
         }
     }
@@ -270,14 +335,20 @@ impl Drop for Client {
 }
 
 fn string(text: &str) -> Vec<u8> {
-    [&u32::try_from(text.len()).unwrap().to_be_bytes(), text.as_bytes()].concat()
+    [
+        &u32::try_from(text.len()).unwrap().to_be_bytes(),
+        text.as_bytes(),
+    ]
+    .concat()
 }
 
 /// The data of INFO and GO.
 pub(crate) fn go(name: &str, kinds: &[u16]) -> Vec<u8> {
     let mut data = string(name);
     data.extend(u16::try_from(kinds.len()).unwrap().to_be_bytes());
-    kinds.iter().for_each(|kind| data.extend(kind.to_be_bytes()));
+    kinds
+        .iter()
+        .for_each(|kind| data.extend(kind.to_be_bytes()));
     data
 }
 

@@ -33,7 +33,9 @@ pub(in crate::container::asif) struct Changes {
 
 impl Changes {
     pub(in crate::container::asif) fn pages(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        self.pages.iter().map(|(at, page)| (at.start, &page.as_bytes()[..(at.end - at.start) as usize]))
+        self.pages
+            .iter()
+            .map(|(at, page)| (at.start, &page.as_bytes()[..(at.end - at.start) as usize]))
     }
 }
 
@@ -41,14 +43,20 @@ impl Tables {
     /// Returns whether so much was changed that it should be committed before more is.
     pub(in crate::container::asif) fn is_full_of_changes(&self) -> bool {
         let state = self.state();
-        state.pages.count_changed() > state.pages.limit() / 2 || state.masks.count_changed() > state.masks.limit() / 2
+        state.pages.count_changed() > state.pages.limit() / 2
+            || state.masks.count_changed() > state.masks.limit() / 2
     }
 
     /// All changes so far. They count as being written until [`written`](Self::written). One caller at a time.
     pub(in crate::container::asif) fn take_changes(&self, space: &Space) -> Result<Changes> {
         loop {
-            let without: Vec<DiskChunk> =
-                self.state().masks.changed().filter(|(_, slot)| slot.bitmap.is_none()).map(|(chunk, _)| chunk).collect();
+            let without: Vec<DiskChunk> = self
+                .state()
+                .masks
+                .changed()
+                .filter(|(_, slot)| slot.bitmap.is_none())
+                .map(|(chunk, _)| chunk)
+                .collect();
             for chunk in without {
                 self.ensure_bitmap(chunk, space)?;
             }
@@ -61,17 +69,29 @@ impl Tables {
 
     fn changes(&self, state: &mut State) -> Changes {
         let table = |state: &State, table: u32| state.directory.get(&table).copied();
-        let mut changes = Changes { masks: Vec::new(), bitmap_entries: Vec::new(), pages: Vec::new(), directory: None };
+        let mut changes = Changes {
+            masks: Vec::new(),
+            bitmap_entries: Vec::new(),
+            pages: Vec::new(),
+            directory: None,
+        };
         for (chunk, slot) in state.masks.take_changed() {
-            let at = slot.bitmap.map(|bitmap| self.mask_place(bitmap, &self.geometry.place(chunk)).start);
+            let at = slot
+                .bitmap
+                .map(|bitmap| self.mask_place(bitmap, &self.geometry.place(chunk)).start);
             changes.masks.extend(at.map(|at| (at, slot.mask)));
         }
         for new in std::mem::take(&mut state.new_bitmaps) {
-            let at = table(state, new.table).map(|table| self.geometry.in_file(table, 0..0).start + u64::from(new.entry) * 8);
-            changes.bitmap_entries.extend(at.map(|at| (at, U64::new(new.chunk.0))));
+            let at = table(state, new.table)
+                .map(|table| self.geometry.in_file(table, 0..0).start + u64::from(new.entry) * 8);
+            changes
+                .bitmap_entries
+                .extend(at.map(|at| (at, U64::new(new.chunk.0))));
         }
         for (id, page) in state.pages.take_changed() {
-            changes.pages.extend(table(state, id.table).map(|table| (self.page_place(table, id), page)));
+            changes
+                .pages
+                .extend(table(state, id.table).map(|table| (self.page_place(table, id), page)));
         }
         if std::mem::take(&mut state.directory_changed) {
             changes.directory = Some(state.directory.clone());

@@ -27,15 +27,28 @@ impl Tables {
         let place = self.geometry.place(chunk);
         loop {
             let raw = self.raw_entry(place.table, place.bitmap_entry)?;
-            let bitmap = parse_bitmap_entry(raw).and_then(|bitmap| bitmap.ok_or("a partly written chunk without a bitmap"));
-            let bitmap = bitmap.and_then(|bitmap| if self.geometry.can_be(bitmap) { Ok(bitmap) } else { Err(PAST_ANY_FILE) });
+            let bitmap = parse_bitmap_entry(raw)
+                .and_then(|bitmap| bitmap.ok_or("a partly written chunk without a bitmap"));
+            let bitmap = bitmap.and_then(|bitmap| {
+                if self.geometry.can_be(bitmap) {
+                    Ok(bitmap)
+                } else {
+                    Err(PAST_ANY_FILE)
+                }
+            });
             let bitmap = bitmap.map_err(|wrong| self.wrong(&place, wrong))?;
             let _stays = self.moving.shared(u64::from(place.table));
             if self.state().raw_in_memory(place.table, place.bitmap_entry) != Some(raw) {
                 continue; // moved, or out of memory again
             }
             let mask = Arc::new(self.read_mask(self.mask_place(bitmap, &place))?);
-            self.state_mut().masks.insert(chunk, MaskSlot { mask: mask.clone(), bitmap: Some(bitmap) });
+            self.state_mut().masks.insert(
+                chunk,
+                MaskSlot {
+                    mask: mask.clone(),
+                    bitmap: Some(bitmap),
+                },
+            );
             return Ok(mask);
         }
     }
@@ -75,7 +88,11 @@ impl Tables {
                 let mut state = self.state_mut();
                 if let Some(page) = state.pages.change(id) {
                     Arc::make_mut(page)[(place.bitmap_entry % PER_PAGE) as usize] = bitmap.0.into();
-                    state.new_bitmaps.push(NewBitmap { table: place.table, entry: place.bitmap_entry, chunk: bitmap });
+                    state.new_bitmaps.push(NewBitmap {
+                        table: place.table,
+                        entry: place.bitmap_entry,
+                        chunk: bitmap,
+                    });
                     state.bitmaps += 1;
                     break;
                 }
@@ -91,9 +108,17 @@ impl Tables {
 
 impl State {
     pub(super) fn set_mask(&mut self, chunk: DiskChunk, mask: Option<Arc<Mask>>) {
-        let Some(mask) = mask else { return self.masks.remove(chunk) };
+        let Some(mask) = mask else {
+            return self.masks.remove(chunk);
+        };
         if self.masks.get(chunk).is_none() {
-            self.masks.insert(chunk, MaskSlot { mask: mask.clone(), bitmap: None });
+            self.masks.insert(
+                chunk,
+                MaskSlot {
+                    mask: mask.clone(),
+                    bitmap: None,
+                },
+            );
         }
         if let Some(slot) = self.masks.change(chunk) {
             slot.mask = mask;

@@ -52,7 +52,10 @@ pub(super) struct PageId {
 
 impl PageId {
     fn of(table: u32, entry: u32) -> Self {
-        Self { table, page: entry / PER_PAGE }
+        Self {
+            table,
+            page: entry / PER_PAGE,
+        }
     }
 
     fn unit(self) -> u64 {
@@ -84,7 +87,12 @@ struct State {
 }
 
 impl Tables {
-    pub(super) fn new(file: Arc<dyn BlockDevice>, geometry: Geometry, directory: BTreeMap<u32, FileChunk>, bitmaps: u64) -> Self {
+    pub(super) fn new(
+        file: Arc<dyn BlockDevice>,
+        geometry: Geometry,
+        directory: BTreeMap<u32, FileChunk>,
+        bitmaps: u64,
+    ) -> Self {
         let masks = MASK_BYTES / geometry.mask_bytes().max(64) as usize;
         let state = State {
             directory,
@@ -94,7 +102,13 @@ impl Tables {
             new_bitmaps: Vec::new(),
             bitmaps,
         };
-        Self { file, geometry, state: RwLock::new(state), paging: Units::default(), moving: Units::default() }
+        Self {
+            file,
+            geometry,
+            state: RwLock::new(state),
+            paging: Units::default(),
+            moving: Units::default(),
+        }
     }
 
     fn state(&self) -> RwLockReadGuard<'_, State> {
@@ -147,7 +161,11 @@ impl Tables {
     }
 
     fn wrong(&self, place: &Place, what: &'static str) -> Error {
-        let table = self.state().directory.get(&place.table).map_or(0, |chunk| self.geometry.in_file(*chunk, 0..0).start);
+        let table = self
+            .state()
+            .directory
+            .get(&place.table)
+            .map_or(0, |chunk| self.geometry.in_file(*chunk, 0..0).start);
         Error::corrupt(LAYER, table + u64::from(place.entry) * 8, what)
     }
 
@@ -158,7 +176,9 @@ impl Tables {
         let state = self.state();
         let until = match state.directory.range(place.table..).next() {
             Some((table, _)) if *table == place.table => {
-                let Some(page) = state.pages.get(PageId::of(place.table, place.entry)) else { return Ok(1) };
+                let Some(page) = state.pages.get(PageId::of(place.table, place.entry)) else {
+                    return Ok(1);
+                };
                 let rest = &page[(place.entry % PER_PAGE) as usize..];
                 let same = rest.iter().take_while(|entry| entry.get() == first).count() as u64;
                 // Bitmap entries lie between: data entries are followed from the chunk's own to the group's last.
@@ -189,7 +209,10 @@ impl Tables {
         };
         let mut page: Page = FromZeros::new_zeroed();
         let at = self.page_place(table, id);
-        self.read_padded(at.start, &mut page.as_mut_bytes()[..(at.end - at.start) as usize])?;
+        self.read_padded(
+            at.start,
+            &mut page.as_mut_bytes()[..(at.end - at.start) as usize],
+        )?;
         self.state_mut().pages.insert(id, Arc::new(page));
         Ok(())
     }
@@ -197,17 +220,35 @@ impl Tables {
     /// Where a page is in the file. The last one of an odd table is shorter.
     fn page_place(&self, table: FileChunk, id: PageId) -> Range<u64> {
         let start = u64::from(id.page) * PAGE_BYTES;
-        self.geometry.in_file(table, start..(start + PAGE_BYTES).min(self.geometry.chunk_bytes()))
+        self.geometry.in_file(
+            table,
+            start..(start + PAGE_BYTES).min(self.geometry.chunk_bytes()),
+        )
     }
 
     /// Reads from the file. Where it ends within a table or bitmap, there are zeros: nothing was ever written.
     fn read_padded(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        let there = self.file.info().len.saturating_sub(at).min(buf.len() as u64) as usize;
-        if there == 0 { Ok(()) } else { self.file.read_at(at, &mut buf[..there]) }
+        let there = self
+            .file
+            .info()
+            .len
+            .saturating_sub(at)
+            .min(buf.len() as u64) as usize;
+        if there == 0 {
+            Ok(())
+        } else {
+            self.file.read_at(at, &mut buf[..there])
+        }
     }
 
     /// Lets `entry` stand for `chunk`, with a mask if it is partly written. The caller holds the chunk alone.
-    pub(super) fn set(&self, chunk: DiskChunk, entry: Entry, mask: Option<Mask>, space: &Space) -> Result<()> {
+    pub(super) fn set(
+        &self,
+        chunk: DiskChunk,
+        entry: Entry,
+        mask: Option<Mask>,
+        space: &Space,
+    ) -> Result<()> {
         let place = self.geometry.place(chunk);
         let id = PageId::of(place.table, place.entry);
         let mask = mask.map(Arc::new);
@@ -255,8 +296,13 @@ impl Tables {
 
     fn allocate_blank(&self, space: &Space) -> Result<FileChunk> {
         let chunk = space.allocate()?;
-        let blank = regions::blank(&*self.file, self.geometry.in_file(chunk, 0..self.geometry.chunk_bytes()));
-        blank.inspect_err(|_| space.give_back(chunk)).map(|()| chunk)
+        let blank = regions::blank(
+            &*self.file,
+            self.geometry.in_file(chunk, 0..self.geometry.chunk_bytes()),
+        );
+        blank
+            .inspect_err(|_| space.give_back(chunk))
+            .map(|()| chunk)
     }
 
     /// What each entry of a table says that is not zero, in memory or on disk, with its number.
@@ -266,17 +312,25 @@ impl Tables {
         for page in 0..pages {
             let id = PageId { table, page };
             let in_memory = self.state().pages.get(id).cloned();
-            let place = self.state().directory.get(&table).map(|chunk| self.page_place(*chunk, id));
+            let place = self
+                .state()
+                .directory
+                .get(&table)
+                .map(|chunk| self.page_place(*chunk, id));
             let entries: &Page = match (&in_memory, place) {
                 (Some(page), _) => page,
                 (None, None) => return Ok(()),
                 (None, Some(at)) => {
                     from_file.fill(U64::ZERO);
-                    self.read_padded(at.start, &mut from_file.as_mut_bytes()[..(at.end - at.start) as usize])?;
+                    self.read_padded(
+                        at.start,
+                        &mut from_file.as_mut_bytes()[..(at.end - at.start) as usize],
+                    )?;
                     &from_file
                 }
             };
-            for (number, entry) in (page * PER_PAGE..self.geometry.entries_per_table()).zip(entries) {
+            for (number, entry) in (page * PER_PAGE..self.geometry.entries_per_table()).zip(entries)
+            {
                 if entry.get() != 0 {
                     each(number, entry.get());
                 }

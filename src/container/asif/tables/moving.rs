@@ -9,9 +9,15 @@ use crate::device::regions;
 
 impl Tables {
     /// Moves a table to another chunk of the file; returns the one it leaves.
-    pub(in crate::container::asif) fn move_table(&self, table: u32, to: FileChunk) -> Result<Option<FileChunk>> {
+    pub(in crate::container::asif) fn move_table(
+        &self,
+        table: u32,
+        to: FileChunk,
+    ) -> Result<Option<FileChunk>> {
         let _alone = self.moving.exclusive(u64::from(table));
-        let Some(from) = self.state().directory.get(&table).copied() else { return Ok(None) };
+        let Some(from) = self.state().directory.get(&table).copied() else {
+            return Ok(None);
+        };
         self.copy_chunk(from, to)?;
         let mut state = self.state_mut();
         state.directory.insert(table, to);
@@ -20,7 +26,12 @@ impl Tables {
     }
 
     /// Moves the bitmap of the group of `chunk` from one chunk of the file to another.
-    pub(in crate::container::asif) fn move_bitmap(&self, chunk: DiskChunk, from: FileChunk, to: FileChunk) -> Result<()> {
+    pub(in crate::container::asif) fn move_bitmap(
+        &self,
+        chunk: DiskChunk,
+        from: FileChunk,
+        to: FileChunk,
+    ) -> Result<()> {
         let place = self.geometry.place(chunk);
         let id = PageId::of(place.table, place.bitmap_entry);
         let _alone = self.moving.exclusive(u64::from(place.table));
@@ -30,8 +41,15 @@ impl Tables {
                 let mut state = self.state_mut();
                 if let Some(page) = state.pages.change(id) {
                     Arc::make_mut(page)[(place.bitmap_entry % PER_PAGE) as usize] = to.0.into();
-                    state.new_bitmaps.push(NewBitmap { table: place.table, entry: place.bitmap_entry, chunk: to });
-                    let moved = state.masks.values_mut().filter(|slot| slot.bitmap == Some(from));
+                    state.new_bitmaps.push(NewBitmap {
+                        table: place.table,
+                        entry: place.bitmap_entry,
+                        chunk: to,
+                    });
+                    let moved = state
+                        .masks
+                        .values_mut()
+                        .filter(|slot| slot.bitmap == Some(from));
                     moved.for_each(|slot| slot.bitmap = Some(to));
                     return Ok(());
                 }

@@ -8,28 +8,61 @@ use crate::store::{Entry, Store};
 use crate::{Error, Kind, Result};
 
 /// Looks at every file of a band: each must fit the size that its name tells of.
-pub(in super::super) fn check(store: &dyn Store, grain: u64, findings: &mut Findings<'_>) -> Result<()> {
+pub(in super::super) fn check(
+    store: &dyn Store,
+    grain: u64,
+    findings: &mut Findings<'_>,
+) -> Result<()> {
     let state = Rebanding::read(store)?;
-    findings.report(Severity::Warning, Error::new(Kind::Corrupt, LAYER, state.warning()).named(plist::INFO))?;
-    let (old, new) = (Rules { info: state.before(), grain }, Rules { info: state.after(), grain });
+    findings.report(
+        Severity::Warning,
+        Error::new(Kind::Corrupt, LAYER, state.warning()).named(plist::INFO),
+    )?;
+    let (old, new) = (
+        Rules {
+            info: state.before(),
+            grain,
+        },
+        Rules {
+            info: state.after(),
+            grain,
+        },
+    );
     store.list(BANDS, &mut |entry| {
         findings.advance(1)?;
         let fresh = BandIndex::from_name(NEW_BANDS, entry.name);
-        let rules = if fresh.is_some() || state.naming { &new } else { &old };
+        let rules = if fresh.is_some() || state.naming {
+            &new
+        } else {
+            &old
+        };
         match fresh.or_else(|| BandIndex::from_name(BANDS, entry.name)) {
             Some(index) => check_len(&entry, index, rules, findings),
             None => match check_name(entry.name) {
-                Some((severity, what)) => findings.report(severity, Error::new(Kind::Corrupt, LAYER, what).named(entry.name)),
+                Some((severity, what)) => findings.report(
+                    severity,
+                    Error::new(Kind::Corrupt, LAYER, what).named(entry.name),
+                ),
                 None => Ok(()),
             },
         }
     })
 }
 
-fn check_len(entry: &Entry<'_>, index: BandIndex, rules: &Rules, findings: &mut Findings<'_>) -> Result<()> {
-    let Some(meta) = findings.keep(entry.meta())?.flatten() else { return Ok(()) };
+fn check_len(
+    entry: &Entry<'_>,
+    index: BandIndex,
+    rules: &Rules,
+    findings: &mut Findings<'_>,
+) -> Result<()> {
+    let Some(meta) = findings.keep(entry.meta())?.flatten() else {
+        return Ok(());
+    };
     match rules.check_len(index, meta.len) {
-        Some((severity, what)) => findings.report(severity, Error::new(Kind::Corrupt, LAYER, what).named(entry.name)),
+        Some((severity, what)) => findings.report(
+            severity,
+            Error::new(Kind::Corrupt, LAYER, what).named(entry.name),
+        ),
         None => Ok(()),
     }
 }

@@ -28,13 +28,19 @@ impl Run<'_> {
                 return copied;
             }
         };
-        let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+        let cores = thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(MOST_THREADS);
         let others = cores.min((end - start).div_ceil(to) as usize) - 1;
         thread::scope(|scope| {
             let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
             let mut done = work();
             for other in others {
-                done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                done = done.and(
+                    other
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                );
             }
             done
         })
@@ -57,7 +63,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn copy_run(&self, mut at: u64, end: u64, buf: &mut [u8], progress: &dyn Progress) -> Result<()> {
+    fn copy_run(
+        &self,
+        mut at: u64,
+        end: u64,
+        buf: &mut [u8],
+        progress: &dyn Progress,
+    ) -> Result<()> {
         while at < end {
             progress.check()?;
             let piece = (end - at).min(buf.len() as u64);

@@ -19,14 +19,25 @@ pub(in super::super) struct Front {
 
 impl Front {
     /// `range` of the disk, cut where new bands end.
-    fn parts<'a>(&'a self, rest: &'a Bands, range: Range<u64>) -> impl Iterator<Item = (&'a Bands, Range<u64>)> {
+    fn parts<'a>(
+        &'a self,
+        rest: &'a Bands,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = (&'a Bands, Range<u64>)> {
         let moved = self.state.moved;
         let front = range.start.min(moved)..range.end.min(moved);
         let behind = range.start.max(moved)..range.end.max(moved);
-        [(&self.bands, front), (rest, behind)].into_iter().filter(|(_, part)| part.start < part.end)
+        [(&self.bands, front), (rest, behind)]
+            .into_iter()
+            .filter(|(_, part)| part.start < part.end)
     }
 
-    pub(in super::super) fn read_at(&self, rest: &Bands, offset: u64, buf: &mut [u8]) -> Result<()> {
+    pub(in super::super) fn read_at(
+        &self,
+        rest: &Bands,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let end = rest.info().check(LAYER, offset, buf.len() as u64)?;
         self.parts(rest, offset..end).try_for_each(|(bands, part)| {
             let within = (part.start - offset) as usize..(part.end - offset) as usize;
@@ -35,11 +46,17 @@ impl Front {
     }
 
     /// See [`Bundle::read_in_other_numbering`](super::super::Bundle::read_in_other_numbering).
-    pub(in super::super) fn read_numbered_over_disk(&self, rest: &Bands, range: Range<u64>, buf: &mut [u8]) -> Result<bool> {
-        self.parts(rest, range.clone()).try_fold(false, |differs, (bands, part)| {
-            let within = (part.start - range.start) as usize..(part.end - range.start) as usize;
-            Ok(bands.read_numbered_over_disk(part, &mut buf[within])? || differs)
-        })
+    pub(in super::super) fn read_numbered_over_disk(
+        &self,
+        rest: &Bands,
+        range: Range<u64>,
+        buf: &mut [u8],
+    ) -> Result<bool> {
+        self.parts(rest, range.clone())
+            .try_fold(false, |differs, (bands, part)| {
+                let within = (part.start - range.start) as usize..(part.end - range.start) as usize;
+                Ok(bands.read_numbered_over_disk(part, &mut buf[within])? || differs)
+            })
     }
 
     pub(in super::super) fn write_at(&self, rest: &Bands, offset: u64, buf: &[u8]) -> Result<()> {
@@ -51,10 +68,16 @@ impl Front {
         })
     }
 
-    pub(in super::super) fn discard(&self, rest: &Bands, range: Range<u64>, leave: Leave) -> Result<()> {
+    pub(in super::super) fn discard(
+        &self,
+        rest: &Bands,
+        range: Range<u64>,
+        leave: Leave,
+    ) -> Result<()> {
         self.check_changeable(rest)?;
         rest.info().check_range(LAYER, &range)?;
-        self.parts(rest, range).try_for_each(|(bands, part)| bands.discard(part, leave))
+        self.parts(rest, range)
+            .try_for_each(|(bands, part)| bands.discard(part, leave))
     }
 
     pub(in super::super) fn extent_at(&self, rest: &Bands, range: Range<u64>) -> Result<Extent> {

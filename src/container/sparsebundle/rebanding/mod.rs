@@ -68,7 +68,9 @@ impl Found {
     fn take(&mut self, key: &str, value: Event<'_>) {
         match (key, value) {
             ("size", Event::Integer(number)) => self.size = number.as_unsigned(),
-            ("bundle-backingstore-version", Event::Integer(number)) => self.version = number.as_unsigned(),
+            ("bundle-backingstore-version", Event::Integer(number)) => {
+                self.version = number.as_unsigned()
+            }
             ("band-size-before", Event::Integer(number)) => self.from = number.as_unsigned(),
             ("band-size", Event::Integer(number)) => self.to = number.as_unsigned(),
             ("moved", Event::Integer(number)) => self.moved = number.as_unsigned(),
@@ -81,8 +83,11 @@ impl Found {
 impl Rebanding {
     /// Reads the list, which must be there and make sense.
     pub(super) fn read(store: &dyn Store) -> Result<Self> {
-        let missing = "is missing, though the other lists say that the size of bands is being changed";
-        let file = store.open(LIST, Open::Read)?.ok_or_else(|| Error::new(Kind::Corrupt, LAYER, missing).named(LIST))?;
+        let missing =
+            "is missing, though the other lists say that the size of bands is being changed";
+        let file = store
+            .open(LIST, Open::Read)?
+            .ok_or_else(|| Error::new(Kind::Corrupt, LAYER, missing).named(LIST))?;
         let len = file.info().len;
         if len > MOST_BYTES {
             let message = format!("expected at most {MOST_BYTES} bytes, found {len}");
@@ -94,26 +99,55 @@ impl Rebanding {
     fn parse(bytes: &[u8]) -> Result<Self> {
         let mut found = Found::default();
         plist::each_value(bytes, &mut |key, value| found.take(key, value))?;
-        let Found { size: Some(size), version: Some(version), from: Some(from), to: Some(to), moved: Some(moved), naming } =
-            found
+        let Found {
+            size: Some(size),
+            version: Some(version),
+            from: Some(from),
+            to: Some(to),
+            moved: Some(moved),
+            naming,
+        } = found
         else {
-            return Err(Error::new(Kind::Corrupt, LAYER, "expected size, version, both sizes of bands and how much is moved"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                "expected size, version, both sizes of bands and how much is moved",
+            ));
         };
         let corrupt = |message: String| Err(Error::new(Kind::Corrupt, LAYER, message));
-        for (what, bytes) in [("size", size), ("band-size-before", from), ("band-size", to)] {
+        for (what, bytes) in [
+            ("size", size),
+            ("band-size-before", from),
+            ("band-size", to),
+        ] {
             if !bytes.is_multiple_of(SECTOR) || (bytes == 0 && what != "size") {
-                return corrupt(format!("expected a {what} of whole {SECTOR}-byte sectors, found {bytes}"));
+                return corrupt(format!(
+                    "expected a {what} of whole {SECTOR}-byte sectors, found {bytes}"
+                ));
             }
         }
         if moved > size || (!moved.is_multiple_of(to) && moved != size) {
-            return corrupt(format!("expected whole bands of {to} bytes to be moved, at most the disk's {size}, found {moved}"));
+            return corrupt(format!(
+                "expected whole bands of {to} bytes to be moved, at most the disk's {size}, found {moved}"
+            ));
         }
         let version = match version {
             1 => Version::One,
             2 => Version::Two,
-            other => return corrupt(format!("expected bundle-backingstore-version 1 or 2, found {other}")),
+            other => {
+                return corrupt(format!(
+                    "expected bundle-backingstore-version 1 or 2, found {other}"
+                ));
+            }
         };
-        Ok(Self { size, version, from, to, moved, naming: naming == Some(true) })
+        Ok(Self {
+            size,
+            version,
+            from,
+            to,
+            moved,
+            naming: naming == Some(true),
+        })
     }
 
     fn to_xml(self) -> String {
@@ -148,18 +182,36 @@ impl Rebanding {
 
     /// The bands before.
     pub(super) fn before(&self) -> plist::Info {
-        plist::Info { size: self.size, band_size: self.from, version: self.version }
+        plist::Info {
+            size: self.size,
+            band_size: self.from,
+            version: self.version,
+        }
     }
 
     /// The bands to be.
     pub(super) fn after(&self) -> plist::Info {
-        plist::Info { size: self.size, band_size: self.to, version: self.version }
+        plist::Info {
+            size: self.size,
+            band_size: self.to,
+            version: self.version,
+        }
     }
 
     /// The same for people.
     pub(super) fn warning(&self) -> String {
-        let Self { from, to, moved, size, .. } = self;
-        let far = if self.naming { "all but their names".to_owned() } else { format!("{moved} of {size} bytes of the disk") };
+        let Self {
+            from,
+            to,
+            moved,
+            size,
+            ..
+        } = self;
+        let far = if self.naming {
+            "all but their names".to_owned()
+        } else {
+            format!("{moved} of {size} bytes of the disk")
+        };
         format!(
             "changing the size of bands from {from} to {to} bytes was interrupted after {far}; other programs cannot open the \
              bundle until `bandsaw reband` has finished it"
@@ -180,15 +232,21 @@ fn write_lists(store: &dyn Store, xml: &str) -> Result<()> {
 fn remove_bands(store: &dyn Store, prefix: &str, wanted: impl Fn(u64) -> bool) -> Result<()> {
     let mut found = Vec::new();
     store.list(prefix, &mut |entry| {
-        found.extend(super::BandIndex::from_name(prefix, entry.name).filter(|index| wanted(index.0)));
+        found.extend(
+            super::BandIndex::from_name(prefix, entry.name).filter(|index| wanted(index.0)),
+        );
         Ok(())
     })?;
-    found.into_iter().try_for_each(|index| store.remove(&index.name_in(prefix)).map(drop))
+    found
+        .into_iter()
+        .try_for_each(|index| store.remove(&index.name_in(prefix)).map(drop))
 }
 
 /// Removes what is left of bands of the old size, maps of blocks included, for the new ones to take these names.
 fn remove_old(store: &dyn Store) -> Result<()> {
-    [BANDS, MAPPED].into_iter().try_for_each(|folder| remove_bands(store, folder, |_| true))
+    [BANDS, MAPPED]
+        .into_iter()
+        .try_for_each(|folder| remove_bands(store, folder, |_| true))
 }
 
 #[cfg(test)]

@@ -8,8 +8,12 @@ use std::thread;
 
 use super::super::bands::Bands;
 use super::super::check::{Rules, check_name};
-use super::super::{BandIndex, Bundle, LAYER, check_band_size, check_cipher_block, plist, warnings_of_size};
-use super::{BANDS, Front, LIST, NEW_BANDS, Rebanding, finish, remove_bands, remove_old, write_lists};
+use super::super::{
+    BandIndex, Bundle, LAYER, check_band_size, check_cipher_block, plist, warnings_of_size,
+};
+use super::{
+    BANDS, Front, LIST, NEW_BANDS, Rebanding, finish, remove_bands, remove_old, write_lists,
+};
 use crate::device::Leave;
 use crate::problem::Severity;
 use crate::progress::Progress;
@@ -47,9 +51,17 @@ impl Bundle {
         self.reband_by(to, RANGE, progress)
     }
 
-    pub(super) fn reband_by(mut self, to: Option<u64>, range: u64, progress: &dyn Progress) -> Result<Rebanded> {
+    pub(super) fn reband_by(
+        mut self,
+        to: Option<u64>,
+        range: u64,
+        progress: &dyn Progress,
+    ) -> Result<Rebanded> {
         self.bands.check_changeable()?;
-        if let Some(state) = self.finished.filter(|state| to.is_none_or(|to| to == state.to)) {
+        if let Some(state) = self
+            .finished
+            .filter(|state| to.is_none_or(|to| to == state.to))
+        {
             return Ok(rebanded(&state, 0, true));
         }
         let resumed = self.front.is_some();
@@ -57,15 +69,30 @@ impl Bundle {
             Some(front) => front,
             None => match self.begin(to, progress)? {
                 Some(front) => front,
-                None => return Ok(rebanded(&state_of(&self.bands, self.bands.band_size), 0, false)),
+                None => {
+                    return Ok(rebanded(
+                        &state_of(&self.bands, self.bands.band_size),
+                        0,
+                        false,
+                    ));
+                }
             },
         };
         if let Some(to) = to.filter(|to| *to != front.state.to) {
-            let message = format!("bands are being changed to {} bytes; finish that before they become {to}", front.state.to);
+            let message = format!(
+                "bands are being changed to {} bytes; finish that before they become {to}",
+                front.state.to
+            );
             return Err(Error::new(Kind::Conflict, LAYER, message).named(LIST));
         }
         front.flush(&self.bands)?;
-        let mut run = Run { old: &self.bands, new: front.bands, state: front.state, range, copied: AtomicU64::new(0) };
+        let mut run = Run {
+            old: &self.bands,
+            new: front.bands,
+            state: front.state,
+            range,
+            copied: AtomicU64::new(0),
+        };
         run.go(progress)?;
         Ok(rebanded(&run.state, run.copied.into_inner(), resumed))
     }
@@ -74,7 +101,11 @@ impl Bundle {
     fn begin(&self, to: Option<u64>, progress: &dyn Progress) -> Result<Option<Front>> {
         let bands = &self.bands;
         let Some(to) = to else {
-            return Err(Error::new(Kind::Invalid, LAYER, "no change of the size of bands was interrupted; a size is needed"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "no change of the size of bands was interrupted; a size is needed",
+            ));
         };
         match &bands.cipher {
             Some(cipher) => check_cipher_block(to, cipher.block() as u32)?,
@@ -101,21 +132,32 @@ impl Bundle {
 
     /// Refuses what would not come out of it as it went in: names that are nearly those of bands, and bands that are none.
     fn check_bands(&self, state: &Rebanding, progress: &dyn Progress) -> Result<()> {
-        let rules = Rules { info: state.before(), grain: self.bands.grain() };
+        let rules = Rules {
+            info: state.before(),
+            grain: self.bands.grain(),
+        };
         progress.stage("list", 0);
         self.bands.store.list(BANDS, &mut |entry| {
             progress.check()?;
             progress.advance(1);
             let found = match BandIndex::from_name(BANDS, entry.name) {
-                Some(index) => entry.meta()?.and_then(|meta| match rules.check_len(index, meta.len) {
-                    // The rest of it would be gone with the file.
-                    Some((_, what)) if meta.len > state.from => Some((Severity::Damage, what)),
-                    found => found,
-                }),
+                Some(index) => {
+                    entry
+                        .meta()?
+                        .and_then(|meta| match rules.check_len(index, meta.len) {
+                            // The rest of it would be gone with the file.
+                            Some((_, what)) if meta.len > state.from => {
+                                Some((Severity::Damage, what))
+                            }
+                            found => found,
+                        })
+                }
                 None => check_name(entry.name),
             };
             match found {
-                Some((Severity::Damage, what)) => Err(Error::new(Kind::Corrupt, LAYER, what).named(entry.name)),
+                Some((Severity::Damage, what)) => {
+                    Err(Error::new(Kind::Corrupt, LAYER, what).named(entry.name))
+                }
                 _ => Ok(()),
             }
         })
@@ -124,11 +166,24 @@ impl Bundle {
 
 /// What would be written for bands of `to` bytes before anything is moved.
 fn state_of(bands: &Bands, to: u64) -> Rebanding {
-    Rebanding { size: bands.len(), version: bands.version, from: bands.band_size, to, moved: 0, naming: false }
+    Rebanding {
+        size: bands.len(),
+        version: bands.version,
+        from: bands.band_size,
+        to,
+        moved: 0,
+        naming: false,
+    }
 }
 
 fn rebanded(state: &Rebanding, copied: u64, resumed: bool) -> Rebanded {
-    Rebanded { from: state.from, to: state.to, copied, resumed, warnings: warnings_of_size(&state.after()) }
+    Rebanded {
+        from: state.from,
+        to: state.to,
+        copied,
+        resumed,
+        warnings: warnings_of_size(&state.after()),
+    }
 }
 
 /// Makes the bundle again what it was before anything was moved.
@@ -166,7 +221,11 @@ impl Run<'_> {
         let store = &*self.old.store;
         if !self.state.naming {
             remove_old(store)?;
-            self.state = Rebanding { moved: self.state.size, naming: true, ..self.state };
+            self.state = Rebanding {
+                moved: self.state.size,
+                naming: true,
+                ..self.state
+            };
             self.state.write(store)?;
         }
         finish(store, &self.state)
@@ -186,15 +245,29 @@ impl Run<'_> {
             let settling = scope.spawn(move || run.settle_all(stored, &to_settle, marked));
             let done = run.copy_all(stored, &copied, progress);
             drop(copied);
-            settling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(done)
+            settling
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                .and(done)
         });
         self.state.moved = marked.into_inner();
         done
     }
 
     /// Copies range after range of the disk, and hands each on.
-    fn copy_all(&self, stored: &[BandIndex], copied: &SyncSender<Range<u64>>, progress: &dyn Progress) -> Result<()> {
-        let Rebanding { size, from, to, mut moved, .. } = self.state;
+    fn copy_all(
+        &self,
+        stored: &[BandIndex],
+        copied: &SyncSender<Range<u64>>,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let Rebanding {
+            size,
+            from,
+            to,
+            mut moved,
+            ..
+        } = self.state;
         let range = self.range.max(to).next_multiple_of(to);
         let mut rest = stored.iter().peekable();
         while let Some(index) = rest.peek() {
@@ -211,14 +284,23 @@ impl Run<'_> {
     }
 
     /// Makes ranges that are copied durable, marks them, and lets the old bands go; `marked` is up to where.
-    fn settle_all(&self, stored: &[BandIndex], copied: &Receiver<Range<u64>>, marked: &AtomicU64) -> Result<()> {
+    fn settle_all(
+        &self,
+        stored: &[BandIndex],
+        copied: &Receiver<Range<u64>>,
+        marked: &AtomicU64,
+    ) -> Result<()> {
         let Rebanding { from, to, .. } = self.state;
         let mut rest = stored.iter().peekable();
         for Range { start, end } in copied {
             self.new.flush_contents(start / to..end.div_ceil(to))?;
             // If it is not known whether the mark was made, it may have been.
             marked.store(end, Ordering::Relaxed);
-            Rebanding { moved: end, ..self.state }.write(&*self.old.store)?;
+            Rebanding {
+                moved: end,
+                ..self.state
+            }
+            .write(&*self.old.store)?;
             while let Some(index) = rest.next_if(|index| self.end_of(**index) <= end) {
                 self.remove(*index)?;
             }
@@ -232,16 +314,23 @@ impl Run<'_> {
 
     /// Where an old band ends on the disk.
     fn end_of(&self, index: BandIndex) -> u64 {
-        (index.0 + 1).saturating_mul(self.state.from).min(self.state.size)
+        (index.0 + 1)
+            .saturating_mul(self.state.from)
+            .min(self.state.size)
     }
 
     /// The old bands that are not moved yet, in the order of the disk.
     fn stored(&self, progress: &dyn Progress) -> Result<Vec<BandIndex>> {
-        let Rebanding { from, moved, size, .. } = self.state;
+        let Rebanding {
+            from, moved, size, ..
+        } = self.state;
         let (mut stored, mut bytes) = (Vec::new(), 0);
         self.old.store.list(BANDS, &mut |entry| {
-            let index = BandIndex::from_name(BANDS, entry.name).filter(|index| index.0 < size.div_ceil(from));
-            let Some(index) = index.filter(|index| self.end_of(*index) > moved) else { return Ok(()) };
+            let index = BandIndex::from_name(BANDS, entry.name)
+                .filter(|index| index.0 < size.div_ceil(from));
+            let Some(index) = index.filter(|index| self.end_of(*index) > moved) else {
+                return Ok(());
+            };
             let len = entry.meta()?.map_or(0, |meta| meta.len);
             bytes += len.saturating_sub(moved.saturating_sub(index.0 * from));
             stored.push(index);

@@ -17,8 +17,14 @@ use crate::testing::{PowerCut, conformance};
 const MIB: u64 = 1 << 20;
 const DISK: u64 = 6 * MIB + 1024;
 /// Sizes of bands before and after: twice, half, and neither a multiple of the other.
-const CHANGES: [(u64, u64); 6] =
-    [(MIB, 2 * MIB), (2 * MIB, MIB), (MIB, 3 * MIB / 2), (5 * MIB / 2, MIB), (MIB, 64 * MIB), (8 * MIB, MIB)];
+const CHANGES: [(u64, u64); 6] = [
+    (MIB, 2 * MIB),
+    (2 * MIB, MIB),
+    (MIB, 3 * MIB / 2),
+    (5 * MIB / 2, MIB),
+    (MIB, 64 * MIB),
+    (8 * MIB, MIB),
+];
 /// What is no business of ours.
 const IDENTITY: &str = "com.apple.TimeMachine.MachineID.plist";
 
@@ -30,7 +36,10 @@ struct Case {
 
 impl Case {
     fn new(store: Arc<dyn Store>, band_size: u64, encrypted: bool) -> Self {
-        let options = CreateOptions { len: DISK, band_size: Some(band_size) };
+        let options = CreateOptions {
+            len: DISK,
+            band_size: Some(band_size),
+        };
         if !encrypted {
             Bundle::create(store.clone(), &options).unwrap();
             return Self { store, keys: None };
@@ -47,7 +56,10 @@ impl Case {
         Bundle::create_encrypted(store.clone(), &options, &protection).unwrap();
         let locked = encryption(&*store).unwrap().unwrap();
         let keys = locked.unlock(b"open").unwrap();
-        Self { store, keys: Some((locked, keys)) }
+        Self {
+            store,
+            keys: Some((locked, keys)),
+        }
     }
 
     fn open(&self, access: Access) -> Result<Bundle> {
@@ -65,17 +77,32 @@ impl Case {
     fn fill(&self) -> Vec<u8> {
         self.store.put(IDENTITY, b"identity", Put::Replace).unwrap();
         let bundle = self.open(Access::ReadWrite).unwrap();
-        for (n, at) in [0, MIB - 700, 2 * MIB + 5000, 4 * MIB - 512, 4 * MIB + MIB / 2, DISK - 900].into_iter().enumerate() {
+        for (n, at) in [
+            0,
+            MIB - 700,
+            2 * MIB + 5000,
+            4 * MIB - 512,
+            4 * MIB + MIB / 2,
+            DISK - 900,
+        ]
+        .into_iter()
+        .enumerate()
+        {
             bundle.write_at(at, &[n as u8 + 1; 900]).unwrap();
         }
-        bundle.discard(2 * MIB + 5120..2 * MIB + 5632, Leave::Zeros).unwrap();
+        bundle
+            .discard(2 * MIB + 5120..2 * MIB + 5632, Leave::Zeros)
+            .unwrap();
         bundle.flush().unwrap();
         drop(bundle);
         self.disk(Access::ReadOnly)
     }
 
     fn disk(&self, access: Access) -> Vec<u8> {
-        self.open(access).unwrap().read_vec(0, DISK as usize).unwrap()
+        self.open(access)
+            .unwrap()
+            .read_vec(0, DISK as usize)
+            .unwrap()
     }
 
     fn reband(&self, to: Option<u64>) -> Result<Rebanded> {
@@ -102,11 +129,25 @@ fn bytes(store: &dyn Store, name: &str) -> Vec<u8> {
 /// The bundle is one like any other, with bands where something is.
 fn assert_finished(store: &dyn Store, disk: &[u8], to: u64, place: &str) {
     let version = Version::One;
-    let list = plist::Info { size: DISK, band_size: to, version }.to_xml().into_bytes();
-    assert!(bytes(store, plist::INFO) == list && bytes(store, plist::BACKUP) == list, "{place}");
+    let list = plist::Info {
+        size: DISK,
+        band_size: to,
+        version,
+    }
+    .to_xml()
+    .into_bytes();
+    assert!(
+        bytes(store, plist::INFO) == list && bytes(store, plist::BACKUP) == list,
+        "{place}"
+    );
     assert_eq!(bytes(store, IDENTITY), b"identity", "{place}");
-    let with_data = disk.chunks(to as usize).enumerate().filter(|(_, band)| !is_zero(band));
-    let mut expected: Vec<_> = with_data.map(|(index, _)| format!("bands/{index:x}")).collect();
+    let with_data = disk
+        .chunks(to as usize)
+        .enumerate()
+        .filter(|(_, band)| !is_zero(band));
+    let mut expected: Vec<_> = with_data
+        .map(|(index, _)| format!("bands/{index:x}"))
+        .collect();
     expected.extend([plist::INFO, plist::BACKUP, IDENTITY, TOKEN, "lock"].map(str::to_owned));
     expected.sort();
     assert_eq!(names(store), expected, "{place}");
@@ -134,12 +175,19 @@ fn bands_become_longer_and_shorter() {
 
 /// Opens in whatever state it is, holds what it held, may be written, is finished, and holds it still.
 fn assert_survives(case: &Case, store: &PowerCut, disk: &[u8], to: u64, place: &str) {
-    let found = Case { store: Arc::new(store.clone()), keys: None };
+    let found = Case {
+        store: Arc::new(store.clone()),
+        keys: None,
+    };
     let open = |access| {
         let opened = case.open_in(found.store.clone(), access);
         opened.unwrap_or_else(|error| panic!("{place}: does not open: {error}"))
     };
-    let read = |bundle: &Bundle| bundle.read_vec(0, DISK as usize).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let read = |bundle: &Bundle| {
+        bundle
+            .read_vec(0, DISK as usize)
+            .unwrap_or_else(|error| panic!("{place}: {error}"))
+    };
     assert!(read(&open(Access::ReadOnly)) == disk, "{place}: read-only");
     let bundle = open(Access::ReadWrite);
     assert!(read(&bundle) == disk, "{place}: read-write");
@@ -151,14 +199,20 @@ fn assert_survives(case: &Case, store: &PowerCut, disk: &[u8], to: u64, place: &
     bundle.flush().unwrap();
     drop(bundle);
     assert!(read(&open(Access::ReadOnly)) == disk, "{place}: written to");
-    open(Access::ReadWrite).reband_by(Some(to), MIB, &Silent).unwrap_or_else(|error| panic!("{place}: {error}"));
+    open(Access::ReadWrite)
+        .reband_by(Some(to), MIB, &Silent)
+        .unwrap_or_else(|error| panic!("{place}: {error}"));
     assert!(read(&open(Access::ReadOnly)) == disk, "{place}: finished");
     assert_finished(store, &disk, to, place);
 }
 
 #[test]
 fn no_power_cut_loses_anything() {
-    let changes = [(MIB, 2 * MIB, false), (5 * MIB / 2, MIB, true), (MIB, 3 * MIB / 2, false)];
+    let changes = [
+        (MIB, 2 * MIB, false),
+        (5 * MIB / 2, MIB, true),
+        (MIB, 3 * MIB / 2, false),
+    ];
     for (seed, (from, to, encrypted)) in (0..).zip(changes) {
         let cut = PowerCut::default();
         let case = Case::new(Arc::new(cut.clone()), from, encrypted);
@@ -170,7 +224,12 @@ fn no_power_cut_loses_anything() {
             if seed > 0 && crash.position % 15 != 0 {
                 continue;
             }
-            let place = format!("{from} to {to}, crash after event {} of {} ({:?})", crash.position, cut.position(), crash.keep);
+            let place = format!(
+                "{from} to {to}, crash after event {} of {} ({:?})",
+                crash.position,
+                cut.position(),
+                crash.keep
+            );
             // And one in the middle of going on.
             if matches!(crash.keep, Keep::Some(_)) && crash.position % 5 == 0 {
                 let first = crash.store.position();
@@ -181,7 +240,13 @@ fn no_power_cut_loses_anything() {
                 let middle = first + (crash.store.position() - first) / 2;
                 for keep in [Keep::Nothing, Keep::Everything, Keep::Some(seed)] {
                     let second = crash.store.crash_at(middle, keep);
-                    assert_survives(&case, &second, &disk, to, &format!("{place}, then after {middle} ({keep:?})"));
+                    assert_survives(
+                        &case,
+                        &second,
+                        &disk,
+                        to,
+                        &format!("{place}, then after {middle} ({keep:?})"),
+                    );
                 }
             }
             let again = cut.crash_at(crash.position, crash.keep);
@@ -197,7 +262,11 @@ impl Progress for StopAfter {
     fn stage(&self, _name: &str, _total: u64) {}
     fn advance(&self, _n: u64) {}
     fn cancelled(&self) -> bool {
-        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err()
+        self.0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                left.checked_sub(1)
+            })
+            .is_err()
     }
 }
 
@@ -208,7 +277,11 @@ fn it_can_be_stopped_and_gone_on_with() {
         let case = Case::new(Arc::new(MemoryStore::default()), MIB, patience % 2 == 1);
         let disk = case.fill();
         let before = names(&*case.store);
-        let stopped = case.open(Access::ReadWrite).unwrap().reband_by(Some(2 * MIB), MIB, &StopAfter(patience.into()));
+        let stopped = case.open(Access::ReadWrite).unwrap().reband_by(
+            Some(2 * MIB),
+            MIB,
+            &StopAfter(patience.into()),
+        );
         let Err(error) = stopped else { continue };
         assert_eq!(error.kind(), Kind::Cancelled);
         let bundle = case.open(Access::ReadOnly).unwrap();
@@ -219,33 +292,70 @@ fn it_can_be_stopped_and_gone_on_with() {
             continue;
         }
         between += 1;
-        assert!(bundle.warnings().iter().any(|warning| warning.contains("was interrupted")));
+        assert!(
+            bundle
+                .warnings()
+                .iter()
+                .any(|warning| warning.contains("was interrupted"))
+        );
         assert_eq!(bundle.stored(&Silent).unwrap_err().kind(), Kind::Conflict);
         drop(bundle);
         assert_eq!(
-            case.open(Access::ReadWrite).unwrap().set_len(DISK + 512, Leave::Zeros).unwrap_err().kind(),
+            case.open(Access::ReadWrite)
+                .unwrap()
+                .set_len(DISK + 512, Leave::Zeros)
+                .unwrap_err()
+                .kind(),
             Kind::Unsupported
         );
         // Nobody else finds a bundle here.
         for name in [plist::INFO, plist::BACKUP] {
             let list = String::from_utf8(bytes(&*case.store, name)).unwrap();
-            assert!(!list.contains("band-size") && !list.contains("size</key>") && !list.contains("com.apple"), "{list}");
+            assert!(
+                !list.contains("band-size")
+                    && !list.contains("size</key>")
+                    && !list.contains("com.apple"),
+                "{list}"
+            );
         }
         let mut problems = Problems::default();
         super::super::check(&*case.store, &mut problems, &Silent).unwrap();
-        assert_eq!(problems.into_iter().count(), 1, "that it was interrupted, and nothing else");
-        assert_eq!(case.reband(Some(4 * MIB)).unwrap_err().kind(), Kind::Conflict, "it was begun with another size");
+        assert_eq!(
+            problems.into_iter().count(),
+            1,
+            "that it was interrupted, and nothing else"
+        );
+        assert_eq!(
+            case.reband(Some(4 * MIB)).unwrap_err().kind(),
+            Kind::Conflict,
+            "it was begun with another size"
+        );
         let done = case.reband(None).unwrap();
         assert_eq!((done.from, done.to, done.resumed), (MIB, 2 * MIB, true));
         assert!(case.disk(Access::ReadWrite) == disk);
-        assert_finished(&*case.store, &disk, 2 * MIB, &format!("stopped after {patience}"));
+        assert_finished(
+            &*case.store,
+            &disk,
+            2 * MIB,
+            &format!("stopped after {patience}"),
+        );
     }
-    assert!(between > 3 && untouched > 1, "{between} in the middle, {untouched} before anything was moved");
+    assert!(
+        between > 3 && untouched > 1,
+        "{between} in the middle, {untouched} before anything was moved"
+    );
 }
 
 /// Small bands, some of them new.
 fn describe(store: &dyn Store, from: u64, to: u64, moved: u64) {
-    let state = Rebanding { size: 100 * 1024, version: Version::One, from, to, moved, naming: false };
+    let state = Rebanding {
+        size: 100 * 1024,
+        version: Version::One,
+        from,
+        to,
+        moved,
+        naming: false,
+    };
     write_lists(store, &plist::rebanding_xml()).unwrap();
     state.write(store).unwrap();
     // With its locks, which are made once.
@@ -257,7 +367,12 @@ fn describe(store: &dyn Store, from: u64, to: u64, moved: u64) {
 
 #[test]
 fn the_disk_in_between_is_a_disk() {
-    for (from, to, moved) in [(4096, 12 * 1024, 36 * 1024), (20_480, 8192, 57_344), (8192, 16_384, 0), (8192, 4096, 100 * 1024)] {
+    for (from, to, moved) in [
+        (4096, 12 * 1024, 36 * 1024),
+        (20_480, 8192, 57_344),
+        (8192, 16_384, 0),
+        (8192, 4096, 100 * 1024),
+    ] {
         let fresh = || {
             let store = MemoryStore::default();
             describe(&store, from, to, moved);
@@ -269,7 +384,9 @@ fn the_disk_in_between_is_a_disk() {
         conformance::device(|| open(&fresh()));
         for seed in 0..8 {
             let store = fresh();
-            Model::new(open(&store)).reopen(|| open(&store)).run(&model::operations(seed, 80, 20_000));
+            Model::new(open(&store))
+                .reopen(|| open(&store))
+                .run(&model::operations(seed, 80, 20_000));
         }
     }
 }
@@ -277,7 +394,10 @@ fn the_disk_in_between_is_a_disk() {
 #[test]
 fn what_is_written_in_between_survives_power_cuts() {
     let open = |store: &PowerCut| -> Result<Arc<dyn BlockDevice>> {
-        Ok(Arc::new(Bundle::open(Arc::new(store.clone()), Access::ReadWrite)?))
+        Ok(Arc::new(Bundle::open(
+            Arc::new(store.clone()),
+            Access::ReadWrite,
+        )?))
     };
     let make = |store: &PowerCut| {
         describe(store, 8192, 12 * 1024, 48 * 1024);
@@ -301,12 +421,20 @@ fn what_cannot_be_done_changes_nothing() {
         let case = Case::new(Arc::new(MemoryStore::default()), MIB, false);
         case.fill();
         if !name.is_empty() {
-            case.store.put(name, &vec![1; MIB as usize + 1], Put::Replace).unwrap();
+            case.store
+                .put(name, &vec![1; MIB as usize + 1], Put::Replace)
+                .unwrap();
         }
-        let before: Vec<_> = names(&*case.store).into_iter().map(|name| (bytes(&*case.store, &name), name)).collect();
+        let before: Vec<_> = names(&*case.store)
+            .into_iter()
+            .map(|name| (bytes(&*case.store, &name), name))
+            .collect();
         let error = case.reband(to).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
-        let after: Vec<_> = names(&*case.store).into_iter().map(|name| (bytes(&*case.store, &name), name)).collect();
+        let after: Vec<_> = names(&*case.store)
+            .into_iter()
+            .map(|name| (bytes(&*case.store, &name), name))
+            .collect();
         assert!(before == after, "{why}");
     }
 }
@@ -315,7 +443,12 @@ fn what_cannot_be_done_changes_nothing() {
 fn maps_of_blocks_go_with_their_bands() {
     let case = Case::new(Arc::new(MemoryStore::default()), MIB, false);
     case.fill();
-    let list = plist::Info { size: DISK, band_size: MIB, version: Version::Two }.to_xml();
+    let list = plist::Info {
+        size: DISK,
+        band_size: MIB,
+        version: Version::Two,
+    }
+    .to_xml();
     for name in [plist::INFO, plist::BACKUP] {
         case.store.put(name, list.as_bytes(), Put::Replace).unwrap();
     }
@@ -328,29 +461,65 @@ fn maps_of_blocks_go_with_their_bands() {
     assert!(is_zero(&disk[..900]) && !is_zero(&disk));
     case.reband(Some(2 * MIB)).unwrap();
     assert!(case.disk(Access::ReadOnly) == disk);
-    assert!(!names(&*case.store).iter().any(|name| name.starts_with("mapped/")));
+    assert!(
+        !names(&*case.store)
+            .iter()
+            .any(|name| name.starts_with("mapped/"))
+    );
     assert_eq!(case.open(Access::ReadOnly).unwrap().version(), Version::Two);
 }
 
 #[test]
 fn a_list_that_makes_no_sense_is_refused() {
-    let state = Rebanding { size: DISK, version: Version::One, from: MIB, to: 2 * MIB, moved: 4 * MIB, naming: false };
+    let state = Rebanding {
+        size: DISK,
+        version: Version::One,
+        from: MIB,
+        to: 2 * MIB,
+        moved: 4 * MIB,
+        naming: false,
+    };
     assert_eq!(Rebanding::parse(state.to_xml().as_bytes()).unwrap(), state);
-    let end = Rebanding { moved: DISK, naming: true, ..state };
+    let end = Rebanding {
+        moved: DISK,
+        naming: true,
+        ..state
+    };
     assert_eq!(Rebanding::parse(end.to_xml().as_bytes()).unwrap(), end);
     for wrong in [
-        Rebanding { size: DISK + 1, ..state },
+        Rebanding {
+            size: DISK + 1,
+            ..state
+        },
         Rebanding { from: 0, ..state },
         Rebanding { to: 700, ..state },
-        Rebanding { moved: 3 * MIB, ..state },
-        Rebanding { moved: 8 * MIB, ..state },
+        Rebanding {
+            moved: 3 * MIB,
+            ..state
+        },
+        Rebanding {
+            moved: 8 * MIB,
+            ..state
+        },
     ] {
-        assert_eq!(Rebanding::parse(wrong.to_xml().as_bytes()).unwrap_err().kind(), Kind::Corrupt, "{wrong:?}");
+        assert_eq!(
+            Rebanding::parse(wrong.to_xml().as_bytes())
+                .unwrap_err()
+                .kind(),
+            Kind::Corrupt,
+            "{wrong:?}"
+        );
     }
     let missing = state.to_xml().replace("moved", "other");
-    assert_eq!(Rebanding::parse(missing.as_bytes()).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(
+        Rebanding::parse(missing.as_bytes()).unwrap_err().kind(),
+        Kind::Corrupt
+    );
     let case = Case::new(Arc::new(MemoryStore::default()), MIB, false);
     write_lists(&*case.store, &plist::rebanding_xml()).unwrap();
     let error = case.open(Access::ReadOnly).unwrap_err();
-    assert!(error.kind() == Kind::Corrupt && error.to_string().contains("rebanding.plist"), "{error}");
+    assert!(
+        error.kind() == Kind::Corrupt && error.to_string().contains("rebanding.plist"),
+        "{error}"
+    );
 }

@@ -16,7 +16,10 @@ fn protection(block: u32) -> Protection {
 
 fn create_with(len: u64, block: u32) -> (MemoryStore, Bundle) {
     let (store, shared) = memory();
-    (store, Bundle::create_encrypted(shared, &options(len), &protection(block)).unwrap())
+    (
+        store,
+        Bundle::create_encrypted(shared, &options(len), &protection(block)).unwrap(),
+    )
 }
 
 fn unlocked(store: &MemoryStore) -> (Locked, KeyMaterial) {
@@ -39,19 +42,35 @@ fn stored(store: &MemoryStore, name: &str) -> Vec<u8> {
 fn what_is_written_is_stored_encrypted_and_read_again() {
     for block in [512, 4096] {
         let (store, bundle) = create_with(4 * BAND, block);
-        assert_eq!(len_of(&store, "token"), Some(if block == 512 { 0x1DE00 } else { 0x1E000 }));
+        assert_eq!(
+            len_of(&store, "token"),
+            Some(if block == 512 { 0x1DE00 } else { 0x1E000 })
+        );
         bundle.write_at(BAND - 700, &[7; 3000]).unwrap();
         bundle.flush().unwrap();
-        assert_eq!((len_of(&store, "bands/0"), len_of(&store, "bands/1")), (Some(BAND), Some(4096)), "whole blocks, no more");
+        assert_eq!(
+            (len_of(&store, "bands/0"), len_of(&store, "bands/1")),
+            (Some(BAND), Some(4096)),
+            "whole blocks, no more"
+        );
         for name in ["bands/0", "bands/1"] {
             let cipher = stored(&store, name);
-            assert!(cipher.chunks(16).all(|cell| cell != [7; 16] && cell != [0; 16]), "gaps are encrypted zeros");
+            assert!(
+                cipher
+                    .chunks(16)
+                    .all(|cell| cell != [7; 16] && cell != [0; 16]),
+                "gaps are encrypted zeros"
+            );
         }
         drop(bundle);
         let bundle = open_with(&store, Access::ReadWrite).unwrap();
         let expected = [&[0; 300][..], &[7; 3000], &[0; 900]].concat();
         assert_eq!(bundle.read_vec(BAND - 1000, 4200).unwrap(), expected);
-        assert_eq!(bundle.read_vec(BAND + 4000, 200).unwrap(), [0; 200], "past the end of the file");
+        assert_eq!(
+            bundle.read_vec(BAND + 4000, 200).unwrap(),
+            [0; 200],
+            "past the end of the file"
+        );
         assert_eq!(bundle.info().write, block);
     }
 }
@@ -60,7 +79,10 @@ fn what_is_written_is_stored_encrypted_and_read_again() {
 fn a_band_is_data_and_the_rest_is_a_hole() {
     let (_, bundle) = create_with(3 * BAND, 512);
     bundle.write_at(BAND + 9000, &[1; 10]).unwrap();
-    let kinds: Vec<_> = bundle.extents(0..3 * BAND).map(|extent| extent.unwrap()).collect();
+    let kinds: Vec<_> = bundle
+        .extents(0..3 * BAND)
+        .map(|extent| extent.unwrap())
+        .collect();
     let expected = [
         (0..BAND, ExtentKind::Hole),
         (BAND..BAND + 12288, ExtentKind::Data),
@@ -84,9 +106,15 @@ fn block_numbers_start_again_in_every_band() {
         assert!(stored(&store, "bands/0") == stored(&store, "bands/1"));
         assert!(stored(&store, "bands/2") == stored(&store, "bands/3"));
         let (_, keys) = unlocked(&store);
-        let (mut first, sectors) = (stored(&store, "bands/3"), Sectors::new(&keys, block).unwrap());
+        let (mut first, sectors) = (
+            stored(&store, "bands/3"),
+            Sectors::new(&keys, block).unwrap(),
+        );
         sectors.decrypt(0, &mut first).unwrap();
-        assert_eq!(first[19_990..20_710], [&[0; 10][..], &[6; 700], &[0; 10]].concat());
+        assert_eq!(
+            first[19_990..20_710],
+            [&[0; 10][..], &[6; 700], &[0; 10]].concat()
+        );
         drop(bundle);
         put(&store, "bands/3", &stored(&store, "bands/1"));
         let bundle = open_with(&store, Access::ReadOnly).unwrap();
@@ -102,16 +130,27 @@ fn the_other_numbering_is_read_where_it_differs() {
     bundle.flush().unwrap();
     let (_, keys) = unlocked(&store);
     let (mut band, sectors) = (vec![7; BAND as usize], Sectors::new(&keys, 512).unwrap());
-    sectors.encrypt(BAND / 512, &band.clone(), &mut band).unwrap();
+    sectors
+        .encrypt(BAND / 512, &band.clone(), &mut band)
+        .unwrap();
     drop(bundle);
     put(&store, "bands/1", &band);
     let bundle = open_with(&store, Access::ReadOnly).unwrap();
     assert!(bundle.has_other_numbering());
     let mut bytes = vec![0; 2000];
-    assert!(bundle.read_in_other_numbering(BAND - 1000, &mut bytes).unwrap());
+    assert!(
+        bundle
+            .read_in_other_numbering(BAND - 1000, &mut bytes)
+            .unwrap()
+    );
     assert_eq!(bytes, [[5; 1000], [7; 1000]].concat());
     assert!(!bundle.read_in_other_numbering(0, &mut bytes).unwrap() && bytes == [5; 2000]);
-    assert!(!bundle.read_in_other_numbering(2 * BAND, &mut bytes).unwrap() && bytes == [0; 2000]);
+    assert!(
+        !bundle
+            .read_in_other_numbering(2 * BAND, &mut bytes)
+            .unwrap()
+            && bytes == [0; 2000]
+    );
     assert!(!create_with(BAND, 512).1.has_other_numbering());
 }
 
@@ -136,10 +175,18 @@ fn discards_punch_blocks_write_zeros_and_unlink_bands() {
     let (store, bundle) = create_with(3 * BAND, 512);
     bundle.write_at(0, &vec![3; 3 * BAND as usize]).unwrap();
     bundle.discard(100..5000, Leave::Zeros).unwrap();
-    assert!(stored(&store, "bands/0").chunks(16).all(|cell| cell != [0; 16]));
+    assert!(
+        stored(&store, "bands/0")
+            .chunks(16)
+            .all(|cell| cell != [0; 16])
+    );
     bundle.discard(BAND + 100..BAND + 5000, Leave::Any).unwrap();
     let cipher = stored(&store, "bands/1");
-    assert!(cipher[512..4608].iter().all(|byte| *byte == 0) && cipher[..512] != [0; 512] && cipher[4608..5120] != [0; 512]);
+    assert!(
+        cipher[512..4608].iter().all(|byte| *byte == 0)
+            && cipher[..512] != [0; 512]
+            && cipher[4608..5120] != [0; 512]
+    );
     bundle.discard(2 * BAND..3 * BAND, Leave::Any).unwrap();
     assert_eq!(len_of(&store, "bands/2"), None);
     let expected = [&[3; 100][..], &[0; 4900], &[3; 100]].concat();
@@ -154,10 +201,17 @@ fn a_cut_within_a_cipher_block_leaves_nothing_for_a_growth_to_show() {
     let (store, bundle) = create_with(2 * BAND, 4096);
     bundle.write_at(0, &vec![4; 2 * BAND as usize]).unwrap();
     bundle.set_len(BAND + 512, Leave::Zeros).unwrap();
-    assert_eq!(len_of(&store, "bands/1"), Some(4096), "the block that the disk ends in is whole");
+    assert_eq!(
+        len_of(&store, "bands/1"),
+        Some(4096),
+        "the block that the disk ends in is whole"
+    );
     assert!(bundle.survey(&Silent).unwrap().problems.is_empty());
     bundle.set_len(2 * BAND, Leave::Zeros).unwrap();
-    assert_eq!(bundle.read_vec(BAND, 8192).unwrap(), [&[4; 512][..], &[0; 7680]].concat());
+    assert_eq!(
+        bundle.read_vec(BAND, 8192).unwrap(),
+        [&[4; 512][..], &[0; 7680]].concat()
+    );
 }
 
 #[test]
@@ -165,8 +219,14 @@ fn bands_of_other_lengths_are_refused_by_name() {
     let (store, bundle) = create_with(2 * BAND, 4096);
     put(&store, "bands/1", &[1; 4096 + 512]);
     let error = bundle.read_at(BAND, &mut [0; 1]).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (Kind::Corrupt, &Place::Name("bands/1".to_owned())));
-    assert!(error.message().contains("4096") && error.message().contains("4608"), "{error}");
+    assert_eq!(
+        (error.kind(), error.place()),
+        (Kind::Corrupt, &Place::Name("bands/1".to_owned()))
+    );
+    assert!(
+        error.message().contains("4096") && error.message().contains("4608"),
+        "{error}"
+    );
     assert_eq!(bundle.survey(&Silent).unwrap().problems.len(), 1);
 }
 
@@ -174,7 +234,10 @@ fn bands_of_other_lengths_are_refused_by_name() {
 fn sizes_that_cannot_be_encrypted_are_refused() {
     let refused = |len, band_size, block| {
         let (store, shared) = memory();
-        let options = CreateOptions { len, band_size: Some(band_size) };
+        let options = CreateOptions {
+            len,
+            band_size: Some(band_size),
+        };
         let error = Bundle::create_encrypted(shared, &options, &protection(block)).unwrap_err();
         assert!(names(&store).is_empty());
         error
@@ -195,9 +258,14 @@ fn keys_and_token_belong_together() {
     assert_eq!(open(&store).unwrap_err().kind(), Kind::WrongKey);
     let (locked, keys) = unlocked(&store);
     let (other, _) = create_with(BAND, 512);
-    let error = Bundle::open_encrypted(Arc::new(other), Access::ReadOnly, &locked, &keys).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (Kind::Conflict, &Place::Name("token".to_owned())));
+    let error =
+        Bundle::open_encrypted(Arc::new(other), Access::ReadOnly, &locked, &keys).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.place()),
+        (Kind::Conflict, &Place::Name("token".to_owned()))
+    );
     put(&store, "token", b"");
-    let gone = Bundle::open_encrypted(Arc::new(store), Access::ReadOnly, &locked, &keys).unwrap_err();
+    let gone =
+        Bundle::open_encrypted(Arc::new(store), Access::ReadOnly, &locked, &keys).unwrap_err();
     assert_eq!(gone.kind(), Kind::Conflict);
 }

@@ -16,7 +16,10 @@ fn memory() -> (MemoryStore, Arc<dyn Store>) {
 }
 
 fn options(len: u64) -> CreateOptions {
-    CreateOptions { len, band_size: Some(BAND) }
+    CreateOptions {
+        len,
+        band_size: Some(BAND),
+    }
 }
 
 fn create(len: u64) -> (MemoryStore, Bundle) {
@@ -54,7 +57,12 @@ fn len_of(store: &dyn Store, name: &str) -> Option<u64> {
 
 /// The list of a bundle of four bands in version 2.
 fn version_2() -> String {
-    plist::Info { size: 4 * BAND, band_size: BAND, version: Version::Two }.to_xml()
+    plist::Info {
+        size: 4 * BAND,
+        band_size: BAND,
+        version: Version::Two,
+    }
+    .to_xml()
 }
 
 #[test]
@@ -62,18 +70,37 @@ fn a_blank_bundle_has_no_band() {
     let (store, bundle) = create(40_960_000);
     assert_eq!(names(&store), ["Info.bckup", "Info.plist", "lock", "token"]);
     assert_eq!(text(&store, "Info.plist"), text(&store, "Info.bckup"));
-    assert!(text(&store, "Info.plist").contains("\t<key>size</key>\n\t<integer>40960000</integer>\n"));
-    assert_eq!((len_of(&store, "token"), len_of(&store, "lock")), (Some(0), Some(0)));
-    assert_eq!((bundle.band_size(), bundle.band_count(), bundle.version()), (BAND, 40, Version::One));
+    assert!(
+        text(&store, "Info.plist").contains("\t<key>size</key>\n\t<integer>40960000</integer>\n")
+    );
+    assert_eq!(
+        (len_of(&store, "token"), len_of(&store, "lock")),
+        (Some(0), Some(0))
+    );
+    assert_eq!(
+        (bundle.band_size(), bundle.band_count(), bundle.version()),
+        (BAND, 40, Version::One)
+    );
     assert_eq!(bundle.read_vec(12_345_678, 100).unwrap(), [0; 100]);
-    assert_eq!(bundle.extent_at(0..40_960_000).unwrap(), Extent { kind: ExtentKind::Hole, len: BAND });
+    assert_eq!(
+        bundle.extent_at(0..40_960_000).unwrap(),
+        Extent {
+            kind: ExtentKind::Hole,
+            len: BAND
+        }
+    );
 }
 
 #[test]
 fn the_folder_of_bands_is_there_from_the_start() {
     let folder = tempfile::tempdir().unwrap();
     Bundle::create(Arc::new(Local::new(folder.path())), &options(BAND)).unwrap();
-    assert_eq!(std::fs::read_dir(folder.path().join("bands")).unwrap().count(), 0);
+    assert_eq!(
+        std::fs::read_dir(folder.path().join("bands"))
+            .unwrap()
+            .count(),
+        0
+    );
 }
 
 #[test]
@@ -89,25 +116,55 @@ fn default_bands_double_with_the_disk() {
 #[test]
 fn band_sizes_are_used_as_asked_or_refused() {
     for size in [1 << 20, (1 << 20) + 512, 8 << 30] {
-        let bundle = Bundle::create(memory().1, &CreateOptions { len: 512, band_size: Some(size) }).unwrap();
+        let bundle = Bundle::create(
+            memory().1,
+            &CreateOptions {
+                len: 512,
+                band_size: Some(size),
+            },
+        )
+        .unwrap();
         assert_eq!(bundle.band_size(), size);
         assert_eq!(bundle.warnings().len(), usize::from(size % 4096 != 0));
     }
     for size in [0, 512, (1 << 20) - 512, (1 << 20) + 1, (8 << 30) + 512] {
         let (store, shared) = memory();
-        let error = Bundle::create(shared, &CreateOptions { len: 512, band_size: Some(size) }).unwrap_err();
+        let error = Bundle::create(
+            shared,
+            &CreateOptions {
+                len: 512,
+                band_size: Some(size),
+            },
+        )
+        .unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(names(&store).is_empty());
     }
-    let many = Bundle::create(memory().1, &CreateOptions { len: 100_001 << 20, band_size: Some(BAND) }).unwrap();
-    assert!(many.warnings()[0].contains("100001 bands"), "{:?}", many.warnings());
+    let many = Bundle::create(
+        memory().1,
+        &CreateOptions {
+            len: 100_001 << 20,
+            band_size: Some(BAND),
+        },
+    )
+    .unwrap();
+    assert!(
+        many.warnings()[0].contains("100001 bands"),
+        "{:?}",
+        many.warnings()
+    );
 }
 
 #[test]
 fn a_second_bundle_is_not_made_over_the_first() {
     let (store, bundle) = create(BAND);
     drop(bundle);
-    assert_eq!(Bundle::create(Arc::new(store), &options(BAND)).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(
+        Bundle::create(Arc::new(store), &options(BAND))
+            .unwrap_err()
+            .kind(),
+        Kind::Conflict
+    );
 }
 
 #[test]
@@ -117,8 +174,16 @@ fn writes_land_in_the_bands_macos_would_use() {
     bundle.write_at(20 * BAND + 512, &[7; 512]).unwrap();
     bundle.flush().unwrap();
     assert_eq!(len_of(&store, "bands/a"), Some(BAND));
-    assert_eq!(len_of(&store, "bands/b"), Some(4096), "grown ahead while written, cut by the flush");
-    assert_eq!(len_of(&store, "bands/14"), Some(1024), "the last band ends with the disk");
+    assert_eq!(
+        len_of(&store, "bands/b"),
+        Some(4096),
+        "grown ahead while written, cut by the flush"
+    );
+    assert_eq!(
+        len_of(&store, "bands/14"),
+        Some(1024),
+        "the last band ends with the disk"
+    );
     drop(bundle);
     let bundle = open(&store).unwrap();
     assert_eq!(bundle.read_vec(11 * BAND - 3, 6).unwrap(), b"\0abcd\0");
@@ -129,8 +194,14 @@ fn writes_land_in_the_bands_macos_would_use() {
 fn a_short_band_reads_as_zeros_past_its_end() {
     let (store, bundle) = create(3 * BAND);
     put(&store, "bands/1", &[5; 10]);
-    assert_eq!(bundle.read_vec(BAND - 1, 12).unwrap(), [&[0][..], &[5; 10], &[0]].concat());
-    let kinds: Vec<_> = bundle.extents(0..3 * BAND).map(|extent| extent.unwrap()).collect();
+    assert_eq!(
+        bundle.read_vec(BAND - 1, 12).unwrap(),
+        [&[0][..], &[5; 10], &[0]].concat()
+    );
+    let kinds: Vec<_> = bundle
+        .extents(0..3 * BAND)
+        .map(|extent| extent.unwrap())
+        .collect();
     let expected = [
         (0..BAND, ExtentKind::Hole),
         (BAND..BAND + 10, ExtentKind::Data),
@@ -148,7 +219,11 @@ fn zeros_are_not_stored_where_nothing_is() {
     assert_eq!(names(&store).len(), 4, "{:?}", names(&store));
     bundle.write_at(BAND, &[1; 4096]).unwrap();
     bundle.write_at(BAND, &[0; 8192]).unwrap();
-    assert_eq!(bundle.read_vec(BAND, 8192).unwrap(), [0; 8192], "what was stored is overwritten");
+    assert_eq!(
+        bundle.read_vec(BAND, 8192).unwrap(),
+        [0; 8192],
+        "what was stored is overwritten"
+    );
 }
 
 #[test]
@@ -156,12 +231,17 @@ fn a_discarded_band_has_no_file() {
     let (store, bundle) = create(3 * BAND);
     bundle.write_at(0, &vec![1; 3 << 20]).unwrap();
     bundle.discard(BAND..2 * BAND, Leave::Any).unwrap();
-    bundle.discard(2 * BAND + 10..2 * BAND + 20, Leave::Zeros).unwrap();
+    bundle
+        .discard(2 * BAND + 10..2 * BAND + 20, Leave::Zeros)
+        .unwrap();
     bundle.discard(0..BAND - 1, Leave::Zeros).unwrap();
     bundle.flush().unwrap();
     assert_eq!(len_of(&store, "bands/1"), None);
     assert_eq!(bundle.read_vec(BAND - 2, 3).unwrap(), [0, 1, 0]);
-    assert_eq!(bundle.read_vec(2 * BAND + 9, 12).unwrap(), [&[1][..], &[0; 10], &[1]].concat());
+    assert_eq!(
+        bundle.read_vec(2 * BAND + 9, 12).unwrap(),
+        [&[1][..], &[0; 10], &[1]].concat()
+    );
     bundle.discard(0..3 * BAND, Leave::Zeros).unwrap();
     assert_eq!(names(&store).len(), 4);
     bundle.write_at(BAND, b"again").unwrap();
@@ -177,14 +257,21 @@ fn what_a_file_has_past_the_band_size_is_ignored_and_stays() {
     assert_eq!(bundle.read_vec(13 * BAND - 2, 4).unwrap(), [1, 1, 0, 0]);
     bundle.write_at(13 * BAND - 1, &[3]).unwrap();
     bundle.flush().unwrap();
-    assert_eq!(len_of(&store, "bands/c"), Some(BAND + 5000), "nothing is cut");
+    assert_eq!(
+        len_of(&store, "bands/c"),
+        Some(BAND + 5000),
+        "nothing is cut"
+    );
     bundle.discard(12 * BAND..13 * BAND, Leave::Zeros).unwrap();
     bundle.flush().unwrap();
     assert_eq!(bundle.read_vec(13 * BAND - 2, 4).unwrap(), [0; 4]);
     let file = store.open("bands/c", Open::Read).unwrap().unwrap();
     assert_eq!(file.read_vec(BAND, 5000).unwrap(), [2; 5000]);
     let survey = bundle.survey(&Silent).unwrap();
-    assert!(survey.problems.is_empty() && survey.too_long[0].to_string().contains("bands/c"), "{survey:?}");
+    assert!(
+        survey.problems.is_empty() && survey.too_long[0].to_string().contains("bands/c"),
+        "{survey:?}"
+    );
 }
 
 #[test]
@@ -194,11 +281,28 @@ fn growing_removes_what_lay_past_the_end() {
     put(&store, "bands/2", &[7; 4096]);
     put(&store, "bands/ff", &[8; 4096]);
     let survey = bundle.survey(&Silent).unwrap();
-    assert_eq!((survey.bands, survey.len, survey.problems.len()), (1, 3 * 4096, 3));
-    assert_eq!(bundle.read_vec(BAND, 512).unwrap(), [6; 512], "ignored until then");
+    assert_eq!(
+        (survey.bands, survey.len, survey.problems.len()),
+        (1, 3 * 4096, 3)
+    );
+    assert_eq!(
+        bundle.read_vec(BAND, 512).unwrap(),
+        [6; 512],
+        "ignored until then"
+    );
     bundle.set_len(400 * BAND, Leave::Zeros).unwrap();
-    assert_eq!((len_of(&store, "bands/1"), len_of(&store, "bands/2"), len_of(&store, "bands/ff")), (Some(512), None, None));
-    assert_eq!(bundle.read_vec(BAND, 1024).unwrap(), [[6; 512], [0; 512]].concat());
+    assert_eq!(
+        (
+            len_of(&store, "bands/1"),
+            len_of(&store, "bands/2"),
+            len_of(&store, "bands/ff")
+        ),
+        (Some(512), None, None)
+    );
+    assert_eq!(
+        bundle.read_vec(BAND, 1024).unwrap(),
+        [[6; 512], [0; 512]].concat()
+    );
     assert_eq!(bundle.read_vec(2 * BAND, 4096).unwrap(), [0; 4096]);
     assert!(text(&store, "Info.plist").contains("<integer>419430400</integer>"));
     assert_eq!(text(&store, "Info.plist"), text(&store, "Info.bckup"));
@@ -210,8 +314,14 @@ fn cutting_removes_bands_and_tails() {
     let (store, bundle) = create(4 * BAND);
     bundle.write_at(0, &vec![1; 4 << 20]).unwrap();
     bundle.set_len(BAND + 1024, Leave::Zeros).unwrap();
-    assert_eq!((len_of(&store, "bands/1"), len_of(&store, "bands/2")), (Some(1024), None));
-    assert_eq!(bundle.read_at(BAND + 1023, &mut [0; 2]).unwrap_err().kind(), Kind::OutOfRange);
+    assert_eq!(
+        (len_of(&store, "bands/1"), len_of(&store, "bands/2")),
+        (Some(1024), None)
+    );
+    assert_eq!(
+        bundle.read_at(BAND + 1023, &mut [0; 2]).unwrap_err().kind(),
+        Kind::OutOfRange
+    );
     bundle.set_len(3 * BAND, Leave::Zeros).unwrap();
     assert_eq!(bundle.read_vec(BAND + 1023, 3).unwrap(), [1, 0, 0]);
     for len in [0, 1000, 1 << 63] {
@@ -232,17 +342,31 @@ fn the_copy_stands_in_for_the_list() {
         }
         let bundle = open(&store).unwrap();
         assert_eq!(bundle.info().len, BAND);
-        assert!(bundle.warnings()[0].contains("Info.bckup is used"), "{:?}", bundle.warnings());
+        assert!(
+            bundle.warnings()[0].contains("Info.bckup is used"),
+            "{:?}",
+            bundle.warnings()
+        );
         assert_eq!(bundle.survey(&Silent).unwrap().problems.len(), 1);
     }
     put(&store, "Info.bckup", b"neither");
     let error = open(&store).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (Kind::Corrupt, &Place::Name("Info.plist".to_owned())));
+    assert_eq!(
+        (error.kind(), error.place()),
+        (Kind::Corrupt, &Place::Name("Info.plist".to_owned()))
+    );
     assert!(error.message().contains("Info.bckup"), "{error}");
 
-    put(&store, "Info.plist", good.replace(">1048576<", ">1048577<").as_bytes());
+    put(
+        &store,
+        "Info.plist",
+        good.replace(">1048576<", ">1048577<").as_bytes(),
+    );
     put(&store, "Info.bckup", good.as_bytes());
-    assert!(open(&store).unwrap_err().to_string().contains("1048577"), "the copy has no say against a list that can be read");
+    assert!(
+        open(&store).unwrap_err().to_string().contains("1048577"),
+        "the copy has no say against a list that can be read"
+    );
     put(&store, "Info.plist", &vec![b' '; 1 << 20]);
     assert!(open(&store).unwrap().warnings()[0].contains("65536"));
     store.remove("Info.plist").unwrap();
@@ -254,7 +378,12 @@ fn the_copy_stands_in_for_the_list() {
 fn encrypted_bundles_are_told_by_their_token() {
     let (store, bundle) = create(BAND);
     drop(bundle);
-    for token in [&b"e"[..], b"encrcds", b"encrcdsa\0\0\0\x02", b"\0\0\0\0\0\0\0\0\0cdsaencr"] {
+    for token in [
+        &b"e"[..],
+        b"encrcds",
+        b"encrcdsa\0\0\0\x02",
+        b"\0\0\0\0\0\0\0\0\0cdsaencr",
+    ] {
         put(&store, "token", token);
         let error = open(&store).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{error}");
@@ -282,12 +411,26 @@ fn stray_files_are_told_and_kept() {
         put(&store, name, b"stray");
     }
     let survey = bundle.survey(&Silent).unwrap();
-    let mut told: Vec<_> = survey.problems.iter().map(|error| error.to_string().split(": ").nth(1).unwrap().to_owned()).collect();
+    let mut told: Vec<_> = survey
+        .problems
+        .iter()
+        .map(|error| error.to_string().split(": ").nth(1).unwrap().to_owned())
+        .collect();
     told.sort();
-    assert_eq!(told, ["bands/01", "bands/4", "bands/A", "bands/sub/0", "bands/x"]);
+    assert_eq!(
+        told,
+        ["bands/01", "bands/4", "bands/A", "bands/sub/0", "bands/x"]
+    );
     bundle.set_len(8 * BAND, Leave::Zeros).unwrap();
-    assert_eq!(len_of(&store, "bands/4"), None, "it would have become part of the disk");
-    assert_eq!(len_of(&store, "com.apple.TimeMachine.MachineID.plist"), Some(5));
+    assert_eq!(
+        len_of(&store, "bands/4"),
+        None,
+        "it would have become part of the disk"
+    );
+    assert_eq!(
+        len_of(&store, "com.apple.TimeMachine.MachineID.plist"),
+        Some(5)
+    );
     assert_eq!(len_of(&store, "bands/A"), Some(5));
 }
 
@@ -310,7 +453,11 @@ fn a_read_only_open_makes_nothing() {
     let bundle = Bundle::open(Arc::new(store.clone()), Access::ReadOnly).unwrap();
     assert_eq!(bundle.read_vec(0, 512).unwrap(), [0; 512]);
     bundle.flush().unwrap();
-    for refused in [bundle.write_at(0, &[0]), bundle.discard(0..BAND, Leave::Any), bundle.set_len(512, Leave::Zeros)] {
+    for refused in [
+        bundle.write_at(0, &[0]),
+        bundle.discard(0..BAND, Leave::Any),
+        bundle.set_len(512, Leave::Zeros),
+    ] {
         assert_eq!(refused.unwrap_err().kind(), Kind::ReadOnly);
     }
     assert_eq!(names(&store), ["Info.bckup", "Info.plist"]);
@@ -343,26 +490,59 @@ fn unmapped_blocks_read_as_zeros() {
     let (store, bundle) = version_2_bundle();
     assert_eq!(bundle.version(), Version::Two);
     let bytes = bundle.read_vec(0, 256 << 10).unwrap();
-    let expected = [&[9; 32 << 10][..], &[0; 32 << 10], &[9; 64 << 10], &[0; 128 << 10]].concat();
+    let expected = [
+        &[9; 32 << 10][..],
+        &[0; 32 << 10],
+        &[9; 64 << 10],
+        &[0; 128 << 10],
+    ]
+    .concat();
     assert!(bytes == expected);
-    let kinds: Vec<_> = bundle.extents(0..BAND).map(|extent| extent.unwrap().1).collect();
-    assert_eq!(kinds, [ExtentKind::Data, ExtentKind::Zero, ExtentKind::Data, ExtentKind::Hole]);
-    assert!(len_of(&store, "mapped/0").is_some(), "reading changes nothing");
+    let kinds: Vec<_> = bundle
+        .extents(0..BAND)
+        .map(|extent| extent.unwrap().1)
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ExtentKind::Data,
+            ExtentKind::Zero,
+            ExtentKind::Data,
+            ExtentKind::Hole
+        ]
+    );
+    assert!(
+        len_of(&store, "mapped/0").is_some(),
+        "reading changes nothing"
+    );
 }
 
 #[test]
 fn the_map_goes_before_the_first_write() {
     let (store, bundle) = version_2_bundle();
     bundle.discard(0..4096, Leave::Any).unwrap();
-    assert!(len_of(&store, "mapped/0").is_some(), "nothing was asked that is worth a write");
+    assert!(
+        len_of(&store, "mapped/0").is_some(),
+        "nothing was asked that is worth a write"
+    );
     bundle.write_at(40 << 10, &[3; 4096]).unwrap();
     assert_eq!(len_of(&store, "mapped/0"), None);
     let band = store.open("bands/0", Open::Read).unwrap().unwrap();
-    assert!(band.read_vec(32 << 10, 8 << 10).unwrap() == [0; 8 << 10], "hidden bytes are gone for good");
-    assert_eq!(bundle.read_vec(40 << 10, 4097).unwrap(), [&[3; 4096][..], &[0]].concat());
+    assert!(
+        band.read_vec(32 << 10, 8 << 10).unwrap() == [0; 8 << 10],
+        "hidden bytes are gone for good"
+    );
+    assert_eq!(
+        bundle.read_vec(40 << 10, 4097).unwrap(),
+        [&[3; 4096][..], &[0]].concat()
+    );
 
     bundle.write_at(2 * BAND, &[4; 512]).unwrap();
-    assert_eq!(len_of(&store, "mapped/2"), None, "the map of a band long gone hides nothing");
+    assert_eq!(
+        len_of(&store, "mapped/2"),
+        None,
+        "the map of a band long gone hides nothing"
+    );
     bundle.flush().unwrap();
     drop(bundle);
     let bundle = open(&store).unwrap();
@@ -374,10 +554,16 @@ fn the_map_goes_before_the_first_write() {
 fn a_removed_band_takes_its_map_along() {
     let (store, bundle) = version_2_bundle();
     bundle.discard(0..BAND, Leave::Zeros).unwrap();
-    assert_eq!((len_of(&store, "bands/0"), len_of(&store, "mapped/0")), (None, None));
+    assert_eq!(
+        (len_of(&store, "bands/0"), len_of(&store, "mapped/0")),
+        (None, None)
+    );
     bundle.set_len(BAND, Leave::Zeros).unwrap();
     assert_eq!(len_of(&store, "mapped/2"), None);
-    assert!(text(&store, "Info.plist").contains("<key>bundle-backingstore-version</key>\n\t<integer>2</integer>"));
+    assert!(
+        text(&store, "Info.plist")
+            .contains("<key>bundle-backingstore-version</key>\n\t<integer>2</integer>")
+    );
 }
 
 #[test]
@@ -385,12 +571,24 @@ fn more_bands_than_are_kept_open() {
     let folder = tempfile::tempdir().unwrap();
     let band_size = 1 << 20;
     let len = 5000 * band_size;
-    let bundle = Bundle::create(Arc::new(Local::new(folder.path())), &CreateOptions { len, band_size: Some(band_size) }).unwrap();
+    let bundle = Bundle::create(
+        Arc::new(Local::new(folder.path())),
+        &CreateOptions {
+            len,
+            band_size: Some(band_size),
+        },
+    )
+    .unwrap();
     for band in 0..5000u64 {
-        bundle.write_at(band * band_size + 5, &(band + 1).to_le_bytes()).unwrap();
+        bundle
+            .write_at(band * band_size + 5, &(band + 1).to_le_bytes())
+            .unwrap();
     }
     for band in (0..5000u64).rev() {
-        assert_eq!(bundle.read_array::<8>(band * band_size + 5).unwrap(), (band + 1).to_le_bytes());
+        assert_eq!(
+            bundle.read_array::<8>(band * band_size + 5).unwrap(),
+            (band + 1).to_le_bytes()
+        );
     }
     bundle.flush().unwrap();
     assert_eq!(bundle.survey(&Silent).unwrap().bands, 5000);
@@ -409,7 +607,10 @@ fn a_loan_shows_the_file_of_a_band() {
         while bundle.info().len != BAND + 512 {
             std::thread::yield_now();
         }
-        assert!(lent.file.metadata().unwrap().len() >= 8192, "cut under a loan");
+        assert!(
+            lent.file.metadata().unwrap().len() >= 8192,
+            "cut under a loan"
+        );
         drop(lent);
         cut.join().unwrap().unwrap();
     });
@@ -431,8 +632,14 @@ fn a_bundle_that_is_removed_while_it_is_open_is_an_error() {
         }
         bundle.write_at(0, &[2; 512]).unwrap();
         let error = bundle.flush().unwrap_err();
-        assert!(error.message().contains("was removed or replaced"), "{error}");
+        assert!(
+            error.message().contains("was removed or replaced"),
+            "{error}"
+        );
         assert_eq!(error.file(), path.to_str());
-        assert!(bundle.write_at(0, &[3; 512]).is_err() && bundle.flush().is_err(), "an error is not forgotten");
+        assert!(
+            bundle.write_at(0, &[3; 512]).is_err() && bundle.flush().is_err(),
+            "an error is not forgotten"
+        );
     }
 }

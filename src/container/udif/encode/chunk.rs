@@ -44,30 +44,63 @@ pub(super) struct Packer {
 
 impl Packer {
     pub(super) fn new(options: &EncodeOptions) -> Self {
-        let codec = options.codec().map(|codec| (codec, Encoder::new(codec, options.level.unwrap_or_default())));
-        Self { codec, plain: Vec::new() }
+        let codec = options.codec().map(|codec| {
+            (
+                codec,
+                Encoder::new(codec, options.level.unwrap_or_default()),
+            )
+        });
+        Self {
+            codec,
+            plain: Vec::new(),
+        }
     }
 
     /// Packs a chunk of `area` into `room`, whatever that held.
-    pub(super) fn pack(&mut self, disk: &dyn BlockDevice, step: &Read, area: &Area, room: Vec<u8>) -> Result<Packed> {
+    pub(super) fn pack(
+        &mut self,
+        disk: &dyn BlockDevice,
+        step: &Read,
+        area: &Area,
+        room: Vec<u8>,
+    ) -> Result<Packed> {
         debug_assert!(step.len <= CHUNK as u64, "a step is a chunk at most");
         let mut plain = std::mem::take(&mut self.plain);
         plain.resize(step.len as usize, 0);
-        let packed = disk.read_at(step.start, &mut plain).and_then(|()| self.pack_bytes(&plain, area.is_free, room));
+        let packed = disk
+            .read_at(step.start, &mut plain)
+            .and_then(|()| self.pack_bytes(&plain, area.is_free, room));
         self.plain = plain;
         packed
     }
 
     fn pack_bytes(&mut self, plain: &[u8], is_free: bool, mut room: Vec<u8>) -> Result<Packed> {
         room.clear();
-        let mut packed = Packed { pieces: Vec::new(), bytes: room, stored_sum: Hasher::new(), plain_sum: Hasher::new() };
-        let least = if self.codec.is_some() { LEAST_ZEROS } else { LEAST_ZEROS_RAW };
+        let mut packed = Packed {
+            pieces: Vec::new(),
+            bytes: room,
+            stored_sum: Hasher::new(),
+            plain_sum: Hasher::new(),
+        };
+        let least = if self.codec.is_some() {
+            LEAST_ZEROS
+        } else {
+            LEAST_ZEROS_RAW
+        };
         for (range, has_data) in stretches(plain, least) {
             let bytes = &plain[range];
             let before = packed.bytes.len();
-            let kind = if has_data { self.store(bytes, &mut packed.bytes)? } else { RunKind::Zero };
+            let kind = if has_data {
+                self.store(bytes, &mut packed.bytes)?
+            } else {
+                RunKind::Zero
+            };
             let stored = (packed.bytes.len() - before) as u64;
-            packed.pieces.push(Piece { kind, sectors: bytes.len() as u64 / SECTOR, stored });
+            packed.pieces.push(Piece {
+                kind,
+                sectors: bytes.len() as u64 / SECTOR,
+                stored,
+            });
             if has_data || !is_free {
                 packed.plain_sum.update(bytes);
             }
@@ -94,7 +127,11 @@ fn stretches(bytes: &[u8], least: usize) -> Vec<(Range<usize>, bool)> {
     const SECTOR: usize = super::SECTOR as usize;
     let (mut found, mut data_from, mut at) = (Vec::new(), 0, 0);
     while at < bytes.len() {
-        let zeros = bytes[at..].chunks(SECTOR).take_while(|sector| is_zero(sector)).map(<[u8]>::len).sum::<usize>();
+        let zeros = bytes[at..]
+            .chunks(SECTOR)
+            .take_while(|sector| is_zero(sector))
+            .map(<[u8]>::len)
+            .sum::<usize>();
         if zeros >= least || zeros == bytes.len() {
             if data_from < at {
                 found.push((data_from..at, true));
@@ -118,7 +155,10 @@ mod tests {
     fn long_zeros_are_taken_out() {
         let mut bytes = vec![0; 40 * 512];
         let of = |bytes: &[u8]| {
-            stretches(bytes, 4096).iter().map(|(range, data)| (range.start / 512, range.end / 512, *data)).collect::<Vec<_>>()
+            stretches(bytes, 4096)
+                .iter()
+                .map(|(range, data)| (range.start / 512, range.end / 512, *data))
+                .collect::<Vec<_>>()
         };
         assert_eq!(of(&bytes), [(0, 40, false)]);
         assert_eq!(of(&bytes[..512]), [(0, 1, false)], "all zeros, however few");
@@ -126,10 +166,23 @@ mod tests {
         assert_eq!(of(&bytes), [(0, 8, false), (8, 9, true), (9, 40, false)]);
         bytes[0] = 1;
         bytes[39 * 512 + 511] = 1;
-        assert_eq!(of(&bytes), [(0, 9, true), (9, 39, false), (39, 40, true)], "seven sectors are too few");
+        assert_eq!(
+            of(&bytes),
+            [(0, 9, true), (9, 39, false), (39, 40, true)],
+            "seven sectors are too few"
+        );
         bytes[20 * 512] = 1;
         bytes[27 * 512] = 1;
-        assert_eq!(of(&bytes), [(0, 9, true), (9, 20, false), (20, 28, true), (28, 39, false), (39, 40, true)]);
+        assert_eq!(
+            of(&bytes),
+            [
+                (0, 9, true),
+                (9, 20, false),
+                (20, 28, true),
+                (28, 39, false),
+                (39, 40, true)
+            ]
+        );
         assert_eq!(of(&[]), []);
     }
 }

@@ -94,10 +94,21 @@ impl EncodeOptions {
     /// Refuses a level where there is none, and formats that are no UDIF.
     pub fn check(&self) -> Result<()> {
         if !self.format.is_udif() {
-            return Err(Error::new(Kind::Invalid, LAYER, format!("{} is no kind of UDIF", self.format)));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("{} is no kind of UDIF", self.format),
+            ));
         }
         if self.level.is_some() && self.format != Format::Udzo {
-            return Err(Error::new(Kind::Invalid, LAYER, format!("{} has no levels of compression, only UDZO has", self.format)));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!(
+                    "{} has no levels of compression, only UDZO has",
+                    self.format
+                ),
+            ));
         }
         Ok(())
     }
@@ -127,8 +138,18 @@ pub fn encode(
     options.check()?;
     check_areas(disk, areas)?;
     progress.stage("copy", disk.info().len);
-    let tables = areas.iter().map(|area| TableBuilder::new(area, options.format)).collect();
-    let mut image = Image { sink, fork_len: 0, fork_sum: Hasher::new(), tables, filling: 0, read: 0 };
+    let tables = areas
+        .iter()
+        .map(|area| TableBuilder::new(area, options.format))
+        .collect();
+    let mut image = Image {
+        sink,
+        fork_len: 0,
+        fork_sum: Hasher::new(),
+        tables,
+        filling: 0,
+        read: 0,
+    };
     run(disk, areas, options, &mut image, progress)?;
     image.finish(numbers, areas, options, disk.info().len)
 }
@@ -139,13 +160,23 @@ fn check_areas(disk: &dyn BlockDevice, areas: &[Area]) -> Result<()> {
     crate::container::check_len(LAYER, len)?;
     let mut at = 0;
     for area in areas {
-        if area.range.start != at || area.range.is_empty() || !area.range.end.is_multiple_of(SECTOR) {
-            return Err(Error::new(Kind::Invalid, LAYER, "areas that leave gaps or are no whole sectors").at(at));
+        if area.range.start != at || area.range.is_empty() || !area.range.end.is_multiple_of(SECTOR)
+        {
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "areas that leave gaps or are no whole sectors",
+            )
+            .at(at));
         }
         at = area.range.end;
     }
     if at != len {
-        return Err(Error::new(Kind::Invalid, LAYER, format!("areas of {at} bytes on a disk of {len}")));
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            format!("areas of {at} bytes on a disk of {len}"),
+        ));
     }
     Ok(())
 }
@@ -182,7 +213,15 @@ fn run(
         loop {
             // The lock is held while waiting for a job, not while doing it.
             let job = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(Job { step, area, room, reply }) = job else { return };
+            let Ok(Job {
+                step,
+                area,
+                room,
+                reply,
+            }) = job
+            else {
+                return;
+            };
             // Nobody waits any more after a failure.
             let _ = reply.send(packer.pack(disk, &step, area, room));
         }
@@ -203,7 +242,12 @@ fn run(
                         queue.push_back(Next::Chunk(wait, step.len));
                         begun += 1;
                         // Fails only when all threads have died, which is then told by the chunk.
-                        let _ = give.send(Job { step, area, room: spare.pop().unwrap_or_default(), reply });
+                        let _ = give.send(Job {
+                            step,
+                            area,
+                            room: spare.pop().unwrap_or_default(),
+                            reply,
+                        });
                     }
                 }
                 // Before more is begun than memory is meant for, the oldest is waited for.
@@ -216,14 +260,20 @@ fn run(
             }
             queue.push_back(Next::End);
         }
-        queue.into_iter().try_for_each(|next| image.take(next, &mut spare, progress))
+        queue
+            .into_iter()
+            .try_for_each(|next| image.take(next, &mut spare, progress))
     })
 }
 
 /// As many threads as there are cores and as memory allows.
 fn threads(codec: Option<Codec>) -> usize {
-    let each = codec.map_or(0, |codec| Encoder::memory(codec, CHUNK)) + CHUNK + AHEAD * (CHUNK + CHUNK / 8);
-    let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let each = codec.map_or(0, |codec| Encoder::memory(codec, CHUNK))
+        + CHUNK
+        + AHEAD * (CHUNK + CHUNK / 8);
+    let cores = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(MOST_THREADS);
     cores.min(MOST_MEMORY / each).max(1)
 }
 
@@ -240,8 +290,15 @@ struct Image<'a> {
 
 impl Image<'_> {
     /// Writes what comes next. Room that is free again goes to `spare`.
-    fn take(&mut self, next: Next, spare: &mut Vec<Vec<u8>>, progress: &dyn Progress) -> Result<()> {
-        let Some(table) = self.tables.get_mut(self.filling) else { return Ok(()) };
+    fn take(
+        &mut self,
+        next: Next,
+        spare: &mut Vec<Vec<u8>>,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let Some(table) = self.tables.get_mut(self.filling) else {
+            return Ok(());
+        };
         match next {
             Next::End => {
                 table.end(self.fork_len)?;
@@ -273,13 +330,24 @@ impl Image<'_> {
     }
 
     /// Writes what follows the data: the list of resources and the trailer.
-    fn finish(self, numbers: Numbers, areas: &[Area], options: &EncodeOptions, len: u64) -> Result<Encoded> {
-        let (mut resources, mut master) = (Vec::with_capacity(self.tables.len() + 1), Hasher::new());
+    fn finish(
+        self,
+        numbers: Numbers,
+        areas: &[Area],
+        options: &EncodeOptions,
+        len: u64,
+    ) -> Result<Encoded> {
+        let (mut resources, mut master) =
+            (Vec::with_capacity(self.tables.len() + 1), Hasher::new());
         for ((number, table), area) in (0..).zip(self.tables).zip(areas) {
             let (id, descriptor) = numbers.of(number);
             let (data, sum) = table.finish(buffer_sectors(options.codec()), descriptor);
             master.update(&sum.to_be_bytes());
-            let name = format!("{} ({} : {number})", printable(&area.name), printable(&area.kind));
+            let name = format!(
+                "{} ({} : {number})",
+                printable(&area.name),
+                printable(&area.kind)
+            );
             resources.push(Resource {
                 kind: "blkx".into(),
                 id: id.to_string(),
@@ -292,7 +360,10 @@ impl Image<'_> {
         resources.push(plst());
         let list = image_list(&resources)?;
         if list.len() as u64 > MOST_BYTES {
-            let message = format!("{len} bytes are more than fit an image: its tables would take {} bytes", list.len());
+            let message = format!(
+                "{len} bytes are more than fit an image: its tables would take {} bytes",
+                list.len()
+            );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         let trailer = KolyRaw::of_image(&NewKoly {
@@ -302,12 +373,19 @@ impl Image<'_> {
             master_sum: master.finalize(),
             // Of what the tables say, among it the sums of all that the disk holds.
             id: Uuid::new_v5(&Uuid::NAMESPACE_OID, &list),
-            variant: if numbers == Numbers::Whole { PARTITION } else { DEVICE },
+            variant: if numbers == Numbers::Whole {
+                PARTITION
+            } else {
+                DEVICE
+            },
             sector_count: len / SECTOR,
         });
         self.sink.append(&list)?;
         self.sink.append(trailer.as_bytes())?;
-        Ok(Encoded { read: self.read, written: self.fork_len + list.len() as u64 + KOLY_SIZE })
+        Ok(Encoded {
+            read: self.read,
+            written: self.fork_len + list.len() as u64 + KOLY_SIZE,
+        })
     }
 }
 
@@ -342,12 +420,26 @@ fn buffer_sectors(codec: Option<Codec>) -> u32 {
 fn plst() -> Resource {
     let mut data = vec![0; 1032];
     (data[517], data[519]) = (1, 1);
-    Resource { kind: "plst".into(), id: "0".into(), attributes: ATTRIBUTES.into(), data, ..Resource::default() }
+    Resource {
+        kind: "plst".into(),
+        id: "0".into(),
+        attributes: ATTRIBUTES.into(),
+        data,
+        ..Resource::default()
+    }
 }
 
 /// Names come from a disk, and a list cannot hold every character.
 fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '?' } else { c }).collect()
+    name.chars()
+        .map(|c| {
+            if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') {
+                '?'
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]

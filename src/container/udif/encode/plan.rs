@@ -21,7 +21,10 @@ pub(super) struct Read {
 }
 
 /// The steps through `area` in order. Chunks are counted from its beginning, as hdiutil counts them. Nothing follows an error.
-pub(super) fn steps<'a>(disk: &'a dyn BlockDevice, area: &Area) -> impl Iterator<Item = Result<Step>> + use<'a> {
+pub(super) fn steps<'a>(
+    disk: &'a dyn BlockDevice,
+    area: &Area,
+) -> impl Iterator<Item = Result<Step>> + use<'a> {
     let (first, end) = (area.range.start, area.range.end);
     let mut extents = disk.extents(first..end);
     let mut at = first;
@@ -43,8 +46,19 @@ pub(super) fn steps<'a>(disk: &'a dyn BlockDevice, area: &Area) -> impl Iterator
             }
         }
         let chunks = data.start.saturating_sub(at) / CHUNK as u64;
-        let zeros = if data.start >= end { end - at } else { chunks * CHUNK as u64 };
-        let step = if zeros > 0 { Step::Zeros(zeros) } else { Step::Read(Read { start: at, len: (end - at).min(CHUNK as u64) }) };
+        let zeros = if data.start >= end {
+            end - at
+        } else {
+            chunks * CHUNK as u64
+        };
+        let step = if zeros > 0 {
+            Step::Zeros(zeros)
+        } else {
+            Step::Read(Read {
+                start: at,
+                len: (end - at).min(CHUNK as u64),
+            })
+        };
         at += match step {
             Step::Zeros(len) | Step::Read(Read { len, .. }) => len,
         };

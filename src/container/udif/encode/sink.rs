@@ -25,7 +25,11 @@ const GROWTH: u64 = 64 << 20;
 impl<'a> ToDevice<'a> {
     /// Writes over `device` from its beginning.
     pub fn new(device: &'a dyn BlockDevice) -> Self {
-        Self { device, at: 0, len: device.info().len }
+        Self {
+            device,
+            at: 0,
+            len: device.info().len,
+        }
     }
 
     /// Cuts off what was not written. The caller flushes.
@@ -53,6 +57,8 @@ pub struct ToStream<W>(pub W);
 
 impl<W: Write> Sink for ToStream<W> {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.write_all(bytes).map_err(|source| Error::io("stream", "write the image", source))
+        self.0
+            .write_all(bytes)
+            .map_err(|source| Error::io("stream", "write the image", source))
     }
 }

@@ -55,7 +55,10 @@ impl TableBuilder {
         self.put_zeros(offset)?;
         let joined = self.joins_raw
             && piece.kind == RunKind::Raw
-            && self.runs.last_mut().is_some_and(|run| run.join_raw(piece.sectors, piece.stored));
+            && self
+                .runs
+                .last_mut()
+                .is_some_and(|run| run.join_raw(piece.sectors, piece.stored));
         if !joined {
             self.put(piece.kind, self.at, piece.sectors, offset, piece.stored)?;
         }
@@ -91,7 +94,14 @@ impl TableBuilder {
     /// Its bytes and its sum.
     pub(super) fn finish(self, buffer_sectors: u32, descriptor: i32) -> (Vec<u8>, u32) {
         let sum = self.sum.finalize();
-        let head = MishRaw::new(self.first_sector, self.sector_count, buffer_sectors, descriptor, sum, self.runs.len() as u32);
+        let head = MishRaw::new(
+            self.first_sector,
+            self.sector_count,
+            buffer_sectors,
+            descriptor,
+            sum,
+            self.runs.len() as u32,
+        );
         let mut bytes = Vec::with_capacity(size_of::<MishRaw>() + self.runs.as_bytes().len());
         bytes.extend_from_slice(head.as_bytes());
         bytes.extend_from_slice(self.runs.as_bytes());
@@ -101,10 +111,18 @@ impl TableBuilder {
     /// Makes runs of the zeros that have come last.
     fn put_zeros(&mut self, offset: u64) -> Result<()> {
         let (mut at, end) = (self.at - self.zeros, self.at);
-        let kind = if self.is_free { RunKind::Ignore } else { RunKind::Zero };
+        let kind = if self.is_free {
+            RunKind::Ignore
+        } else {
+            RunKind::Zero
+        };
         let whole = self.is_free || self.zeros >= LONG;
         while at < end {
-            let limit = if whole { end } else { (at / CHUNK_SECTORS + 1) * CHUNK_SECTORS };
+            let limit = if whole {
+                end
+            } else {
+                (at / CHUNK_SECTORS + 1) * CHUNK_SECTORS
+            };
             let sectors = limit.min(end) - at;
             self.put(kind, at, sectors, offset, 0)?;
             at += sectors;
@@ -113,12 +131,23 @@ impl TableBuilder {
         Ok(())
     }
 
-    fn put(&mut self, kind: RunKind, first_sector: u64, sectors: u64, offset: u64, stored: u64) -> Result<()> {
+    fn put(
+        &mut self,
+        kind: RunKind,
+        first_sector: u64,
+        sectors: u64,
+        offset: u64,
+        stored: u64,
+    ) -> Result<()> {
         if self.runs.len() == MOST_RUNS {
-            let message = format!("a table has up to {MOST_RUNS} chunks, which hold up to a terabyte; this area needs more");
-            return Err(Error::new(Kind::Limit, LAYER, message).at((self.first_sector + first_sector) * SECTOR));
+            let message = format!(
+                "a table has up to {MOST_RUNS} chunks, which hold up to a terabyte; this area needs more"
+            );
+            return Err(Error::new(Kind::Limit, LAYER, message)
+                .at((self.first_sector + first_sector) * SECTOR));
         }
-        self.runs.push(RunRaw::new(kind, first_sector, sectors, offset, stored));
+        self.runs
+            .push(RunRaw::new(kind, first_sector, sectors, offset, stored));
         Ok(())
     }
 }

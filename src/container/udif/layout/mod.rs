@@ -36,7 +36,12 @@ impl ChecksumRaw {
     fn parse(&self) -> Checksum {
         match (self.kind.get(), self.bits.get()) {
             (0, _) => Checksum::None,
-            (2, 32) => Checksum::Crc32(u32::from_be_bytes([self.value[0], self.value[1], self.value[2], self.value[3]])),
+            (2, 32) => Checksum::Crc32(u32::from_be_bytes([
+                self.value[0],
+                self.value[1],
+                self.value[2],
+                self.value[3],
+            ])),
             (kind, _) => Checksum::Other(kind),
         }
     }
@@ -54,6 +59,10 @@ impl From<Checksum> for ChecksumRaw {
             }
             Checksum::Other(kind) => (kind, 0),
         };
-        Self { kind: kind.into(), bits: bits.into(), value }
+        Self {
+            kind: kind.into(),
+            bits: bits.into(),
+            value,
+        }
     }
 }

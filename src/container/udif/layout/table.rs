@@ -114,18 +114,42 @@ pub(crate) struct Table {
 impl Table {
     /// `bytes` is the resource that `name` is known by.
     pub(crate) fn parse(bytes: &[u8], name: &str) -> Result<Self> {
-        let damaged = |at: u64, message: String| Err(Error::corrupt(MISH, at, message).in_file(name));
+        let damaged =
+            |at: u64, message: String| Err(Error::corrupt(MISH, at, message).in_file(name));
         let Ok((raw, rest)) = MishRaw::ref_from_prefix(bytes) else {
-            return damaged(0, format!("{} bytes, its head has {}", bytes.len(), size_of::<MishRaw>()));
+            return damaged(
+                0,
+                format!(
+                    "{} bytes, its head has {}",
+                    bytes.len(),
+                    size_of::<MishRaw>()
+                ),
+            );
         };
         if raw.magic != *b"mish" || raw.version.get() != 1 {
             return damaged(0, "mish, version 1, expected".into());
         }
-        let Ok((runs, _)) = <[RunRaw]>::ref_from_prefix_with_elems(rest, raw.run_count.get() as usize) else {
-            return damaged(0xC8, format!("{} runs in {} bytes", raw.run_count, rest.len()));
+        let Ok((runs, _)) =
+            <[RunRaw]>::ref_from_prefix_with_elems(rest, raw.run_count.get() as usize)
+        else {
+            return damaged(
+                0xC8,
+                format!("{} runs in {} bytes", raw.run_count, rest.len()),
+            );
         };
-        if raw.first_sector.get().checked_add(raw.sector_count.get()).is_none_or(|end| end > MOST_SECTORS) {
-            return damaged(8, format!("{} sectors from {} are no part of a disk", raw.sector_count, raw.first_sector));
+        if raw
+            .first_sector
+            .get()
+            .checked_add(raw.sector_count.get())
+            .is_none_or(|end| end > MOST_SECTORS)
+        {
+            return damaged(
+                8,
+                format!(
+                    "{} sectors from {} are no part of a disk",
+                    raw.sector_count, raw.first_sector
+                ),
+            );
         }
         let mut table = Self {
             first_sector: raw.first_sector.get(),
@@ -139,13 +163,17 @@ impl Table {
                 COMMENT => continue,
                 END => break,
                 code => RunKind::of(code).ok_or_else(|| {
-                    Error::unsupported(MISH, format!("runs of kind {code:#x} are not known")).at(at).in_file(name)
+                    Error::unsupported(MISH, format!("runs of kind {code:#x} are not known"))
+                        .at(at)
+                        .in_file(name)
                 })?,
             };
             let end = run.first_sector.get().checked_add(run.sector_count.get());
             if end.is_none_or(|end| end > table.sector_count) {
-                let message =
-                    format!("{} sectors from {} in a table of {}", run.sector_count, run.first_sector, raw.sector_count);
+                let message = format!(
+                    "{} sectors from {} in a table of {}",
+                    run.sector_count, run.first_sector, raw.sector_count
+                );
                 return damaged(at, message);
             }
             let offset = run.offset.get().checked_add(raw.data_offset.get());
@@ -154,12 +182,24 @@ impl Table {
                 _ => match offset {
                     Some(offset) => (offset, run.length.get()),
                     None => {
-                        return damaged(at, format!("{} bytes beyond {} are no place in a file", run.offset, raw.data_offset));
+                        return damaged(
+                            at,
+                            format!(
+                                "{} bytes beyond {} are no place in a file",
+                                run.offset, raw.data_offset
+                            ),
+                        );
                     }
                 },
             };
             let (first_sector, sector_count) = (run.first_sector.get(), run.sector_count.get());
-            table.runs.push(Run { kind, first_sector, sector_count, offset, length });
+            table.runs.push(Run {
+                kind,
+                first_sector,
+                sector_count,
+                offset,
+                length,
+            });
         }
         Ok(table)
     }
@@ -167,7 +207,14 @@ impl Table {
 
 impl MishRaw {
     /// The head of a new table.
-    pub(crate) fn new(first_sector: u64, sectors: u64, buffer_sectors: u32, descriptor: i32, sum: u32, runs: u32) -> Self {
+    pub(crate) fn new(
+        first_sector: u64,
+        sectors: u64,
+        buffer_sectors: u32,
+        descriptor: i32,
+        sum: u32,
+        runs: u32,
+    ) -> Self {
         Self {
             magic: *b"mish",
             version: 1.into(),
@@ -185,7 +232,13 @@ impl MishRaw {
 
 impl RunRaw {
     /// A run of a new table. What holds no bytes names the place where the next ones are, as hdiutil has it.
-    pub(crate) fn new(kind: RunKind, first_sector: u64, sector_count: u64, offset: u64, length: u64) -> Self {
+    pub(crate) fn new(
+        kind: RunKind,
+        first_sector: u64,
+        sector_count: u64,
+        offset: u64,
+        length: u64,
+    ) -> Self {
         Self {
             kind: kind.code().into(),
             comment: 0.into(),
@@ -198,7 +251,10 @@ impl RunRaw {
 
     /// The end of a table that fills `sectors`, and of the data up to it.
     pub(crate) fn end(sectors: u64, offset: u64) -> Self {
-        Self { kind: END.into(), ..Self::new(RunKind::Zero, sectors, 0, offset, 0) }
+        Self {
+            kind: END.into(),
+            ..Self::new(RunKind::Zero, sectors, 0, offset, 0)
+        }
     }
 
     /// Makes a run of plain bytes longer by what follows it on the disk and in the data fork. `false`: it is another kind.

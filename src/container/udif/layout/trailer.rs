@@ -149,10 +149,16 @@ impl Koly {
             return Err(Error::corrupt(KOLY, at, "koly expected"));
         }
         if (raw.version.get(), raw.size.get()) != (4, KOLY_SIZE as u32) {
-            let message = format!("version {} of {} bytes; 4 of {KOLY_SIZE} is known", raw.version, raw.size);
+            let message = format!(
+                "version {} of {} bytes; 4 of {KOLY_SIZE} is known",
+                raw.version, raw.size
+            );
             return Err(Error::unsupported(KOLY, message).at(at + 4));
         }
-        let within = |name: &str, field: u64, offset: U64, length: U64| match offset.get().checked_add(length.get()) {
+        let within = |name: &str, field: u64, offset: U64, length: U64| match offset
+            .get()
+            .checked_add(length.get())
+        {
             Some(end) if end <= at => Ok(offset.get()..end),
             _ => Err(Error::corrupt(
                 KOLY,
@@ -161,10 +167,25 @@ impl Koly {
             )),
         };
         Ok(Self {
-            data_fork: within("data fork", 0x18, raw.data_fork_offset, raw.data_fork_length)?,
-            resource_fork: within("resource fork", 0x28, raw.resource_fork_offset, raw.resource_fork_length)?,
+            data_fork: within(
+                "data fork",
+                0x18,
+                raw.data_fork_offset,
+                raw.data_fork_length,
+            )?,
+            resource_fork: within(
+                "resource fork",
+                0x28,
+                raw.resource_fork_offset,
+                raw.resource_fork_length,
+            )?,
             xml: within("property list", 0xD8, raw.xml_offset, raw.xml_length)?,
-            signature: within("code signature", 0x128, raw.signature_offset, raw.signature_length)?,
+            signature: within(
+                "code signature",
+                0x128,
+                raw.signature_offset,
+                raw.signature_length,
+            )?,
             segment: Segment {
                 number: raw.segment_number.get(),
                 count: raw.segment_count.get(),

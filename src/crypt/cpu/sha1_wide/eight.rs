@@ -25,11 +25,18 @@ pub(super) fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32) -> [[u
         _mm256_unpacklo_epi64(ab_high, cd_high),
         _mm256_unpackhi_epi64(ab_high, cd_high),
     ];
-    let big_endian = _mm256_broadcastsi128_si256(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
+    let big_endian = _mm256_broadcastsi128_si256(_mm_set_epi8(
+        12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3,
+    ));
     let mut macs = [[0; CELL]; LANES];
     for (cells, macs) in cells.into_iter().zip(macs.as_chunks_mut::<2>().0) {
         // SAFETY: two cells of 16 bytes are 32 bytes.
-        unsafe { _mm256_storeu_si256(macs.as_mut_ptr().cast(), _mm256_shuffle_epi8(cells, big_endian)) };
+        unsafe {
+            _mm256_storeu_si256(
+                macs.as_mut_ptr().cast(),
+                _mm256_shuffle_epi8(cells, big_endian),
+            )
+        };
     }
     macs
 }
@@ -67,7 +74,10 @@ fn parity(b: __m256i, c: __m256i, d: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn majority(b: __m256i, c: __m256i, d: __m256i) -> __m256i {
-    _mm256_or_si256(_mm256_and_si256(b, c), _mm256_and_si256(d, _mm256_or_si256(b, c)))
+    _mm256_or_si256(
+        _mm256_and_si256(b, c),
+        _mm256_and_si256(d, _mm256_or_si256(b, c)),
+    )
 }
 
 #[inline]

@@ -20,7 +20,8 @@ enum Lanes {
 impl WideSha1 {
     /// If this processor has the instructions for sixteen lanes.
     pub(in crate::crypt) fn sixteen() -> Option<Self> {
-        (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")).then_some(Self(Lanes::Sixteen))
+        (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw"))
+            .then_some(Self(Lanes::Sixteen))
     }
 
     /// If this processor has the instructions for eight lanes.
@@ -29,7 +30,13 @@ impl WideSha1 {
     }
 
     /// The first 16 bytes of HMAC-SHA1 of each of the numbers from `first`, 32 bits big-endian, by the states of the key's two pads.
-    pub(in crate::crypt) fn number_macs(self, inner: &[u32; 5], outer: &[u32; 5], first: u32, macs: &mut [[u8; CELL]]) {
+    pub(in crate::crypt) fn number_macs(
+        self,
+        inner: &[u32; 5],
+        outer: &[u32; 5],
+        first: u32,
+        macs: &mut [[u8; CELL]],
+    ) {
         match self.0 {
             Lanes::Sixteen => fill(first, macs, |number| {
                 // SAFETY: AVX-512F and BW were detected, or `self` would not say so.
@@ -44,7 +51,11 @@ impl WideSha1 {
 }
 
 /// The MACs of the numbers from `first`, got `L` at a time.
-fn fill<const L: usize>(first: u32, macs: &mut [[u8; CELL]], from: impl Fn(u32) -> [[u8; CELL]; L]) {
+fn fill<const L: usize>(
+    first: u32,
+    macs: &mut [[u8; CELL]],
+    from: impl Fn(u32) -> [[u8; CELL]; L],
+) {
     let mut number = first;
     for macs in macs.chunks_mut(L) {
         macs.copy_from_slice(&from(number)[..macs.len()]);

@@ -25,11 +25,18 @@ pub(super) fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32) -> [[u
         _mm512_unpacklo_epi64(ab_high, cd_high),
         _mm512_unpackhi_epi64(ab_high, cd_high),
     ];
-    let big_endian = _mm512_broadcast_i32x4(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
+    let big_endian = _mm512_broadcast_i32x4(_mm_set_epi8(
+        12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3,
+    ));
     let mut macs = [[0; CELL]; LANES];
     for (cells, macs) in cells.into_iter().zip(macs.as_chunks_mut::<4>().0) {
         // SAFETY: four cells of 16 bytes are 64 bytes.
-        unsafe { _mm512_storeu_si512(macs.as_mut_ptr().cast(), _mm512_shuffle_epi8(cells, big_endian)) };
+        unsafe {
+            _mm512_storeu_si512(
+                macs.as_mut_ptr().cast(),
+                _mm512_shuffle_epi8(cells, big_endian),
+            )
+        };
     }
     macs
 }

@@ -32,7 +32,9 @@ impl<'t> Cursor<'t> {
         if !self.settle()? {
             return Ok(None);
         }
-        let Some((leaf, next)) = self.path.last_mut() else { return Ok(None) };
+        let Some((leaf, next)) = self.path.last_mut() else {
+            return Ok(None);
+        };
         let index = *next;
         *next += 1;
         self.tree.record(leaf, index).map(Some)
@@ -40,7 +42,9 @@ impl<'t> Cursor<'t> {
 
     /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the tree.
     fn settle(&mut self) -> Result<bool> {
-        let Some((leaf, index)) = self.path.last() else { return Ok(false) };
+        let Some((leaf, index)) = self.path.last() else {
+            return Ok(false);
+        };
         if *index < leaf.count {
             if let Some(before) = index.checked_sub(1) {
                 self.check_ascends(leaf, before, leaf, *index)?;
@@ -48,10 +52,16 @@ impl<'t> Cursor<'t> {
             return Ok(true);
         }
         let before = leaf.clone();
-        while self.path.last().is_some_and(|(node, index)| node.level == 0 || index + 1 >= node.count) {
+        while self
+            .path
+            .last()
+            .is_some_and(|(node, index)| node.level == 0 || index + 1 >= node.count)
+        {
             self.path.pop();
         }
-        let Some((parent, index)) = self.path.last_mut() else { return Ok(false) };
+        let Some((parent, index)) = self.path.last_mut() else {
+            return Ok(false);
+        };
         *index += 1;
         let (mut parent, mut index) = (parent.clone(), *index);
         while parent.level > 0 {
@@ -69,7 +79,10 @@ impl<'t> Cursor<'t> {
         let (before, after) = (self.tree.record(a, a_index)?, self.tree.record(b, b_index)?);
         match before.key.cmp(&after.key) {
             Ordering::Less => Ok(()),
-            _ => Err(self.tree.corrupt(b, format_args!("key {b_index} does not come after the one before it"))),
+            _ => Err(self.tree.corrupt(
+                b,
+                format_args!("key {b_index} does not come after the one before it"),
+            )),
         }
     }
 }

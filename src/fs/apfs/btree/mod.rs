@@ -14,8 +14,8 @@ pub(super) use node::{Node, NodeCache, Sizes};
 
 use super::cipher::VolumeCipher;
 use super::layout::{
-    FextKeyRaw, FreeQueueKeyRaw, MAX_LEVELS, Oid, OmapKeyRaw, Paddr, RecordKey, TreeInfoRaw, Xid, node_flags, object_type,
-    omap_value, tree_flags,
+    FextKeyRaw, FreeQueueKeyRaw, MAX_LEVELS, Oid, OmapKeyRaw, Paddr, RecordKey, TreeInfoRaw, Xid,
+    node_flags, object_type, omap_value, tree_flags,
 };
 use super::omap::View;
 use super::store::{Expected, Store};
@@ -70,7 +70,9 @@ impl TreeKind {
         match self {
             Self::Omap | Self::OmapSnapshots | Self::Fext => tree_flags::PHYSICAL,
             Self::Files { .. } => tree_flags::NOT_ALIGNED,
-            Self::Snapshots | Self::ExtentReferences => tree_flags::PHYSICAL | tree_flags::NOT_ALIGNED,
+            Self::Snapshots | Self::ExtentReferences => {
+                tree_flags::PHYSICAL | tree_flags::NOT_ALIGNED
+            }
             Self::FreeQueue => tree_flags::EPHEMERAL | tree_flags::ALLOW_GHOSTS,
         }
     }
@@ -105,7 +107,9 @@ impl TreeKind {
                 Key::Pair(key.private_id.get(), key.offset.get())
             }
             Self::Files { hashed } => Key::Record(RecordKey::parse(bytes, hashed)?),
-            Self::Snapshots | Self::ExtentReferences => Key::Record(RecordKey::parse(bytes, false)?),
+            Self::Snapshots | Self::ExtentReferences => {
+                Key::Record(RecordKey::parse(bytes, false)?)
+            }
             Self::FreeQueue => {
                 let (key, _) = FreeQueueKeyRaw::ref_from_prefix(bytes).ok()?;
                 Key::Pair(key.xid.get(), key.paddr.get())
@@ -164,30 +168,61 @@ enum Source {
 
 impl Tree {
     /// Opens the tree with this root.
-    pub(super) fn open(store: &Store, kind: TreeKind, addressing: Addressing, root: Oid) -> Result<Self> {
-        let reader = Reader { store, kind, addressing: &addressing };
+    pub(super) fn open(
+        store: &Store,
+        kind: TreeKind,
+        addressing: Addressing,
+        root: Oid,
+    ) -> Result<Self> {
+        let reader = Reader {
+            store,
+            kind,
+            addressing: &addressing,
+        };
         let root = reader.read(root)?;
         let corrupt = |message: String| store.corrupt(kind.layer(), root.oid, root.paddr, message);
         if root.flags & node_flags::ROOT == 0 {
             return Err(corrupt("is no root of a tree".to_owned()));
         }
         if root.level >= MAX_LEVELS {
-            return Err(corrupt(format!("has {} levels below it, fewer than {MAX_LEVELS} expected", root.level)));
+            return Err(corrupt(format!(
+                "has {} levels below it, fewer than {MAX_LEVELS} expected",
+                root.level
+            )));
         }
         let Ok((_, info)) = TreeInfoRaw::read_from_suffix(&root.bytes) else {
             return Err(corrupt("is cut short".to_owned()));
         };
         if info.node_size.get() != store.block_size.get() {
-            return Err(corrupt(format!("nodes of {} bytes, {} expected", info.node_size.get(), store.block_size.get())));
+            return Err(corrupt(format!(
+                "nodes of {} bytes, {} expected",
+                info.node_size.get(),
+                store.block_size.get()
+            )));
         }
         let nodes = Source::Disk(addressing, NodeCache::new(kind.cached()));
-        Ok(Self { kind, store: store.clone(), nodes, root: Arc::new(root) })
+        Ok(Self {
+            kind,
+            store: store.clone(),
+            nodes,
+            root: Arc::new(root),
+        })
     }
 
     /// The tree with this root among nodes that change.
-    pub(super) fn over(store: &Store, kind: TreeKind, nodes: Arc<dyn NodeSource>, root: Oid) -> Result<Self> {
+    pub(super) fn over(
+        store: &Store,
+        kind: TreeKind,
+        nodes: Arc<dyn NodeSource>,
+        root: Oid,
+    ) -> Result<Self> {
         let root = nodes.node(root)?;
-        Ok(Self { kind, store: store.clone(), nodes: Source::Changing(nodes), root })
+        Ok(Self {
+            kind,
+            store: store.clone(),
+            nodes: Source::Changing(nodes),
+            root,
+        })
     }
 
     /// The first record whose key is not before `key`.
@@ -211,17 +246,33 @@ impl Tree {
     }
 
     /// The value at exactly this key, given to `found`.
-    pub(super) fn get<T>(&self, key: &Key<'_>, found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+    pub(super) fn get<T>(
+        &self,
+        key: &Key<'_>,
+        found: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
         let mut cursor = self.seek(key)?;
-        Ok(cursor.next()?.filter(|record| record.key == *key).map(|record| found(record.value)))
+        Ok(cursor
+            .next()?
+            .filter(|record| record.key == *key)
+            .map(|record| found(record.value)))
     }
 
     /// The last record whose key is not after `key`, given to `found`.
-    pub(super) fn floor<T>(&self, key: &Key<'_>, found: impl FnOnce(Record<'_>) -> T) -> Result<Option<T>> {
+    pub(super) fn floor<T>(
+        &self,
+        key: &Key<'_>,
+        found: impl FnOnce(Record<'_>) -> T,
+    ) -> Result<Option<T>> {
         let path = self.descend(key)?;
-        let Some((leaf, _)) = path.last() else { return Ok(None) };
+        let Some((leaf, _)) = path.last() else {
+            return Ok(None);
+        };
         let after = self.partition(leaf, |found| found <= *key)?;
-        after.checked_sub(1).map(|index| self.record(leaf, index).map(found)).transpose()
+        after
+            .checked_sub(1)
+            .map(|index| self.record(leaf, index).map(found))
+            .transpose()
     }
 
     /// The nodes from the root to the leaf where `key` belongs, each with the entry that leads on.
@@ -230,7 +281,9 @@ impl Tree {
         let mut node = self.root.clone();
         while node.level > 0 {
             // The last child that begins at or before the key; the first, if none does.
-            let index = self.partition(&node, |found| found <= *key)?.saturating_sub(1);
+            let index = self
+                .partition(&node, |found| found <= *key)?
+                .saturating_sub(1);
             let child = self.child(&node, index)?;
             path.push((node, index));
             node = child;
@@ -259,22 +312,35 @@ impl Tree {
     }
 
     fn record<'n>(&self, node: &'n Node, index: usize) -> Result<Record<'n>> {
-        let record = node.record(index).and_then(|(key, value)| Some(Record { key: self.kind.key(key)?, value }));
+        let record = node.record(index).and_then(|(key, value)| {
+            Some(Record {
+                key: self.kind.key(key)?,
+                value,
+            })
+        });
         record.ok_or_else(|| self.corrupt(node, format_args!("key {index} is none of this tree")))
     }
 
     /// An error about a node.
     fn corrupt(&self, node: &Node, message: impl Display) -> Error {
-        self.store.corrupt(self.kind.layer(), node.oid, node.paddr, message)
+        self.store
+            .corrupt(self.kind.layer(), node.oid, node.paddr, message)
     }
 
     /// The child that entry `index` leads to, one level down.
     fn child(&self, parent: &Node, index: usize) -> Result<Arc<Node>> {
-        let Some((oid, _)) = parent.record(index).and_then(|(_, value)| U64::read_from_prefix(value).ok()) else {
+        let Some((oid, _)) = parent
+            .record(index)
+            .and_then(|(_, value)| U64::read_from_prefix(value).ok())
+        else {
             return Err(self.corrupt(parent, format_args!("entry {index} leads to no node")));
         };
         // In a hashed tree children are counted from the root.
-        let base = if parent.flags & node_flags::HASHED != 0 { self.root.oid.0 } else { 0 };
+        let base = if parent.flags & node_flags::HASHED != 0 {
+            self.root.oid.0
+        } else {
+            0
+        };
         let Some(oid) = oid.get().checked_add(base).map(Oid) else {
             return Err(self.corrupt(parent, format_args!("entry {index} leads to no node")));
         };
@@ -290,7 +356,11 @@ impl Tree {
             },
         };
         if node.level + 1 != parent.level || node.flags & node_flags::ROOT != 0 {
-            let message = format_args!("a node of level {} expected, level {} found", parent.level - 1, node.level);
+            let message = format_args!(
+                "a node of level {} expected, level {} found",
+                parent.level - 1,
+                node.level
+            );
             return Err(self.corrupt(&node, message));
         }
         if node.count == 0 {
@@ -301,8 +371,18 @@ impl Tree {
 }
 
 /// A node as it is on disk.
-pub(super) fn read_node(store: &Store, kind: TreeKind, addressing: &Addressing, oid: Oid) -> Result<Node> {
-    Reader { store, kind, addressing }.read(oid)
+pub(super) fn read_node(
+    store: &Store,
+    kind: TreeKind,
+    addressing: &Addressing,
+    oid: Oid,
+) -> Result<Node> {
+    Reader {
+        store,
+        kind,
+        addressing,
+    }
+    .read(oid)
 }
 
 /// What it takes to read a node.
@@ -316,25 +396,41 @@ impl Reader<'_> {
     fn read(&self, oid: Oid) -> Result<Node> {
         let layer = self.kind.layer();
         let (located, cipher) = match self.addressing {
-            Addressing::Physical => (Located { paddr: Paddr(oid.0), xid: Xid(u64::MAX), flags: 0 }, None),
+            Addressing::Physical => (
+                Located {
+                    paddr: Paddr(oid.0),
+                    xid: Xid(u64::MAX),
+                    flags: 0,
+                },
+                None,
+            ),
             Addressing::Virtual(view, cipher) => (view.locate(oid)?, cipher.as_deref()),
         };
         let Located { paddr, xid, flags } = located;
         let mut bytes = self.store.block(layer, oid, paddr)?;
         if flags & omap_value::ENCRYPTED != 0 {
             let Some(cipher) = cipher else {
-                return Err(Error::new(Kind::WrongKey, layer, format!("object {oid:#x} in block {paddr} is encrypted")));
+                return Err(Error::new(
+                    Kind::WrongKey,
+                    layer,
+                    format!("object {oid:#x} in block {paddr} is encrypted"),
+                ));
             };
             cipher.decrypt_blocks(paddr.0, &mut bytes);
         }
         if flags & omap_value::NO_HEADER == 0 {
-            let expected = Expected { oid, kind: object_type::BTREE_NODE, subtype: self.kind.subtype() };
+            let expected = Expected {
+                oid,
+                kind: object_type::BTREE_NODE,
+                subtype: self.kind.subtype(),
+            };
             let header = self.store.check(layer, &bytes, paddr, &expected)?;
             if matches!(self.addressing, Addressing::Virtual(..)) && header.xid.get() != xid.0 {
                 let message = format!("transaction {xid} expected, {} found", header.xid);
                 return Err(self.store.corrupt(layer, oid, paddr, message));
             }
         }
-        Node::parse(oid, paddr, bytes, self.kind.sizes()).map_err(|message| self.store.corrupt(layer, oid, paddr, message))
+        Node::parse(oid, paddr, bytes, self.kind.sizes())
+            .map_err(|message| self.store.corrupt(layer, oid, paddr, message))
     }
 }

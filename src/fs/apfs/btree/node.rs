@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zerocopy::FromBytes;
 
-use crate::fs::apfs::layout::{EntryRaw, FixedEntryRaw, NO_OFFSET, NODE_HEADER, NodeRaw, Oid, Paddr, TREE_INFO, node_flags};
+use crate::fs::apfs::layout::{
+    EntryRaw, FixedEntryRaw, NO_OFFSET, NODE_HEADER, NodeRaw, Oid, Paddr, TREE_INFO, node_flags,
+};
 
 /// Bytes of keys and values in leaves where they are the same for all.
 #[derive(Debug, Clone, Copy)]
@@ -35,30 +37,65 @@ pub(in crate::fs::apfs) struct Node {
 
 impl Node {
     /// The node in `bytes`, or what is wrong with them. `sizes` are those of the tree's leaves, where they are fixed.
-    pub(in crate::fs::apfs) fn parse(oid: Oid, paddr: Paddr, bytes: Box<[u8]>, sizes: Option<Sizes>) -> Result<Self, String> {
+    pub(in crate::fs::apfs) fn parse(
+        oid: Oid,
+        paddr: Paddr,
+        bytes: Box<[u8]>,
+        sizes: Option<Sizes>,
+    ) -> Result<Self, String> {
         let (head, _) = NodeRaw::read_from_prefix(&bytes).map_err(|_| "is cut short")?;
         let (flags, level) = (head.flags.get(), head.level.get());
         if (flags & node_flags::LEAF != 0) != (level == 0) {
             return Err(format!("has flags {flags:#x} on level {level}"));
         }
-        let info = if flags & node_flags::ROOT != 0 { TREE_INFO } else { 0 };
+        let info = if flags & node_flags::ROOT != 0 {
+            TREE_INFO
+        } else {
+            0
+        };
         let end = bytes.len().checked_sub(info).ok_or("is cut short")?;
         let start = NODE_HEADER + usize::from(head.table.offset.get());
         let table = start..start + usize::from(head.table.len.get());
         let fixed = match (flags & node_flags::FIXED != 0, sizes) {
             (false, _) => None,
             (true, Some(sizes)) if level == 0 => Some(sizes),
-            (true, Some(sizes)) => Some(Sizes { value: size_of::<u64>(), ..sizes }),
+            (true, Some(sizes)) => Some(Sizes {
+                value: size_of::<u64>(),
+                ..sizes
+            }),
             (true, None) => return Err("keys of fixed length in a tree without them".to_owned()),
         };
-        let entry = if fixed.is_some() { size_of::<FixedEntryRaw>() } else { size_of::<EntryRaw>() };
+        let entry = if fixed.is_some() {
+            size_of::<FixedEntryRaw>()
+        } else {
+            size_of::<EntryRaw>()
+        };
         let count = usize::try_from(head.count.get()).unwrap_or(usize::MAX);
-        if table.end > end || count.checked_mul(entry).is_none_or(|needed| needed > table.len()) {
-            return Err(format!("claims {count} keys in a table of {} bytes at {start}", table.len()));
+        if table.end > end
+            || count
+                .checked_mul(entry)
+                .is_none_or(|needed| needed > table.len())
+        {
+            return Err(format!(
+                "claims {count} keys in a table of {} bytes at {start}",
+                table.len()
+            ));
         }
-        let node = Self { oid, paddr, flags, level, count, table, end, fixed, bytes };
+        let node = Self {
+            oid,
+            paddr,
+            flags,
+            level,
+            count,
+            table,
+            end,
+            fixed,
+            bytes,
+        };
         match (0..count).find(|&index| node.entry(index).is_none()) {
-            Some(index) => Err(format!("key or value {index} of {count} reaches out of the node")),
+            Some(index) => Err(format!(
+                "key or value {index} of {count} reaches out of the node"
+            )),
             None => Ok(node),
         }
     }
@@ -71,11 +108,20 @@ impl Node {
         let table = self.bytes.get(self.table.clone())?;
         let (key, value) = match self.fixed {
             Some(sizes) => {
-                let entry = <[FixedEntryRaw]>::ref_from_prefix_with_elems(table, self.count).ok()?.0.get(index)?;
-                ((entry.key.get(), sizes.key), (entry.value.get(), sizes.value))
+                let entry = <[FixedEntryRaw]>::ref_from_prefix_with_elems(table, self.count)
+                    .ok()?
+                    .0
+                    .get(index)?;
+                (
+                    (entry.key.get(), sizes.key),
+                    (entry.value.get(), sizes.value),
+                )
             }
             None => {
-                let entry = <[EntryRaw]>::ref_from_prefix_with_elems(table, self.count).ok()?.0.get(index)?;
+                let entry = <[EntryRaw]>::ref_from_prefix_with_elems(table, self.count)
+                    .ok()?
+                    .0
+                    .get(index)?;
                 let span = |offset: u16, len: u16| (offset, usize::from(len));
                 let key = span(entry.key.offset.get(), entry.key.len.get());
                 (key, span(entry.value.offset.get(), entry.value.len.get()))
@@ -90,7 +136,8 @@ impl Node {
                 start..start + len
             }
         };
-        (key.end <= self.end && value.start >= self.table.end && value.end <= self.end).then_some((key, value))
+        (key.end <= self.end && value.start >= self.table.end && value.end <= self.end)
+            .then_some((key, value))
     }
 
     /// Key and value of an entry, `None` past the last.
@@ -115,17 +162,24 @@ pub(in crate::fs::apfs) struct NodeCache {
 impl NodeCache {
     /// A cache of at most so many nodes.
     pub(in crate::fs::apfs) fn new(nodes: usize) -> Self {
-        Self { slots: (0..nodes.max(1)).map(|_| Mutex::default()).collect() }
+        Self {
+            slots: (0..nodes.max(1)).map(|_| Mutex::default()).collect(),
+        }
     }
 
     fn slot(&self, oid: Oid) -> MutexGuard<'_, Option<Arc<Node>>> {
         // The remainder is below the number of slots.
         let slot = (oid.0 % self.slots.len() as u64) as usize;
-        self.slots[slot].lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots[slot]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(in crate::fs::apfs) fn get(&self, oid: Oid) -> Option<Arc<Node>> {
-        self.slot(oid).as_ref().filter(|node| node.oid == oid).cloned()
+        self.slot(oid)
+            .as_ref()
+            .filter(|node| node.oid == oid)
+            .cloned()
     }
 
     pub(in crate::fs::apfs) fn put(&self, node: &Arc<Node>) {

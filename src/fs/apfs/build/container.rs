@@ -12,9 +12,9 @@ use crate::Result;
 use crate::device::BlockDevice;
 use crate::fs::apfs::geometry::Geometry;
 use crate::fs::apfs::layout::{
-    BlockSize, CHECKPOINT_MAP_LAST, CONTAINER_MAGIC, CheckpointEntryRaw, CheckpointMapRaw, ContainerRaw, ObjectRaw, Oid, Paddr,
-    PrangeRaw, ReaperRaw, container_flags, container_incompatible, object_type, omap_flags, reaper_buffer, reaper_flags, seal,
-    storage,
+    BlockSize, CHECKPOINT_MAP_LAST, CONTAINER_MAGIC, CheckpointEntryRaw, CheckpointMapRaw,
+    ContainerRaw, ObjectRaw, Oid, Paddr, PrangeRaw, ReaperRaw, container_flags,
+    container_incompatible, object_type, omap_flags, reaper_buffer, reaper_flags, seal, storage,
 };
 use crate::fs::build::output::Output;
 
@@ -70,10 +70,22 @@ impl ContainerWriter<'_> {
     }
 
     fn write_omap(&self) -> Result<()> {
-        let Places { omap: place, omap_tree: base, .. } = *self.places;
+        let Places {
+            omap: place,
+            omap_tree: base,
+            ..
+        } = *self.places;
         let size = self.geometry.block_size;
         let out = Output::new(self.device, base.0 * u64::from(size.get()));
-        let mut tree = Writer::new(TreeKind::omap(size), TreePlace { base, oids: None, xid: XID }, out);
+        let mut tree = Writer::new(
+            TreeKind::omap(size),
+            TreePlace {
+                base,
+                oids: None,
+                xid: XID,
+            },
+            out,
+        );
         let mut records: Vec<_> = self.volumes.iter().zip(&self.places.volumes).collect();
         records.sort_by_key(|(oid, _)| **oid);
         for (&oid, place) in records {
@@ -81,18 +93,39 @@ impl ContainerWriter<'_> {
             tree.add(key.as_bytes(), value.as_bytes())?;
         }
         let (root, _) = tree.finish()?;
-        self.write_at(place, &omap(size, place, root, omap_flags::MANUALLY_MANAGED))
+        self.write_at(
+            place,
+            &omap(size, place, root, omap_flags::MANUALLY_MANAGED),
+        )
     }
 
     /// The ephemeral objects in the order in which they lie.
     fn ephemeral(&self, space: &Space<'_>) -> Vec<(ObjectRaw, Vec<u8>)> {
-        let ContainerOids { spaceman, reaper, queues, .. } = self.oids;
+        let ContainerOids {
+            spaceman,
+            reaper,
+            queues,
+            ..
+        } = self.oids;
         let size = self.geometry.block_size;
-        let queue = |oid| (oid, TreeKind::free_queue(size), empty_root(TreeKind::free_queue(size), oid, XID));
-        let head = |oid, kind, subtype| ObjectRaw::new(oid, XID, kind | storage::EPHEMERAL, subtype);
+        let queue = |oid| {
+            (
+                oid,
+                TreeKind::free_queue(size),
+                empty_root(TreeKind::free_queue(size), oid, XID),
+            )
+        };
+        let head =
+            |oid, kind, subtype| ObjectRaw::new(oid, XID, kind | storage::EPHEMERAL, subtype);
         let mut objects = vec![
-            (head(spaceman, object_type::SPACE_MANAGER, 0), space.manager(spaceman, queues)),
-            (head(reaper, object_type::REAPER, 0), idle_reaper(size, reaper)),
+            (
+                head(spaceman, object_type::SPACE_MANAGER, 0),
+                space.manager(spaceman, queues),
+            ),
+            (
+                head(reaper, object_type::REAPER, 0),
+                idle_reaper(size, reaper),
+            ),
         ];
         for (oid, kind, bytes) in [queue(queues.pool), queue(queues.main)] {
             objects.push((head(oid, object_type::BTREE_ROOT, kind.subtype), bytes));
@@ -103,7 +136,12 @@ impl ContainerWriter<'_> {
     fn map(&self, entries: &[CheckpointEntryRaw]) -> Vec<u8> {
         let place = Oid(self.places.desc.0);
         let head = CheckpointMapRaw {
-            object: ObjectRaw::new(place, XID, object_type::CHECKPOINT_MAP | storage::PHYSICAL, 0),
+            object: ObjectRaw::new(
+                place,
+                XID,
+                object_type::CHECKPOINT_MAP | storage::PHYSICAL,
+                0,
+            ),
             flags: CHECKPOINT_MAP_LAST.into(),
             count: (entries.len() as u32).into(), // four
         };
@@ -119,7 +157,12 @@ impl ContainerWriter<'_> {
         // A map and this superblock.
         let desc_len = 2;
         let mut raw = ContainerRaw {
-            object: ObjectRaw::new(Oid::CONTAINER, XID, object_type::CONTAINER | storage::EPHEMERAL, 0),
+            object: ObjectRaw::new(
+                Oid::CONTAINER,
+                XID,
+                object_type::CONTAINER | storage::EPHEMERAL,
+                0,
+            ),
             magic: CONTAINER_MAGIC,
             block_size: geometry.block_size.get().into(),
             block_count: geometry.blocks.into(),
@@ -139,8 +182,15 @@ impl ContainerWriter<'_> {
             omap_oid: self.places.omap.0.into(),
             reaper_oid: self.oids.reaper.into(),
             max_volumes: geometry.max_volumes.into(),
-            flags: self.places.keybag.map_or(0, |_| container_flags::SOFTWARE_CRYPTO).into(),
-            key_locker: self.places.keybag.map_or_else(PrangeRaw::default, |place| PrangeRaw::new(place, 1)),
+            flags: self
+                .places
+                .keybag
+                .map_or(0, |_| container_flags::SOFTWARE_CRYPTO)
+                .into(),
+            key_locker: self
+                .places
+                .keybag
+                .map_or_else(PrangeRaw::default, |place| PrangeRaw::new(place, 1)),
             ..ContainerRaw::new_zeroed()
         };
         raw.ephemeral_info[0] = geometry.ephemeral_info.into();
@@ -154,7 +204,8 @@ impl ContainerWriter<'_> {
     }
 
     fn write_at(&self, place: Paddr, bytes: &[u8]) -> Result<()> {
-        self.device.write_at(place.0 * u64::from(self.geometry.block_size.get()), bytes)
+        self.device
+            .write_at(place.0 * u64::from(self.geometry.block_size.get()), bytes)
     }
 }
 

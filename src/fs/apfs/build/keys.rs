@@ -15,8 +15,8 @@ use crate::fs::VolumeEncryption;
 use crate::fs::apfs::cipher::VolumeCipher;
 use crate::fs::apfs::der;
 use crate::fs::apfs::layout::{
-    KEYBAG_VERSION, KeybagEntry, KeybagRaw, ObjectRaw, Oid, PERSONAL_RECOVERY_KEY, Paddr, PrangeRaw, keybag_tag, object_type,
-    put_keybag_entries, seal,
+    KEYBAG_VERSION, KeybagEntry, KeybagRaw, ObjectRaw, Oid, PERSONAL_RECOVERY_KEY, Paddr,
+    PrangeRaw, keybag_tag, object_type, put_keybag_entries, seal,
 };
 use crate::{Error, Kind, Result};
 
@@ -50,13 +50,20 @@ pub(super) struct VolumeKeys {
 impl VolumeKeys {
     /// Fresh keys for a volume.
     pub(super) fn new(uuid: Uuid, encryption: &VolumeEncryption) -> Result<Self> {
-        let VolumeEncryption { passphrase, recovery_key, hint, iterations } = encryption;
+        let VolumeEncryption {
+            passphrase,
+            recovery_key,
+            hint,
+            iterations,
+        } = encryption;
         let invalid = |message: String| Err(Error::new(Kind::Invalid, LAYER, message));
         if passphrase.is_empty() {
             return invalid("the passphrase of an encrypted volume is empty".into());
         }
         if !(1..=MOST_ITERATIONS).contains(iterations) {
-            return invalid(format!("{iterations} iterations, 1 to {MOST_ITERATIONS} expected"));
+            return invalid(format!(
+                "{iterations} iterations, 1 to {MOST_ITERATIONS} expected"
+            ));
         }
         if hint.as_ref().is_some_and(|hint| hint.len() > MOST_HINT) {
             return invalid(format!("a hint has at most {MOST_HINT} bytes"));
@@ -65,34 +72,66 @@ impl VolumeKeys {
         random(&mut *key)?;
         random(&mut *outer)?;
         let wrapped = blob(uuid, Holds::Volume, &*outer, &*key, None)?;
-        let ways = [(uuid, Some(passphrase)), (PERSONAL_RECOVERY_KEY, recovery_key.as_ref())];
+        let ways = [
+            (uuid, Some(passphrase)),
+            (PERSONAL_RECOVERY_KEY, recovery_key.as_ref()),
+        ];
         let mut records = Vec::new();
         for (whose, secret) in ways {
             let Some(secret) = secret else { continue };
             let mut salt = [0; 16];
             random(&mut salt)?;
             let derived = pbkdf2_sha256(secret, &salt, *iterations);
-            records.push((whose, blob(uuid, Holds::Outer, &*derived, &*outer, Some((*iterations, salt)))?));
+            records.push((
+                whose,
+                blob(
+                    uuid,
+                    Holds::Outer,
+                    &*derived,
+                    &*outer,
+                    Some((*iterations, salt)),
+                )?,
+            ));
         }
-        Ok(Self { uuid, key, wrapped, records, hint: hint.clone() })
+        Ok(Self {
+            uuid,
+            key,
+            wrapped,
+            records,
+            hint: hint.clone(),
+        })
     }
 
     /// The volume's keybag as it lies at `place`.
     pub(super) fn keybag(&self, place: Paddr) -> Vec<u8> {
-        let record = |(uuid, data): &(Uuid, Vec<u8>)| (*uuid, keybag_tag::UNLOCK_RECORDS, data.clone());
-        let hint = self.hint.as_ref().map(|hint| (self.uuid, keybag_tag::PASSPHRASE_HINT, hint.clone().into_bytes()));
+        let record =
+            |(uuid, data): &(Uuid, Vec<u8>)| (*uuid, keybag_tag::UNLOCK_RECORDS, data.clone());
+        let hint = self.hint.as_ref().map(|hint| {
+            (
+                self.uuid,
+                keybag_tag::PASSPHRASE_HINT,
+                hint.clone().into_bytes(),
+            )
+        });
         let entries: Vec<_> = self.records.iter().map(record).chain(hint).collect();
         keybag(object_type::VOLUME_KEYBAG, self.uuid, place, &entries)
     }
 }
 
 /// The container's keybag as it lies at `place`: for each volume its key and where its keybag is. At most [`MOST_VOLUMES`].
-pub(super) fn container_keybag(uuid: Uuid, place: Paddr, volumes: &[(&VolumeKeys, Paddr)]) -> Vec<u8> {
+pub(super) fn container_keybag(
+    uuid: Uuid,
+    place: Paddr,
+    volumes: &[(&VolumeKeys, Paddr)],
+) -> Vec<u8> {
     let entries: Vec<_> = volumes
         .iter()
         .flat_map(|(keys, place)| {
             let range = PrangeRaw::new(*place, 1).as_bytes().to_vec();
-            [(keys.uuid, keybag_tag::UNLOCK_RECORDS, range), (keys.uuid, keybag_tag::VOLUME_KEY, keys.wrapped.clone())]
+            [
+                (keys.uuid, keybag_tag::UNLOCK_RECORDS, range),
+                (keys.uuid, keybag_tag::VOLUME_KEY, keys.wrapped.clone()),
+            ]
         })
         .collect();
     keybag(object_type::CONTAINER_KEYBAG, uuid, place, &entries)
@@ -101,12 +140,19 @@ pub(super) fn container_keybag(uuid: Uuid, place: Paddr, volumes: &[(&VolumeKeys
 /// A keybag of one block, encrypted with the identifier of whom it belongs to.
 fn keybag(kind: u32, uuid: Uuid, place: Paddr, entries: &[(Uuid, u16, Vec<u8>)]) -> Vec<u8> {
     let mut bag = vec![0; size_of::<KeybagRaw>()];
-    let entries: Vec<_> = entries.iter().map(|(uuid, tag, data)| KeybagEntry { uuid: *uuid, tag: *tag, data }).collect();
+    let entries: Vec<_> = entries
+        .iter()
+        .map(|(uuid, tag, data)| KeybagEntry {
+            uuid: *uuid,
+            tag: *tag,
+            data,
+        })
+        .collect();
     put_keybag_entries(&entries, &mut bag);
     let head = KeybagRaw {
         object: ObjectRaw::new(Oid::NONE, XID, kind, 0),
         version: KEYBAG_VERSION.into(),
-        count: (entries.len() as u16).into(),                        // few
+        count: (entries.len() as u16).into(), // few
         bytes: ((bag.len() - size_of::<ObjectRaw>()) as u32).into(), // a block's
         padding: 0.into(),
     };
@@ -122,9 +168,16 @@ fn keybag(kind: u32, uuid: Uuid, place: Paddr, entries: &[(Uuid, u16, Vec<u8>)])
 
 /// A key wrapped with another, as a keybag's entry has it (§11.3). `derivation`: of the other one from a passphrase, iterations and
 /// salt.
-fn blob(uuid: Uuid, holds: Holds, outer: &[u8], key: &[u8], derivation: Option<(u32, [u8; 16])>) -> Result<Vec<u8>> {
+fn blob(
+    uuid: Uuid,
+    holds: Holds,
+    outer: &[u8],
+    key: &[u8],
+    derivation: Option<(u32, [u8; 16])>,
+) -> Result<Vec<u8>> {
     let wrapped = wrap_key(outer, key);
-    let wrapped = wrapped.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a key of this length is not wrapped"))?;
+    let wrapped = wrapped
+        .ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a key of this length is not wrapped"))?;
     let mut info = [0; 8];
     info[4] = holds as u8;
     let mut inner = Vec::new();
@@ -152,7 +205,10 @@ fn blob(uuid: Uuid, holds: Holds, outer: &[u8], key: &[u8], derivation: Option<(
 
 /// What tells that nobody has changed a blob's element.
 fn mac(salt: &[u8; 8], element: &[u8]) -> [u8; 32] {
-    let key = Sha256::new().chain_update(MAC_PREFIX).chain_update(salt).finalize();
+    let key = Sha256::new()
+        .chain_update(MAC_PREFIX)
+        .chain_update(salt)
+        .finalize();
     hmac_sha256(&key, element)
 }
 
@@ -161,7 +217,10 @@ mod tests {
     use super::*;
 
     fn hex(text: &str) -> Vec<u8> {
-        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+        (0..text.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+            .collect()
     }
 
     /// From the keybag of a volume that macOS encrypted.
@@ -178,15 +237,31 @@ mod tests {
     fn the_keybags_of_many_volumes_fit_one_block() {
         let secret = |text: &str| crate::crypt::Secret::new(text.into());
         let hint = Some("x".repeat(MOST_HINT));
-        let encryption =
-            VolumeEncryption { passphrase: secret("passphrase"), recovery_key: Some(secret("ABCD")), hint, iterations: 1 };
+        let encryption = VolumeEncryption {
+            passphrase: secret("passphrase"),
+            recovery_key: Some(secret("ABCD")),
+            hint,
+            iterations: 1,
+        };
         let keys = VolumeKeys::new(Uuid::nil(), &encryption).unwrap();
         assert_eq!(keys.keybag(Paddr(9)).len(), BLOCK_SIZE.bytes());
         let many = vec![(&keys, Paddr(9)); MOST_VOLUMES];
-        assert_eq!(container_keybag(Uuid::nil(), Paddr(10), &many).len(), BLOCK_SIZE.bytes());
-        let bytes = [24 + 16, 24 + keys.wrapped.len()].map(|len: usize| len.next_multiple_of(16)).iter().sum::<usize>();
+        assert_eq!(
+            container_keybag(Uuid::nil(), Paddr(10), &many).len(),
+            BLOCK_SIZE.bytes()
+        );
+        let bytes = [24 + 16, 24 + keys.wrapped.len()]
+            .map(|len: usize| len.next_multiple_of(16))
+            .iter()
+            .sum::<usize>();
         assert!(size_of::<KeybagRaw>() + MOST_VOLUMES * bytes <= BLOCK_SIZE.bytes());
-        let empty = VolumeEncryption { passphrase: secret(""), ..encryption };
-        assert_eq!(VolumeKeys::new(Uuid::nil(), &empty).unwrap_err().kind(), Kind::Invalid);
+        let empty = VolumeEncryption {
+            passphrase: secret(""),
+            ..encryption
+        };
+        assert_eq!(
+            VolumeKeys::new(Uuid::nil(), &empty).unwrap_err().kind(),
+            Kind::Invalid
+        );
     }
 }

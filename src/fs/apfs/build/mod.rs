@@ -98,20 +98,37 @@ impl Plan {
     }
 
     /// The same with encrypted volumes, each with keys of its own under the same passphrase.
-    pub fn encrypted(tree: Tree, options: Options, encryption: Option<&VolumeEncryption>) -> Result<Self> {
+    pub fn encrypted(
+        tree: Tree,
+        options: Options,
+        encryption: Option<&VolumeEncryption>,
+    ) -> Result<Self> {
         if options.volumes.is_empty() {
-            return Err(Error::new(Kind::Invalid, LAYER, "a new container has at least one volume"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "a new container has at least one volume",
+            ));
         }
         let mut trees = vec![tree];
         trees.resize_with(options.volumes.len(), || Tree::empty(options.created));
         if encryption.is_some() && options.volumes.len() > keys::MOST_VOLUMES {
-            let message =
-                format!("{} encrypted volumes, and the keybag has room for {}", options.volumes.len(), keys::MOST_VOLUMES);
+            let message = format!(
+                "{} encrypted volumes, and the keybag has room for {}",
+                options.volumes.len(),
+                keys::MOST_VOLUMES
+            );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
-        let style = Style { created: options.created, latest: options.latest, encrypted: encryption.is_some() };
+        let style = Style {
+            created: options.created,
+            latest: options.latest,
+            encrypted: encryption.is_some(),
+        };
         let volumes = options.volumes.iter().zip(trees).map(|(volume, tree)| {
-            let keys = encryption.map(|encryption| VolumeKeys::new(volume.uuid, encryption)).transpose()?;
+            let keys = encryption
+                .map(|encryption| VolumeKeys::new(volume.uuid, encryption))
+                .transpose()?;
             PlannedVolume::new(tree, volume, style, keys)
         });
         let volumes = volumes.collect::<Result<_>>()?;
@@ -120,18 +137,22 @@ impl Plan {
 
     /// Bytes of all contents, holes left out.
     pub fn content_len(&self) -> u64 {
-        self.content_blocks().saturating_mul(BLOCK_SIZE.get().into())
+        self.content_blocks()
+            .saturating_mul(BLOCK_SIZE.get().into())
     }
 
     fn content_blocks(&self) -> u64 {
-        self.volumes.first().map_or(0, |volume| volume.content_blocks)
+        self.volumes
+            .first()
+            .map_or(0, |volume| volume.content_blocks)
     }
 
     /// What is needed and as much as `room` adds to that. Structures grow with the container, so this asks ever larger ones.
     fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
         // A container has room for one volume more for each started 512 MiB.
         let others = self.volumes.len() as u64 - 1;
-        let mut len = MIN_CONTAINER_LEN.max((others * (512 << 20) + 1).next_multiple_of(BLOCK_SIZE.get().into()));
+        let mut len = MIN_CONTAINER_LEN
+            .max((others * (512 << 20) + 1).next_multiple_of(BLOCK_SIZE.get().into()));
         if others == 0 {
             len = MIN_CONTAINER_LEN;
         }
@@ -146,7 +167,8 @@ impl Plan {
         }
         let wanted = (len + room(len)).next_multiple_of(BLOCK_SIZE.get().into());
         let geometry = Geometry::new(wanted, BLOCK_SIZE)?;
-        let needed = Places::needed(&geometry, &self.nodes(), self.content_blocks()) * u64::from(BLOCK_SIZE.get());
+        let needed = Places::needed(&geometry, &self.nodes(), self.content_blocks())
+            * u64::from(BLOCK_SIZE.get());
         Ok(wanted.max(needed))
     }
 
@@ -166,8 +188,13 @@ impl Plan {
         let first = &self.volumes[0];
         let blocks = first.allot(Paddr(places.contents.start))?;
         let mut superblock = Vec::new();
-        let sealing = first.keys.as_ref().map(|keys| Sealing::new(device, &keys.key));
-        let contents = sealing.as_ref().map_or(device, |sealing| sealing as &dyn BlockDevice);
+        let sealing = first
+            .keys
+            .as_ref()
+            .map(|keys| Sealing::new(device, &keys.key));
+        let contents = sealing
+            .as_ref()
+            .map_or(device, |sealing| sealing as &dyn BlockDevice);
         filling::fill(&first.tree, &blocks, contents, progress, || {
             superblock = self.write_metadata(device, geometry, places, &blocks)?;
             Ok(())
@@ -187,7 +214,14 @@ impl Plan {
             let nothing = volume.allot(Paddr(places.end))?;
             let blocks = if index == 0 { first } else { &nothing };
             let place = places.volumes[index as usize];
-            let writer = VolumeWriter { device, block_size: BLOCK_SIZE, index, place, oids: *oids, nodes: volume.nodes };
+            let writer = VolumeWriter {
+                device,
+                block_size: BLOCK_SIZE,
+                index,
+                place,
+                oids: *oids,
+                nodes: volume.nodes,
+            };
             let options = &self.options.volumes[index as usize];
             let facts = VolumeFacts {
                 name: &options.name,
@@ -199,25 +233,44 @@ impl Plan {
                 content_blocks: volume.content_blocks,
             };
             let files = volume.files(blocks);
-            let sealing = volume.keys.as_ref().map(|keys| Sealing::new(device, &keys.key));
-            let sealed = sealing.as_ref().map_or(device, |sealing| sealing as &dyn BlockDevice);
-            writer.write(&facts, sealed, &|sink| files.emit(sink), &|sink| files.emit_references(sink))?;
+            let sealing = volume
+                .keys
+                .as_ref()
+                .map(|keys| Sealing::new(device, &keys.key));
+            let sealed = sealing
+                .as_ref()
+                .map_or(device, |sealing| sealing as &dyn BlockDevice);
+            writer.write(&facts, sealed, &|sink| files.emit(sink), &|sink| {
+                files.emit_references(sink)
+            })?;
         }
         self.write_keybags(device, places)?;
         let volumes: Vec<Oid> = volumes.iter().map(|oids| oids.superblock).collect();
         let uuid = self.options.uuid.into_bytes();
-        ContainerWriter { device, geometry, places, oids: container, uuid, volumes: &volumes }.write()
+        ContainerWriter {
+            device,
+            geometry,
+            places,
+            oids: container,
+            uuid,
+            volumes: &volumes,
+        }
+        .write()
     }
 
     /// What opens the encrypted volumes.
     fn write_keybags(&self, device: &dyn BlockDevice, places: &Places) -> Result<()> {
         let mut wrapped = Vec::new();
         for (volume, place) in self.volumes.iter().zip(&places.volumes) {
-            let (Some(keys), Some(place)) = (&volume.keys, place.keybag) else { continue };
+            let (Some(keys), Some(place)) = (&volume.keys, place.keybag) else {
+                continue;
+            };
             device.write_at(place.0 * u64::from(BLOCK_SIZE.get()), &keys.keybag(place))?;
             wrapped.push((keys, place));
         }
-        let Some(place) = places.keybag else { return Ok(()) };
+        let Some(place) = places.keybag else {
+            return Ok(());
+        };
         let bag = keys::container_keybag(self.options.uuid, place, &wrapped);
         device.write_at(place.0 * u64::from(BLOCK_SIZE.get()), &bag)
     }
@@ -232,12 +285,28 @@ impl Plan {
         };
         let (spaceman, reaper, first) = (take(1), take(1), take(1));
         let (pool, root, main) = (take(1), take(1), take(1));
-        let mut volumes = vec![VolumeOids { superblock: first, root, nodes: Oid::NONE }];
-        volumes.extend((1..self.volumes.len()).map(|_| VolumeOids { superblock: take(1), root: take(1), nodes: Oid::NONE }));
+        let mut volumes = vec![VolumeOids {
+            superblock: first,
+            root,
+            nodes: Oid::NONE,
+        }];
+        volumes.extend((1..self.volumes.len()).map(|_| VolumeOids {
+            superblock: take(1),
+            root: take(1),
+            nodes: Oid::NONE,
+        }));
         for (oids, volume) in volumes.iter_mut().zip(&self.volumes) {
             oids.nodes = take(volume.nodes.files - 1);
         }
-        (volumes, ContainerOids { spaceman, reaper, queues: Queues { pool, main }, next: take(0) })
+        (
+            volumes,
+            ContainerOids {
+                spaceman,
+                reaper,
+                queues: Queues { pool, main },
+                next: take(0),
+            },
+        )
     }
 }
 
@@ -277,7 +346,8 @@ impl VolumePlan for Plan {
             block_size: BLOCK_SIZE.get(),
             files: counts.files + counts.symlinks + counts.others,
             folders: counts.folders,
-            free: (geometry.blocks - places.used_of(0..geometry.blocks)) * u64::from(BLOCK_SIZE.get()),
+            free: (geometry.blocks - places.used_of(0..geometry.blocks))
+                * u64::from(BLOCK_SIZE.get()),
         })
     }
 }
@@ -290,18 +360,47 @@ pub const BLOCK_BYTES: u32 = 4096;
 pub const LEAST_LEN: u64 = MIN_CONTAINER_LEN;
 
 impl PlannedVolume {
-    fn new(mut tree: Tree, options: &NewVolume, style: Style, keys: Option<VolumeKeys>) -> Result<Self> {
-        if options.name.is_empty() || options.name.len() >= VOLUME_NAME_LEN || options.name.contains(['/', '\0']) {
-            let message = format!("the name of a volume has 1 to {} bytes without slash and NUL", VOLUME_NAME_LEN - 1);
+    fn new(
+        mut tree: Tree,
+        options: &NewVolume,
+        style: Style,
+        keys: Option<VolumeKeys>,
+    ) -> Result<Self> {
+        if options.name.is_empty()
+            || options.name.len() >= VOLUME_NAME_LEN
+            || options.name.contains(['/', '\0'])
+        {
+            let message = format!(
+                "the name of a volume has 1 to {} bytes without slash and NUL",
+                VOLUME_NAME_LEN - 1
+            );
             return Err(Error::new(Kind::Invalid, LAYER, message).named(options.name.clone()));
         }
-        let rules = if options.case_sensitive { NameRules::CaseSensitive } else { NameRules::CaseInsensitive };
+        let rules = if options.case_sensitive {
+            NameRules::CaseSensitive
+        } else {
+            NameRules::CaseInsensitive
+        };
         check(&tree, LAYER)?;
         streams::prepare(&mut tree)?;
         let objects = Objects::new(&tree, rules)?;
         let holes = Holes::find(&tree, BLOCK_SIZE, &Silent)?;
-        let nodes = Nodes { omap: 0, files: 0, references: 0, encrypted: style.encrypted };
-        let mut plan = Self { tree, objects, holes, rules, style, keys, nodes, content_blocks: 0 };
+        let nodes = Nodes {
+            omap: 0,
+            files: 0,
+            references: 0,
+            encrypted: style.encrypted,
+        };
+        let mut plan = Self {
+            tree,
+            objects,
+            holes,
+            rules,
+            style,
+            keys,
+            nodes,
+            content_blocks: 0,
+        };
         plan.measure()?;
         Ok(plan)
     }
@@ -311,18 +410,32 @@ impl PlannedVolume {
         let blocks = self.allot(Paddr(0))?;
         let files = self.files(&blocks);
         let encrypted = self.style.encrypted;
-        let nodes = volume::measure(BLOCK_SIZE, encrypted, &|sink| files.emit(sink), &|sink| files.emit_references(sink))?;
+        let nodes = volume::measure(BLOCK_SIZE, encrypted, &|sink| files.emit(sink), &|sink| {
+            files.emit_references(sink)
+        })?;
         (self.nodes, self.content_blocks) = (nodes, blocks.count());
         Ok(())
     }
 
     /// Gives its contents their blocks, from `start` on.
     fn allot(&self, start: Paddr) -> Result<Blocks<'_>> {
-        Blocks::allot(&self.tree, &self.holes, BLOCK_SIZE, self.style.encrypted, start)
+        Blocks::allot(
+            &self.tree,
+            &self.holes,
+            BLOCK_SIZE,
+            self.style.encrypted,
+            start,
+        )
     }
 
     fn files<'a>(&'a self, blocks: &'a Blocks<'a>) -> Files<'a> {
-        Files { tree: &self.tree, objects: &self.objects, blocks, rules: self.rules, style: self.style }
+        Files {
+            tree: &self.tree,
+            objects: &self.objects,
+            blocks,
+            rules: self.rules,
+            style: self.style,
+        }
     }
 }
 

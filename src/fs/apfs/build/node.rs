@@ -3,8 +3,8 @@
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::fs::apfs::layout::{
-    BlockSize, EntryRaw, FixedEntryRaw, NO_OFFSET, NODE_HEADER, NodeRaw, ObjectRaw, SpanRaw, TREE_INFO, TreeInfoRaw, node_flags,
-    object_type, seal, storage, tree_flags,
+    BlockSize, EntryRaw, FixedEntryRaw, NO_OFFSET, NODE_HEADER, NodeRaw, ObjectRaw, SpanRaw,
+    TREE_INFO, TreeInfoRaw, node_flags, object_type, seal, storage, tree_flags,
 };
 
 /// Bytes of a child's number in an index node.
@@ -30,26 +30,51 @@ impl TreeKind {
     /// An object map's tree.
     pub(in crate::fs::apfs) fn omap(block_size: BlockSize) -> Self {
         let flags = tree_flags::PHYSICAL | tree_flags::SEQUENTIAL_INSERT;
-        Self { block_size, subtype: object_type::OMAP, storage: storage::PHYSICAL, flags, fixed: Some((16, 16)) }
+        Self {
+            block_size,
+            subtype: object_type::OMAP,
+            storage: storage::PHYSICAL,
+            flags,
+            fixed: Some((16, 16)),
+        }
     }
 
     /// A free queue.
     pub(in crate::fs::apfs) fn free_queue(block_size: BlockSize) -> Self {
-        let flags = tree_flags::EPHEMERAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::ALLOW_GHOSTS;
-        Self { block_size, subtype: object_type::FREE_QUEUE, storage: storage::EPHEMERAL, flags, fixed: Some((16, 8)) }
+        let flags =
+            tree_flags::EPHEMERAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::ALLOW_GHOSTS;
+        Self {
+            block_size,
+            subtype: object_type::FREE_QUEUE,
+            storage: storage::EPHEMERAL,
+            flags,
+            fixed: Some((16, 8)),
+        }
     }
 
     /// A tree of physical nodes with records of any length: extent references, metadata of snapshots.
     pub(in crate::fs::apfs) fn physical(block_size: BlockSize, subtype: u32) -> Self {
         let flags = tree_flags::PHYSICAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::NOT_ALIGNED;
-        Self { block_size, subtype, storage: storage::PHYSICAL, flags, fixed: None }
+        Self {
+            block_size,
+            subtype,
+            storage: storage::PHYSICAL,
+            flags,
+            fixed: None,
+        }
     }
 
     /// A volume's tree of files, its nodes encrypted or not.
     pub(in crate::fs::apfs) fn files(block_size: BlockSize, encrypted: bool) -> Self {
         let storage = storage::VIRTUAL | if encrypted { storage::ENCRYPTED } else { 0 };
         let flags = tree_flags::SEQUENTIAL_INSERT | tree_flags::NOT_ALIGNED;
-        Self { block_size, subtype: object_type::FS_TREE, storage, flags, fixed: None }
+        Self {
+            block_size,
+            subtype: object_type::FS_TREE,
+            storage,
+            flags,
+            fixed: None,
+        }
     }
 
     /// Bytes of the table of a node with `count` records.
@@ -68,12 +93,16 @@ impl TreeKind {
 
     /// Records that the table of a node has room for, where keys and values are fixed; values may be absent.
     pub(in crate::fs::apfs) fn capacity(&self, leaf: bool) -> usize {
-        self.fixed.map_or(usize::MAX, |_| self.table_len(0, leaf) / size_of::<FixedEntryRaw>())
+        self.fixed.map_or(usize::MAX, |_| {
+            self.table_len(0, leaf) / size_of::<FixedEntryRaw>()
+        })
     }
 
     /// Returns whether `count` records with so many bytes of keys and values fit into a node.
     pub(in crate::fs::apfs) fn fits(&self, count: usize, bytes: usize, leaf: bool) -> bool {
-        count <= self.capacity(leaf) && NODE_HEADER + self.table_len(count, leaf) + bytes + TREE_INFO <= self.block_size.bytes()
+        count <= self.capacity(leaf)
+            && NODE_HEADER + self.table_len(count, leaf) + bytes + TREE_INFO
+                <= self.block_size.bytes()
     }
 
     /// The most bytes of key and value that a record of any length may have.
@@ -96,7 +125,10 @@ pub(in crate::fs::apfs) struct Node {
 impl Node {
     /// An empty node of some level, 0 for leaves.
     pub(in crate::fs::apfs) fn of_level(level: u16) -> Self {
-        Self { level, ..Self::default() }
+        Self {
+            level,
+            ..Self::default()
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -110,7 +142,11 @@ impl Node {
     }
 
     pub(super) fn has_room(&self, kind: &TreeKind, taken: usize) -> bool {
-        kind.fits(self.ends.len() + 1, self.keys.len() + self.values.len() + taken, self.level == 0)
+        kind.fits(
+            self.ends.len() + 1,
+            self.keys.len() + self.values.len() + taken,
+            self.level == 0,
+        )
     }
 
     pub(in crate::fs::apfs) fn push(&mut self, key: &[u8], value: &[u8]) {
@@ -120,7 +156,12 @@ impl Node {
     }
 
     /// The whole node as it lies on disk. All lengths within a node fit 16 bits.
-    pub(in crate::fs::apfs) fn finish(&self, kind: &TreeKind, object: ObjectRaw, info: Option<TreeInfoRaw>) -> Vec<u8> {
+    pub(in crate::fs::apfs) fn finish(
+        &self,
+        kind: &TreeKind,
+        object: ObjectRaw,
+        info: Option<TreeInfoRaw>,
+    ) -> Vec<u8> {
         let (leaf, size) = (self.level == 0, kind.block_size.bytes());
         let table = kind.table_len(self.ends.len(), leaf);
         let keys_at = NODE_HEADER + table;
@@ -128,7 +169,11 @@ impl Node {
         let free = values_end - keys_at - self.keys.len() - self.values.len();
         let mut flags = if leaf { node_flags::LEAF } else { 0 };
         flags |= if info.is_some() { node_flags::ROOT } else { 0 };
-        flags |= if kind.fixed.is_some() { node_flags::FIXED } else { 0 };
+        flags |= if kind.fixed.is_some() {
+            node_flags::FIXED
+        } else {
+            0
+        };
         let head = NodeRaw {
             object,
             flags: flags.into(),
@@ -148,8 +193,19 @@ impl Node {
             node[at..at + value_end - value].copy_from_slice(&self.values[value..value_end]);
             if kind.fixed.is_some() {
                 // In a free queue a value may be absent.
-                let at = if value_end == value { NO_OFFSET } else { value_end as u16 };
-                entry += put(&mut node, entry, &FixedEntryRaw { key: (key as u16).into(), value: at.into() });
+                let at = if value_end == value {
+                    NO_OFFSET
+                } else {
+                    value_end as u16
+                };
+                entry += put(
+                    &mut node,
+                    entry,
+                    &FixedEntryRaw {
+                        key: (key as u16).into(),
+                        value: at.into(),
+                    },
+                );
             } else {
                 let key = SpanRaw::new(key as u16, (key_end - key) as u16);
                 let value = SpanRaw::new(value_end as u16, (value_end - value) as u16);
@@ -166,7 +222,11 @@ impl Node {
 }
 
 /// Puts a structure into a block and says how long it is.
-pub(in crate::fs::apfs) fn put(block: &mut [u8], at: usize, structure: &(impl IntoBytes + Immutable + ?Sized)) -> usize {
+pub(in crate::fs::apfs) fn put(
+    block: &mut [u8],
+    at: usize,
+    structure: &(impl IntoBytes + Immutable + ?Sized),
+) -> usize {
     let bytes = structure.as_bytes();
     block[at..at + bytes.len()].copy_from_slice(bytes);
     bytes.len()

@@ -73,7 +73,9 @@ impl Objects {
     /// All names of a file with several, in the order of their numbers; nothing for any other node.
     pub(super) fn names(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
         let others = self.links.get(&node);
-        others.into_iter().flat_map(move |others| std::iter::once(node).chain(others.iter().copied()))
+        others
+            .into_iter()
+            .flat_map(move |others| std::iter::once(node).chain(others.iter().copied()))
     }
 
     /// The number of a name of a file with several.
@@ -84,7 +86,11 @@ impl Objects {
     /// The number of the stream of the attribute at this place among those of `node` that lie in streams. The root's own
     /// number is not from the counter.
     pub(super) fn stream(&self, node: u32, place: u64) -> FileId {
-        let before = if node == 0 { FileId::FIRST_USER.0 } else { self.id(node).0 + 1 };
+        let before = if node == 0 {
+            FileId::FIRST_USER.0
+        } else {
+            self.id(node).0 + 1
+        };
         FileId(before + place)
     }
 
@@ -93,7 +99,10 @@ impl Objects {
         for (node, source) in (1..).zip(&tree.nodes[1..]) {
             let name = &*source.name;
             if name.is_empty() || name.len() > MAX_NAME || name.contains(['/', '\0']) {
-                let message = format!("a name has 1 to {MAX_NAME} bytes without slash and NUL, this one {} bytes", name.len());
+                let message = format!(
+                    "a name has 1 to {MAX_NAME} bytes without slash and NUL, this one {} bytes",
+                    name.len()
+                );
                 return Err(Error::unsupported(LAYER, message).named(path(tree, node)));
             }
             self.hashes.push(rules.hash(name).unwrap_or(0));
@@ -111,7 +120,11 @@ impl Objects {
                 self.ids.push(self.id(owner));
                 continue;
             }
-            self.ids.push(if node == 0 { FileId::ROOT } else { FileId(next) });
+            self.ids.push(if node == 0 {
+                FileId::ROOT
+            } else {
+                FileId(next)
+            });
             if node > 0 {
                 next += 1;
                 self.count(&source.kind);
@@ -145,7 +158,10 @@ impl Objects {
             children.sort_unstable_by(|&a, &b| key(a).cmp(&key(b)));
             for alike in children.chunk_by(|&a, &b| key(a).0 == key(b).0) {
                 for (place, &a) in alike.iter().enumerate() {
-                    if let Some(&b) = alike[place + 1..].iter().find(|&&b| rules.same(key(a).1, key(b).1)) {
+                    if let Some(&b) = alike[place + 1..]
+                        .iter()
+                        .find(|&&b| rules.same(key(a).1, key(b).1))
+                    {
                         return Err(collision(tree, a.min(b), a.max(b), rules));
                     }
                 }
@@ -162,7 +178,10 @@ fn collision(tree: &Tree, a: u32, b: u32, rules: NameRules) -> Error {
         }
         NameRules::CaseSensitive | NameRules::Bytes => "composition does not count there",
     };
-    let message = format!("has the same name on the volume as {} ({why})", path(tree, b));
+    let message = format!(
+        "has the same name on the volume as {} ({why})",
+        path(tree, b)
+    );
     Error::new(Kind::Conflict, LAYER, message).named(path(tree, a))
 }
 

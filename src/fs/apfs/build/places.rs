@@ -76,7 +76,11 @@ const LEAST_WITH_GAP: u64 = 32768;
 /// The blocks that are left free behind the areas of checkpoints.
 fn gap(geometry: &Geometry) -> Range<u64> {
     let areas = 1 + u64::from(geometry.desc_blocks) + u64::from(geometry.data_blocks);
-    areas..if geometry.blocks < LEAST_WITH_GAP { areas } else { areas.max(FIRST_PHYSICAL) }
+    areas..if geometry.blocks < LEAST_WITH_GAP {
+        areas
+    } else {
+        areas.max(FIRST_PHYSICAL)
+    }
 }
 
 impl Places {
@@ -116,7 +120,19 @@ impl Places {
             );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
-        Ok(Self { desc, data, ring, pool, omap, omap_tree, volumes, keybag, contents: next..end, gap, end })
+        Ok(Self {
+            desc,
+            data,
+            ring,
+            pool,
+            omap,
+            omap_tree,
+            volumes,
+            keybag,
+            contents: next..end,
+            gap,
+            end,
+        })
     }
 
     /// The used blocks: two runs, in order and apart.
@@ -126,12 +142,25 @@ impl Places {
 
     /// Returns how many of `blocks` are used.
     pub(super) fn used_of(&self, blocks: Range<u64>) -> u64 {
-        self.used().iter().map(|run| run.end.min(blocks.end).saturating_sub(run.start.max(blocks.start))).sum()
+        self.used()
+            .iter()
+            .map(|run| {
+                run.end
+                    .min(blocks.end)
+                    .saturating_sub(run.start.max(blocks.start))
+            })
+            .sum()
     }
 
     /// The blocks that are needed, whatever the container has.
     pub(super) fn needed(geometry: &Geometry, nodes: &[Nodes], content_blocks: u64) -> u64 {
-        let own = gap(geometry).end + geometry.ring_blocks() + geometry.pool_blocks + 2 + keybags(nodes);
-        nodes.iter().map(|nodes| 1 + nodes.blocks()).sum::<u64>().saturating_add(own).saturating_add(content_blocks)
+        let own =
+            gap(geometry).end + geometry.ring_blocks() + geometry.pool_blocks + 2 + keybags(nodes);
+        nodes
+            .iter()
+            .map(|nodes| 1 + nodes.blocks())
+            .sum::<u64>()
+            .saturating_add(own)
+            .saturating_add(content_blocks)
     }
 }

@@ -6,8 +6,8 @@ use zerocopy::little_endian::{U32, U64};
 use super::objects::{Objects, is_device};
 use super::streams::{Blocks, Part};
 use crate::fs::apfs::layout::{
-    DEFAULT_CRYPTO_ID, DataStreamRaw, DirectoryEntryRaw, FileId, InodeRaw, XFields, entry_field, field_flags, inode_field,
-    inode_flags, mode_type, nanoseconds, xattr_name,
+    DEFAULT_CRYPTO_ID, DataStreamRaw, DirectoryEntryRaw, FileId, InodeRaw, XFields, entry_field,
+    field_flags, inode_field, inode_flags, mode_type, nanoseconds, xattr_name,
 };
 use crate::fs::build::tree::{compression, flags as bsd_flags};
 use crate::fs::source::{SourceKind, SourceNode};
@@ -50,8 +50,11 @@ impl Style {
         let Body { source, id, .. } = *body;
         let compressed = compression(source);
         let has = |name: &str| source.xattrs.iter().any(|(found, _)| &**found == name);
-        let mut flags =
-            if has(xattr_name::RESOURCE_FORK) { inode_flags::HAS_RESOURCE_FORK } else { inode_flags::NO_RESOURCE_FORK };
+        let mut flags = if has(xattr_name::RESOURCE_FORK) {
+            inode_flags::HAS_RESOURCE_FORK
+        } else {
+            inode_flags::NO_RESOURCE_FORK
+        };
         for (set, flag) in [
             (has(xattr_name::SECURITY), inode_flags::HAS_SECURITY),
             (has(xattr_name::FINDER_INFO), inode_flags::HAS_FINDER_INFO),
@@ -63,7 +66,11 @@ impl Style {
         let inode = InodeRaw {
             parent_id: body.parent.into(),
             private_id: id.into(),
-            created: if id == FileId::ROOT { self.volume_date() } else { self.date(source.created.unwrap_or(source.modified)) },
+            created: if id == FileId::ROOT {
+                self.volume_date()
+            } else {
+                self.date(source.created.unwrap_or(source.modified))
+            },
             modified: self.date(source.modified),
             changed: self.date(source.changed.unwrap_or(source.modified)),
             accessed: self.date(source.accessed.unwrap_or(source.modified)),
@@ -82,11 +89,17 @@ impl Style {
         let name = [body.name.as_bytes(), b"\0"].concat();
         let mut fields = vec![(inode_field::NAME, field_flags::DO_NOT_COPY, name.as_slice())];
         let stream = match &source.kind {
-            SourceKind::File(stream) if !stream.is_empty() => Some(self.stream(stream.len(), body.allocated)),
+            SourceKind::File(stream) if !stream.is_empty() => {
+                Some(self.stream(stream.len(), body.allocated))
+            }
             _ => None,
         };
         if let Some(stream) = &stream {
-            fields.push((inode_field::DATA_STREAM, field_flags::SYSTEM, stream.as_bytes()));
+            fields.push((
+                inode_field::DATA_STREAM,
+                field_flags::SYSTEM,
+                stream.as_bytes(),
+            ));
         }
         let device = match source.kind {
             SourceKind::Special(kind, device) if is_device(kind) => Some(U32::new(device)),
@@ -125,16 +138,34 @@ impl Style {
             uncompressed_size: 0.into(),
         };
         out.extend_from_slice(inode.as_bytes());
-        XFields::put(&[(inode_field::NAME, field_flags::DO_NOT_COPY, b"private-dir\0")], out);
+        XFields::put(
+            &[(
+                inode_field::NAME,
+                field_flags::DO_NOT_COPY,
+                b"private-dir\0",
+            )],
+            out,
+        );
     }
 
     /// The entry of `id` in its folder, `sibling` the number of the name where the object has several.
     pub(super) fn entry(&self, id: FileId, mode: u16, sibling: Option<FileId>, out: &mut Vec<u8>) {
-        let entry = DirectoryEntryRaw { file_id: id.into(), added: self.volume_date(), flags: (mode >> 12).into() };
+        let entry = DirectoryEntryRaw {
+            file_id: id.into(),
+            added: self.volume_date(),
+            flags: (mode >> 12).into(),
+        };
         out.extend_from_slice(entry.as_bytes());
         if let Some(sibling) = sibling {
             let sibling = U64::from(sibling);
-            XFields::put(&[(entry_field::SIBLING_ID, field_flags::DO_NOT_COPY, sibling.as_bytes())], out);
+            XFields::put(
+                &[(
+                    entry_field::SIBLING_ID,
+                    field_flags::DO_NOT_COPY,
+                    sibling.as_bytes(),
+                )],
+                out,
+            );
         }
     }
 }
@@ -154,18 +185,32 @@ pub(super) struct Body<'a> {
 
 impl<'a> Body<'a> {
     /// The body of `node`, which may be a further name of something that is copied for it.
-    pub(super) fn new(source: &'a SourceNode, node: u32, name: &'a SourceNode, objects: &Objects, blocks: &Blocks<'_>) -> Self {
+    pub(super) fn new(
+        source: &'a SourceNode,
+        node: u32,
+        name: &'a SourceNode,
+        objects: &Objects,
+        blocks: &Blocks<'_>,
+    ) -> Self {
         let bytes = u64::from(blocks.block_size().get());
         let len = match &source.kind {
             SourceKind::File(stream) => stream.len(),
             _ => 0,
         };
         let links = objects.names(node).count().max(1);
-        let children_or_links = if source.kind == SourceKind::Folder { objects.children(node).len() } else { links };
+        let children_or_links = if source.kind == SourceKind::Folder {
+            objects.children(node).len()
+        } else {
+            links
+        };
         Self {
             source,
             id: objects.id(node),
-            parent: if node == 0 { FileId::ROOT_PARENT } else { objects.id(name.parent) },
+            parent: if node == 0 {
+                FileId::ROOT_PARENT
+            } else {
+                objects.id(name.parent)
+            },
             name: if node == 0 { "root" } else { &name.name },
             // Nodes are counted in 32 bits.
             children_or_links: children_or_links as u32,
@@ -185,7 +230,9 @@ pub(super) fn mode(source: &SourceNode) -> u16 {
         SourceKind::Special(FileKind::Socket, _) => mode_type::SOCKET,
         SourceKind::Special(FileKind::CharDevice, _) => mode_type::CHAR,
         SourceKind::Special(FileKind::BlockDevice, _) => mode_type::BLOCK,
-        SourceKind::Special(FileKind::File | FileKind::Folder | FileKind::Symlink, _) => mode_type::FILE,
+        SourceKind::Special(FileKind::File | FileKind::Folder | FileKind::Symlink, _) => {
+            mode_type::FILE
+        }
     };
     kind | source.mode & 0o7777
 }

@@ -18,7 +18,10 @@ pub(super) struct Sealing<'a> {
 impl<'a> Sealing<'a> {
     /// With the key of the volume.
     pub(super) fn new(device: &'a dyn BlockDevice, key: &[u8; 32]) -> Self {
-        Self { device, cipher: VolumeCipher::new(key, BLOCK_SIZE) }
+        Self {
+            device,
+            cipher: VolumeCipher::new(key, BLOCK_SIZE),
+        }
     }
 
     /// The number of the unit that a request begins with.
@@ -55,13 +58,19 @@ impl BlockDevice for Sealing<'_> {
         self.info().check_range(LAYER, &range)?;
         match leave {
             Leave::Any => Ok(()),
-            Leave::Zeros => Err(Error::unsupported(LAYER, "zeros of an encrypted volume are written")),
+            Leave::Zeros => Err(Error::unsupported(
+                LAYER,
+                "zeros of an encrypted volume are written",
+            )),
         }
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
-        Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
+        Ok(Extent {
+            kind: ExtentKind::Data,
+            len: range.end - range.start,
+        })
     }
 
     fn flush(&self) -> Result<()> {
@@ -69,7 +78,10 @@ impl BlockDevice for Sealing<'_> {
     }
 
     fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(Error::unsupported(LAYER, "a container's length is not that of a volume"))
+        Err(Error::unsupported(
+            LAYER,
+            "a container's length is not that of a volume",
+        ))
     }
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {

@@ -11,9 +11,9 @@ use super::places::Places;
 use crate::Result;
 use crate::fs::apfs::geometry::{Geometry, SpacemanArrays};
 use crate::fs::apfs::layout::{
-    BlockSize, ChunkInfoRaw, ChunkRaw, FreeQueueRaw, NO_SLOT, ObjectRaw, Oid, Paddr, RING_VERSIONS, SPACEMAN_ARRAYS,
-    SpacemanDeviceRaw, SpacemanRaw, SpacemanVersionRaw, Xid, blocks_per_chunk, chunks_per_cib, cibs_per_cab, object_type, seal,
-    space_device, spaceman_flags, storage,
+    BlockSize, ChunkInfoRaw, ChunkRaw, FreeQueueRaw, NO_SLOT, ObjectRaw, Oid, Paddr, RING_VERSIONS,
+    SPACEMAN_ARRAYS, SpacemanDeviceRaw, SpacemanRaw, SpacemanVersionRaw, Xid, blocks_per_chunk,
+    chunks_per_cib, cibs_per_cab, object_type, seal, space_device, spaceman_flags, storage,
 };
 use crate::fs::bitmap::set_bits;
 use crate::fs::build::output::Output;
@@ -102,7 +102,8 @@ impl<'a> Space<'a> {
         for start in (0..end).step_by(self.per_chunk as usize) {
             let mut block = vec![0; self.geometry.block_size.bytes()];
             for run in runs {
-                let inside = |block: u64| (block.clamp(start, start + self.per_chunk) - start) as usize;
+                let inside =
+                    |block: u64| (block.clamp(start, start + self.per_chunk) - start) as usize;
                 set_bits(&mut block, inside(run.start)..inside(run.end));
             }
             out.append(&block)?;
@@ -113,7 +114,16 @@ impl<'a> Space<'a> {
     /// Fills a block.
     fn chunk_info(&self, index: u64, block: &mut [u8]) {
         let chunks = index * self.per_cib..((index + 1) * self.per_cib).min(self.geometry.chunks);
-        let at = put(block, 0, &info_head(object_type::CHUNK_INFO, (self.cib(index), XID), index, &chunks));
+        let at = put(
+            block,
+            0,
+            &info_head(
+                object_type::CHUNK_INFO,
+                (self.cib(index), XID),
+                index,
+                &chunks,
+            ),
+        );
         let (entries, rest) = block[at..].as_chunks_mut::<{ size_of::<ChunkRaw>() }>();
         let (entries, unused) = entries.split_at_mut((chunks.end - chunks.start) as usize);
         unused.as_flattened_mut().fill(0);
@@ -122,8 +132,16 @@ impl<'a> Space<'a> {
             let first = chunk * self.per_chunk;
             let blocks = (self.geometry.blocks - first).min(self.per_chunk);
             // Nearly all of a large container's chunks are free.
-            let used = if first < self.places.end { self.places.used_of(first..first + blocks) } else { 0 };
-            let bitmap = if used > 0 { self.places.pool.0 + chunk } else { 0 };
+            let used = if first < self.places.end {
+                self.places.used_of(first..first + blocks)
+            } else {
+                0
+            };
+            let bitmap = if used > 0 {
+                self.places.pool.0 + chunk
+            } else {
+                0
+            };
             *entry = transmute!(ChunkRaw {
                 xid: XID.into(),
                 first: first.into(),
@@ -138,8 +156,13 @@ impl<'a> Space<'a> {
 
     fn chunk_info_addresses(&self, index: u64) -> Vec<u8> {
         let cibs = index * self.per_cab..((index + 1) * self.per_cab).min(self.geometry.cibs);
-        let mut block =
-            info_block(self.geometry.block_size, object_type::CHUNK_INFO_ADDRESSES, (self.cab(index), XID), index, &cibs);
+        let mut block = info_block(
+            self.geometry.block_size,
+            object_type::CHUNK_INFO_ADDRESSES,
+            (self.cab(index), XID),
+            index,
+            &cibs,
+        );
         let mut at = size_of::<ChunkInfoRaw>();
         for cib in cibs {
             at += put(&mut block, at, &U64::from(self.cib(cib)));
@@ -199,8 +222,11 @@ impl<'a> Space<'a> {
         };
         let mut object = vec![0; geometry.spaceman_blocks() as usize * size.bytes()];
         let at = put(&mut object, 0, &head);
-        let version =
-            SpacemanVersionRaw { version: 1.into(), struct_size: SPACEMAN_ARRAYS.into(), ..SpacemanVersionRaw::new_zeroed() };
+        let version = SpacemanVersionRaw {
+            version: 1.into(),
+            struct_size: SPACEMAN_ARRAYS.into(),
+            ..SpacemanVersionRaw::new_zeroed()
+        };
         put(&mut object, at, &version);
         self.put_arrays(&mut object);
         seal(&mut object);
@@ -210,10 +236,22 @@ impl<'a> Space<'a> {
     fn put_arrays(&self, object: &mut [u8]) {
         let (geometry, arrays) = (self.geometry, self.geometry.spaceman_arrays());
         put_ring(object, geometry, &arrays, XID);
-        let listed = if geometry.cabs > 0 { geometry.cabs } else { geometry.cibs };
+        let listed = if geometry.cabs > 0 {
+            geometry.cabs
+        } else {
+            geometry.cibs
+        };
         for index in 0..listed {
-            let place = if geometry.cabs > 0 { self.cab(index) } else { self.cib(index) };
-            put(object, (arrays.main + 8 * index) as usize, &U64::from(place));
+            let place = if geometry.cabs > 0 {
+                self.cab(index)
+            } else {
+                self.cib(index)
+            };
+            put(
+                object,
+                (arrays.main + 8 * index) as usize,
+                &U64::from(place),
+            );
         }
     }
 }
@@ -231,22 +269,48 @@ pub(in crate::fs::apfs) fn info_block(
     block
 }
 
-fn info_head(kind: u32, (place, xid): (Paddr, Xid), index: u64, inside: &Range<u64>) -> ChunkInfoRaw {
+fn info_head(
+    kind: u32,
+    (place, xid): (Paddr, Xid),
+    index: u64,
+    inside: &Range<u64>,
+) -> ChunkInfoRaw {
     let object = ObjectRaw::new(Oid(place.0), xid, kind | storage::PHYSICAL, 0);
     // The numbers of CIBs of the largest container fit.
-    ChunkInfoRaw { object, index: (index as u32).into(), count: ((inside.end - inside.start) as u32).into() }
+    ChunkInfoRaw {
+        object,
+        index: (index as u32).into(),
+        count: ((inside.end - inside.start) as u32).into(),
+    }
 }
 
 /// Puts the arrays of a ring into the space manager of which only the first slots are used, by the pool's bitmaps in order.
-pub(in crate::fs::apfs) fn put_ring(object: &mut [u8], geometry: &Geometry, arrays: &SpacemanArrays, xid: Xid) {
+pub(in crate::fs::apfs) fn put_ring(
+    object: &mut [u8],
+    geometry: &Geometry,
+    arrays: &SpacemanArrays,
+    xid: Xid,
+) {
     let (used, slots) = (geometry.pool_bitmap_blocks, geometry.ring_blocks());
     for bitmap in 0..used {
-        put(object, (arrays.pool_xids + 8 * bitmap) as usize, &U64::from(xid));
-        put(object, (arrays.pool_slots + 2 * bitmap) as usize, &U16::new(bitmap as u16));
+        put(
+            object,
+            (arrays.pool_xids + 8 * bitmap) as usize,
+            &U64::from(xid),
+        );
+        put(
+            object,
+            (arrays.pool_slots + 2 * bitmap) as usize,
+            &U16::new(bitmap as u16),
+        );
     }
     for slot in 0..slots {
         let free = slot >= used && slot + 1 < slots;
         let next = if free { (slot + 1) as u16 } else { NO_SLOT };
-        put(object, (arrays.ring_free_next + 2 * slot) as usize, &U16::new(next));
+        put(
+            object,
+            (arrays.ring_free_next + 2 * slot) as usize,
+            &U16::new(next),
+        );
     }
 }

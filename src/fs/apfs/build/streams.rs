@@ -30,13 +30,19 @@ pub(super) enum Part {
 pub(super) fn in_stream(name: &str, value: &Stream) -> bool {
     // The head of the key, the name's length and its NUL; the head of the value.
     let record = 8 + 2 + name.len() + 1 + 4;
-    let room = TreeKind::longest_record(BlockSize::DEFAULT).saturating_sub(record).min(MAX_EMBEDDED_XATTR);
+    let room = TreeKind::longest_record(BlockSize::DEFAULT)
+        .saturating_sub(record)
+        .min(MAX_EMBEDDED_XATTR);
     name == xattr_name::RESOURCE_FORK || value.len() > room as u64
 }
 
 /// The attributes of a body that lie in streams, in their order.
 pub(super) fn in_streams(source: &SourceNode) -> impl Iterator<Item = &Stream> {
-    source.xattrs.iter().filter(|(name, value)| in_stream(name, value)).map(|(_, value)| value)
+    source
+        .xattrs
+        .iter()
+        .filter(|(name, value)| in_stream(name, value))
+        .map(|(_, value)| value)
 }
 
 /// What of a body lies in blocks, in the order in which it lies.
@@ -45,7 +51,9 @@ fn contents(source: &SourceNode) -> impl Iterator<Item = (Part, Content<'_>)> {
         SourceKind::File(stream) if !stream.is_empty() => Some((Part::Data, Content::of(stream))),
         _ => None,
     };
-    let attributes = (0..).map(Part::Attribute).zip(in_streams(source).map(Content::of));
+    let attributes = (0..)
+        .map(Part::Attribute)
+        .zip(in_streams(source).map(Content::of));
     data.into_iter().chain(attributes)
 }
 
@@ -55,17 +63,30 @@ pub(super) struct Holes(BTreeMap<u32, Vec<Range<u64>>>);
 
 impl Holes {
     /// Asks where the large files of `tree` have holes.
-    pub(super) fn find(tree: &Tree, block_size: BlockSize, progress: &dyn Progress) -> Result<Self> {
+    pub(super) fn find(
+        tree: &Tree,
+        block_size: BlockSize,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
         let mut sparse = BTreeMap::new();
         for (node, source) in (0..).zip(&tree.nodes) {
-            let SourceKind::File(stream @ Stream::Extern { len, .. }) = &source.kind else { continue };
+            let SourceKind::File(stream @ Stream::Extern { len, .. }) = &source.kind else {
+                continue;
+            };
             if *len < LEAST_SPARSE {
                 continue;
             }
             progress.check()?;
             let runs = data_runs(tree, stream, *len, block_size);
-            let runs = runs.map_err(|error| if error.file().is_none() { error.in_file(path(tree, node)) } else { error })?;
-            if runs.iter().map(|run| run.end - run.start).sum::<u64>() < block_size.blocks_for(*len) {
+            let runs = runs.map_err(|error| {
+                if error.file().is_none() {
+                    error.in_file(path(tree, node))
+                } else {
+                    error
+                }
+            })?;
+            if runs.iter().map(|run| run.end - run.start).sum::<u64>() < block_size.blocks_for(*len)
+            {
                 sparse.insert(node, runs);
             }
         }
@@ -73,7 +94,12 @@ impl Holes {
     }
 }
 
-fn data_runs(tree: &Tree, stream: &Stream, len: u64, block_size: BlockSize) -> Result<Vec<Range<u64>>> {
+fn data_runs(
+    tree: &Tree,
+    stream: &Stream,
+    len: u64,
+    block_size: BlockSize,
+) -> Result<Vec<Range<u64>>> {
     let reader = tree.contents.open(stream)?;
     let (size, blocks) = (u64::from(block_size.get()), block_size.blocks_for(len));
     let mut runs: Vec<Range<u64>> = Vec::new();
@@ -117,8 +143,20 @@ pub(super) struct Blocks<'a> {
 
 impl<'a> Blocks<'a> {
     /// Gives every body its blocks, from `start` on.
-    pub(super) fn allot(tree: &'a Tree, holes: &'a Holes, block_size: BlockSize, encrypted: bool, start: Paddr) -> Result<Self> {
-        let mut blocks = Self { tree, holes, block_size, encrypted, first: Vec::with_capacity(tree.nodes.len() + 1) };
+    pub(super) fn allot(
+        tree: &'a Tree,
+        holes: &'a Holes,
+        block_size: BlockSize,
+        encrypted: bool,
+        start: Paddr,
+    ) -> Result<Self> {
+        let mut blocks = Self {
+            tree,
+            holes,
+            block_size,
+            encrypted,
+            first: Vec::with_capacity(tree.nodes.len() + 1),
+        };
         let mut next = start.0;
         for node in 0..tree.nodes.len() as u32 {
             blocks.first.push(next);
@@ -128,7 +166,11 @@ impl<'a> Blocks<'a> {
         }
         blocks.first.push(next);
         if next > u64::MAX >> 20 {
-            return Err(Error::new(Kind::Limit, LAYER, "the files need more blocks than a container can have"));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                "the files need more blocks than a container can have",
+            ));
         }
         Ok(blocks)
     }
@@ -139,11 +181,18 @@ impl<'a> Blocks<'a> {
 
     /// The blocks that all bodies take.
     pub(super) fn count(&self) -> u64 {
-        self.first.last().zip(self.first.first()).map_or(0, |(end, start)| end - start)
+        self.first
+            .last()
+            .zip(self.first.first())
+            .map_or(0, |(end, start)| end - start)
     }
 
     /// Calls `each` with the blocks of every part of the body of `node`.
-    pub(super) fn parts(&self, node: u32, each: &mut dyn FnMut(Range<u64>) -> Result<()>) -> Result<()> {
+    pub(super) fn parts(
+        &self,
+        node: u32,
+        each: &mut dyn FnMut(Range<u64>) -> Result<()>,
+    ) -> Result<()> {
         let mut start = self.first[node as usize];
         for (part, content) in body(self.tree, node).into_iter().flat_map(contents) {
             let end = start + self.stored(node, part, content.len());
@@ -167,7 +216,12 @@ impl<'a> Blocks<'a> {
     }
 
     /// Calls `each` with the runs of one part of the body of `node`, holes included.
-    pub(super) fn runs(&self, node: u32, part: Part, each: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
+    pub(super) fn runs(
+        &self,
+        node: u32,
+        part: Part,
+        each: &mut dyn FnMut(Run) -> Result<()>,
+    ) -> Result<()> {
         let mut start = self.first[node as usize];
         for (this, content) in body(self.tree, node).into_iter().flat_map(contents) {
             if this == part {
@@ -178,7 +232,14 @@ impl<'a> Blocks<'a> {
         Ok(())
     }
 
-    fn runs_at(&self, node: u32, part: Part, len: u64, start: u64, each: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
+    fn runs_at(
+        &self,
+        node: u32,
+        part: Part,
+        len: u64,
+        start: u64,
+        each: &mut dyn FnMut(Run) -> Result<()>,
+    ) -> Result<()> {
         let whole = 0..self.block_size.blocks_for(len);
         let stored = match self.holes.0.get(&node) {
             Some(runs) if part == Part::Data => runs.as_slice(),
@@ -187,9 +248,17 @@ impl<'a> Blocks<'a> {
         let (mut from, mut place) = (0, start);
         for run in stored {
             if run.start > from {
-                each(Run { from, count: run.start - from, place: None })?;
+                each(Run {
+                    from,
+                    count: run.start - from,
+                    place: None,
+                })?;
             }
-            each(Run { from: run.start, count: run.end - run.start, place: Some(Paddr(place)) })?;
+            each(Run {
+                from: run.start,
+                count: run.end - run.start,
+                place: Some(Paddr(place)),
+            })?;
             place += run.end - run.start;
             from = run.end;
         }
@@ -212,10 +281,17 @@ impl Places for Blocks<'_> {
         !self.encrypted
     }
 
-    fn pieces(&self, stretch: Range<u64>, each: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
+    fn pieces(
+        &self,
+        stretch: Range<u64>,
+        each: &mut dyn FnMut(Piece<'_>) -> Result<()>,
+    ) -> Result<()> {
         let block = stretch.start / u64::from(self.block_size.get());
         // Nodes without blocks begin where the next one does: the last one that begins there has them.
-        let first = self.first.partition_point(|&first| first <= block).saturating_sub(1);
+        let first = self
+            .first
+            .partition_point(|&first| first <= block)
+            .saturating_sub(1);
         for node in first as u32..self.tree.nodes.len() as u32 {
             let mut start = self.first[node as usize];
             if self.offset(start) >= stretch.end {
@@ -223,10 +299,17 @@ impl Places for Blocks<'_> {
             }
             for (part, content) in body(self.tree, node).into_iter().flat_map(contents) {
                 self.runs_at(node, part, content.len(), start, &mut |run| {
-                    let Some(place) = run.place else { return Ok(()) };
+                    let Some(place) = run.place else {
+                        return Ok(());
+                    };
                     let place = self.offset(place.0)..self.offset(place.0 + run.count);
                     match place.start < stretch.end && place.end > stretch.start {
-                        true => each(Piece { node, content, from: self.offset(run.from), place }),
+                        true => each(Piece {
+                            node,
+                            content,
+                            from: self.offset(run.from),
+                            place,
+                        }),
                         false => Ok(()),
                     }
                 })?;
@@ -243,29 +326,55 @@ pub(super) fn prepare(tree: &mut Tree) -> Result<()> {
 }
 
 fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
-    source.xattrs.retain(|(name, value)| &**name != xattr_name::RESOURCE_FORK || !value.is_empty());
+    source
+        .xattrs
+        .retain(|(name, value)| &**name != xattr_name::RESOURCE_FORK || !value.is_empty());
     for (name, value) in &source.xattrs {
         if name.is_empty() || name.len() > MAX_ATTRIBUTE_NAME || name.contains('\0') {
-            let message = format!("the name of an attribute has 1 to {MAX_ATTRIBUTE_NAME} bytes, {name:?} has {}", name.len());
+            let message = format!(
+                "the name of an attribute has 1 to {MAX_ATTRIBUTE_NAME} bytes, {name:?} has {}",
+                name.len()
+            );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         if &**name == xattr_name::SYMLINK {
-            return Err(Error::unsupported(LAYER, format!("the volume needs the attribute {name} for itself")));
+            return Err(Error::unsupported(
+                LAYER,
+                format!("the volume needs the attribute {name} for itself"),
+            ));
         }
-        if &**name == xattr_name::FINDER_INFO && !matches!(value, Stream::Bytes(bytes) if bytes.len() == 32) {
-            let message = format!("its {name} has {} bytes, 32 bytes in hand expected", value.len());
+        if &**name == xattr_name::FINDER_INFO
+            && !matches!(value, Stream::Bytes(bytes) if bytes.len() == 32)
+        {
+            let message = format!(
+                "its {name} has {} bytes, 32 bytes in hand expected",
+                value.len()
+            );
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         if &**name == xattr_name::RESOURCE_FORK && !matches!(source.kind, SourceKind::File(_)) {
-            return Err(Error::unsupported(LAYER, "only a file can have a resource fork"));
+            return Err(Error::unsupported(
+                LAYER,
+                "only a file can have a resource fork",
+            ));
         }
         if value.len() > u64::from(u32::MAX >> 1) && &**name != xattr_name::RESOURCE_FORK {
-            return Err(Error::new(Kind::Limit, LAYER, format!("its attribute {name} is larger than 2 GiB")));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("its attribute {name} is larger than 2 GiB"),
+            ));
         }
     }
-    source.xattrs.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
+    source
+        .xattrs
+        .sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
     match source.xattrs.windows(2).find(|two| two[0].0 == two[1].0) {
-        Some(same) => Err(Error::new(Kind::Conflict, LAYER, format!("its attribute {} exists twice", same[0].0))),
+        Some(same) => Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            format!("its attribute {} exists twice", same[0].0),
+        )),
         None => Ok(()),
     }
 }

@@ -25,7 +25,14 @@ pub(super) struct Shape {
 impl Shape {
     /// No records yet.
     pub(super) fn new(kind: TreeKind) -> Self {
-        Self { kind, leaf: true, nodes: 0, first_keys: Vec::new(), count: 0, bytes: 0 }
+        Self {
+            kind,
+            leaf: true,
+            nodes: 0,
+            first_keys: Vec::new(),
+            count: 0,
+            bytes: 0,
+        }
     }
 
     /// One more record, after all before.
@@ -35,7 +42,11 @@ impl Shape {
 
     fn place(&mut self, key: usize, value: usize) {
         let taken = key + value;
-        if self.count == 0 || !self.kind.fits(self.count + 1, self.bytes + taken, self.leaf) {
+        if self.count == 0
+            || !self
+                .kind
+                .fits(self.count + 1, self.bytes + taken, self.leaf)
+        {
             self.first_keys.push(key as u16); // a key is shorter than a node
             (self.count, self.bytes) = (0, 0);
         }
@@ -50,7 +61,8 @@ impl Shape {
             self.nodes += keys.len() as u64;
             self.leaf = false;
             self.count = 0;
-            keys.into_iter().for_each(|key| self.place(key.into(), CHILD_LEN));
+            keys.into_iter()
+                .for_each(|key| self.place(key.into(), CHILD_LEN));
         }
         self.nodes + 1
     }
@@ -93,7 +105,16 @@ impl<'a> Writer<'a> {
     /// A tree whose first node goes where `out` is.
     pub(in crate::fs::apfs) fn new(kind: TreeKind, place: TreePlace, out: Output<'a>) -> Self {
         let (node, info) = (Node::default(), Longest::default());
-        Self { kind, place, out, node, written: 0, first_keys: Vec::new(), key_ends: Vec::new(), info }
+        Self {
+            kind,
+            place,
+            out,
+            node,
+            written: 0,
+            first_keys: Vec::new(),
+            key_ends: Vec::new(),
+            info,
+        }
     }
 
     /// Appends a record.
@@ -126,12 +147,21 @@ impl<'a> Writer<'a> {
     }
 
     fn head(&self, kind: u32, oid: Oid) -> ObjectRaw {
-        ObjectRaw::new(oid, self.place.xid, kind | self.kind.storage, self.kind.subtype)
+        ObjectRaw::new(
+            oid,
+            self.place.xid,
+            kind | self.kind.storage,
+            self.kind.subtype,
+        )
     }
 
     /// What node `number` is called, which is not the root.
     fn oid(&self, number: u64) -> Oid {
-        Oid(self.place.oids.map_or(self.place.base.0, |(_, first)| first.0) + number)
+        Oid(self
+            .place
+            .oids
+            .map_or(self.place.base.0, |(_, first)| first.0)
+            + number)
     }
 
     /// Closes the leaves and writes the levels above them. Returns the root's number and how many nodes there are.
@@ -140,11 +170,15 @@ impl<'a> Writer<'a> {
             self.close()?;
             self.raise()?;
         }
-        let root = self.place.oids.map_or(Oid(self.place.base.0 + self.written), |(root, _)| root);
+        let root = self
+            .place
+            .oids
+            .map_or(Oid(self.place.base.0 + self.written), |(root, _)| root);
         let nodes = self.written + 1;
         let (key_size, value_size) = self.kind.fixed.unwrap_or((0, 0));
         // Free queues tell what may be, not what is.
-        let queue = Some((key_size, value_size)).filter(|_| self.kind.subtype == object_type::FREE_QUEUE);
+        let queue =
+            Some((key_size, value_size)).filter(|_| self.kind.subtype == object_type::FREE_QUEUE);
         let (longest_key, longest_value) = queue.unwrap_or((self.info.key, self.info.value));
         // Lengths within a node fit any field.
         let info = TreeInfoRaw {
@@ -158,7 +192,8 @@ impl<'a> Writer<'a> {
             node_count: nodes.into(),
         };
         let head = self.head(object_type::BTREE_ROOT, root);
-        self.out.append(&self.node.finish(&self.kind, head, Some(info)))?;
+        self.out
+            .append(&self.node.finish(&self.kind, head, Some(info)))?;
         self.out.flush()?;
         Ok((root, nodes))
     }
@@ -182,7 +217,13 @@ impl<'a> Writer<'a> {
 /// A root without records, as an object of its own.
 pub(in crate::fs::apfs) fn empty_root(kind: TreeKind, oid: Oid, xid: Xid) -> Vec<u8> {
     let (key_size, value_size) = kind.fixed.unwrap_or((0, 0));
-    let fixed_len = |len: usize| if kind.subtype == object_type::FREE_QUEUE { len as u32 } else { 0 };
+    let fixed_len = |len: usize| {
+        if kind.subtype == object_type::FREE_QUEUE {
+            len as u32
+        } else {
+            0
+        }
+    };
     let info = TreeInfoRaw {
         flags: kind.flags.into(),
         node_size: kind.block_size.get().into(),
@@ -193,7 +234,12 @@ pub(in crate::fs::apfs) fn empty_root(kind: TreeKind, oid: Oid, xid: Xid) -> Vec
         key_count: 0.into(),
         node_count: 1.into(),
     };
-    let head = ObjectRaw::new(oid, xid, object_type::BTREE_ROOT | kind.storage, kind.subtype);
+    let head = ObjectRaw::new(
+        oid,
+        xid,
+        object_type::BTREE_ROOT | kind.storage,
+        kind.subtype,
+    );
     Node::default().finish(&kind, head, Some(info))
 }
 
@@ -205,7 +251,11 @@ mod tests {
     use crate::device::{BlockDevice, BlockDeviceExt, Memory};
     use crate::fs::apfs::layout::{BlockSize, OmapKeyRaw, verify};
 
-    const PLACE: TreePlace = TreePlace { base: Paddr(3), oids: None, xid: Xid(1) };
+    const PLACE: TreePlace = TreePlace {
+        base: Paddr(3),
+        oids: None,
+        xid: Xid(1),
+    };
 
     fn written(kind: TreeKind, records: &[(Vec<u8>, Vec<u8>)]) -> (Memory, u64, u64) {
         let device = Memory::zeros(8 << 20);
@@ -224,17 +274,35 @@ mod tests {
     fn what_is_counted_is_written() {
         for count in [0, 1, 20, 111, 112, 5000] {
             let record = |n: u64| {
-                let key = OmapKeyRaw { oid: n.into(), xid: 1.into() };
+                let key = OmapKeyRaw {
+                    oid: n.into(),
+                    xid: 1.into(),
+                };
                 (key.as_bytes().to_vec(), vec![n as u8; 16])
             };
             let records: Vec<_> = (0..count).map(record).collect();
             let (device, root, nodes) = written(TreeKind::omap(BlockSize::DEFAULT), &records);
             assert_eq!(root, 3 + nodes - 1);
-            assert_eq!(nodes, [1, 1, 1, 1, 3, 47][[0, 1, 20, 111, 112, 5000].iter().position(|n| *n == count).unwrap()]);
+            assert_eq!(
+                nodes,
+                [1, 1, 1, 1, 3, 47][[0, 1, 20, 111, 112, 5000]
+                    .iter()
+                    .position(|n| *n == count)
+                    .unwrap()]
+            );
             for block in 3..3 + nodes {
-                assert!(verify(&device.read_vec(block * 4096, 4096).unwrap()), "node {block} of {nodes}");
+                assert!(
+                    verify(&device.read_vec(block * 4096, 4096).unwrap()),
+                    "node {block} of {nodes}"
+                );
             }
-            assert!(device.read_vec((3 + nodes) * 4096, 4096).unwrap().iter().all(|byte| *byte == 0));
+            assert!(
+                device
+                    .read_vec((3 + nodes) * 4096, 4096)
+                    .unwrap()
+                    .iter()
+                    .all(|byte| *byte == 0)
+            );
             assert_eq!(device.info().len, 8 << 20);
         }
     }
@@ -245,7 +313,14 @@ mod tests {
         let most = TreeKind::longest_record(BlockSize::DEFAULT);
         let (_, _, nodes) = written(kind, &[(vec![1; 30], vec![2; most - 30])]);
         assert_eq!(nodes, 1);
-        let records: Vec<_> = (0..900_u32).map(|n| (n.to_be_bytes().to_vec(), vec![7; (n as usize * 37) % (most - 4)])).collect();
+        let records: Vec<_> = (0..900_u32)
+            .map(|n| {
+                (
+                    n.to_be_bytes().to_vec(),
+                    vec![7; (n as usize * 37) % (most - 4)],
+                )
+            })
+            .collect();
         assert!(written(kind, &records).2 > 400);
     }
 }

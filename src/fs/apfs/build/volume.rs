@@ -11,15 +11,16 @@ use super::tree::{Shape, TreePlace, Writer, empty_root};
 use crate::Result;
 use crate::device::BlockDevice;
 use crate::fs::apfs::layout::{
-    BlockSize, Counts, FileId, MetaCryptoRaw, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw, OmapValueRaw, Paddr,
-    VOLUME_MAGIC, VOLUME_NAME_LEN, VolumeRaw, object_type, omap_value, seal, storage, volume_features, volume_flags,
-    volume_incompatible,
+    BlockSize, Counts, FileId, MetaCryptoRaw, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw,
+    OmapValueRaw, Paddr, VOLUME_MAGIC, VOLUME_NAME_LEN, VolumeRaw, object_type, omap_value, seal,
+    storage, volume_features, volume_flags, volume_incompatible,
 };
 use crate::fs::build::output::Output;
 use zerocopy::IntoBytes;
 
 /// Who made a volume, as the volume says.
-pub(in crate::fs::apfs) const MADE_BY: &[u8] = concat!("bandsaw ", env!("CARGO_PKG_VERSION")).as_bytes();
+pub(in crate::fs::apfs) const MADE_BY: &[u8] =
+    concat!("bandsaw ", env!("CARGO_PKG_VERSION")).as_bytes();
 
 /// The numbers of a volume and of the nodes of its tree of files.
 #[derive(Debug, Clone, Copy)]
@@ -68,24 +69,53 @@ impl VolumeWriter<'_> {
         references: Emit<'_>,
     ) -> Result<()> {
         let size = self.block_size;
-        let place = TreePlace { base: self.place.files, oids: Some((self.oids.root, self.oids.nodes)), xid: XID };
+        let place = TreePlace {
+            base: self.place.files,
+            oids: Some((self.oids.root, self.oids.nodes)),
+            xid: XID,
+        };
         let encrypted = facts.style.encrypted;
         self.write_tree(sealed, TreeKind::files(size, encrypted), place, files)?;
-        let physical = |base| TreePlace { base, oids: None, xid: XID };
+        let physical = |base| TreePlace {
+            base,
+            oids: None,
+            xid: XID,
+        };
         let kind = TreeKind::physical(size, object_type::EXTENT_REF_TREE);
-        let reference_root = self.write_tree(self.device, kind, physical(self.place.references), references)?;
-        let omap_root = self.write_tree(self.device, TreeKind::omap(size), physical(self.place.omap_tree), &|sink| {
-            self.emit_omap(encrypted, sink)
-        })?;
+        let reference_root = self.write_tree(
+            self.device,
+            kind,
+            physical(self.place.references),
+            references,
+        )?;
+        let omap_root = self.write_tree(
+            self.device,
+            TreeKind::omap(size),
+            physical(self.place.omap_tree),
+            &|sink| self.emit_omap(encrypted, sink),
+        )?;
         let snapshots = Oid(self.place.snapshots.0);
-        let root = empty_root(TreeKind::physical(size, object_type::SNAP_META_TREE), snapshots, XID);
+        let root = empty_root(
+            TreeKind::physical(size, object_type::SNAP_META_TREE),
+            snapshots,
+            XID,
+        );
         self.write_block(self.place.snapshots, &root)?;
         self.write_block(self.place.omap, &omap(size, self.place.omap, omap_root, 0))?;
-        self.write_block(self.place.superblock, &self.superblock(facts, reference_root))
+        self.write_block(
+            self.place.superblock,
+            &self.superblock(facts, reference_root),
+        )
     }
 
     /// Writes a tree and returns the number of its root.
-    fn write_tree(&self, device: &dyn BlockDevice, kind: TreeKind, place: TreePlace, emit: Emit<'_>) -> Result<Oid> {
+    fn write_tree(
+        &self,
+        device: &dyn BlockDevice,
+        kind: TreeKind,
+        place: TreePlace,
+        emit: Emit<'_>,
+    ) -> Result<Oid> {
         let out = Output::new(device, self.offset(place.base));
         let mut writer = Writer::new(kind, place, out);
         emit(&mut |key, value| writer.add(key, value))?;
@@ -97,16 +127,27 @@ impl VolumeWriter<'_> {
         let flags = if encrypted { omap_value::ENCRYPTED } else { 0 };
         let others = self.nodes.files - 1;
         let root = (self.oids.root, Paddr(self.place.files.0 + others));
-        let others = (0..others).map(|node| (Oid(self.oids.nodes.0 + node), Paddr(self.place.files.0 + node)));
-        std::iter::once(root).chain(others).try_for_each(|(oid, place)| {
-            let (key, value) = omap_record(self.block_size, oid, place, flags);
-            sink(key.as_bytes(), value.as_bytes())
-        })
+        let others = (0..others).map(|node| {
+            (
+                Oid(self.oids.nodes.0 + node),
+                Paddr(self.place.files.0 + node),
+            )
+        });
+        std::iter::once(root)
+            .chain(others)
+            .try_for_each(|(oid, place)| {
+                let (key, value) = omap_record(self.block_size, oid, place, flags);
+                sink(key.as_bytes(), value.as_bytes())
+            })
     }
 
     fn superblock(&self, facts: &VolumeFacts<'_>, reference_root: Oid) -> Vec<u8> {
         let date = facts.style.volume_date();
-        let mut made_by = ModifiedByRaw { time: date, last_xid: XID.into(), ..ModifiedByRaw::default() };
+        let mut made_by = ModifiedByRaw {
+            time: date,
+            last_xid: XID.into(),
+            ..ModifiedByRaw::default()
+        };
         made_by.id[..MADE_BY.len()].copy_from_slice(MADE_BY);
         let mut name = [0; VOLUME_NAME_LEN];
         name[..facts.name.len()].copy_from_slice(facts.name.as_bytes());
@@ -123,7 +164,12 @@ impl VolumeWriter<'_> {
         let root_type = object_type::BTREE_ROOT;
         let physical_root = root_type | storage::PHYSICAL;
         let raw = VolumeRaw {
-            object: ObjectRaw::new(self.oids.superblock, XID, object_type::VOLUME | storage::VIRTUAL, 0),
+            object: ObjectRaw::new(
+                self.oids.superblock,
+                XID,
+                object_type::VOLUME | storage::VIRTUAL,
+                0,
+            ),
             magic: VOLUME_MAGIC,
             index: self.index.into(),
             features: volume_features::HARD_LINK_RECORDS.into(),
@@ -145,7 +191,12 @@ impl VolumeWriter<'_> {
             total_blocks_allocated: facts.content_blocks.into(),
             uuid: facts.uuid,
             last_modified: date,
-            flags: if facts.style.encrypted { volume_flags::ONE_KEY } else { volume_flags::UNENCRYPTED }.into(),
+            flags: if facts.style.encrypted {
+                volume_flags::ONE_KEY
+            } else {
+                volume_flags::UNENCRYPTED
+            }
+            .into(),
             formatted_by: made_by,
             name,
             next_document_id: 3.into(),
@@ -190,13 +241,33 @@ pub(super) fn omap(block_size: BlockSize, place: Paddr, tree: Oid, flags: u32) -
 }
 
 /// The record that an object is at a block.
-pub(super) fn omap_record(block_size: BlockSize, oid: Oid, place: Paddr, flags: u32) -> (OmapKeyRaw, OmapValueRaw) {
-    let key = OmapKeyRaw { oid: oid.into(), xid: XID.into() };
-    (key, OmapValueRaw { flags: flags.into(), size: block_size.get().into(), paddr: place.into() })
+pub(super) fn omap_record(
+    block_size: BlockSize,
+    oid: Oid,
+    place: Paddr,
+    flags: u32,
+) -> (OmapKeyRaw, OmapValueRaw) {
+    let key = OmapKeyRaw {
+        oid: oid.into(),
+        xid: XID.into(),
+    };
+    (
+        key,
+        OmapValueRaw {
+            flags: flags.into(),
+            size: block_size.get().into(),
+            paddr: place.into(),
+        },
+    )
 }
 
 /// Nodes of the trees of a volume with these records.
-pub(super) fn measure(block_size: BlockSize, encrypted: bool, files: Emit<'_>, references: Emit<'_>) -> Result<Nodes> {
+pub(super) fn measure(
+    block_size: BlockSize,
+    encrypted: bool,
+    files: Emit<'_>,
+    references: Emit<'_>,
+) -> Result<Nodes> {
     let count = |kind: TreeKind, emit: Emit<'_>| -> Result<u64> {
         let mut shape = Shape::new(kind);
         emit(&mut |key, value| {
@@ -206,7 +277,17 @@ pub(super) fn measure(block_size: BlockSize, encrypted: bool, files: Emit<'_>, r
         Ok(shape.nodes())
     };
     let files = count(TreeKind::files(block_size, encrypted), files)?;
-    let references = count(TreeKind::physical(block_size, object_type::EXTENT_REF_TREE), references)?;
-    let omap = count(TreeKind::omap(block_size), &|sink| (0..files).try_for_each(|_| sink(&[0; 16], &[0; 16])))?;
-    Ok(Nodes { omap, files, references, encrypted })
+    let references = count(
+        TreeKind::physical(block_size, object_type::EXTENT_REF_TREE),
+        references,
+    )?;
+    let omap = count(TreeKind::omap(block_size), &|sink| {
+        (0..files).try_for_each(|_| sink(&[0; 16], &[0; 16]))
+    })?;
+    Ok(Nodes {
+        omap,
+        files,
+        references,
+        encrypted,
+    })
 }

@@ -19,11 +19,19 @@ pub(super) struct User {
 
 impl User {
     pub(super) fn container(what: &'static str) -> Self {
-        Self { volume: 0, what, id: 0 }
+        Self {
+            volume: 0,
+            what,
+            id: 0,
+        }
     }
 
     pub(super) fn volume(volume: u32, what: &'static str) -> Self {
-        Self { volume, what, id: 0 }
+        Self {
+            volume,
+            what,
+            id: 0,
+        }
     }
 }
 
@@ -73,7 +81,8 @@ impl Blocks {
 
     /// Reports blocks with two users; returns the used runs, ascending and apart, each with its first user.
     pub(super) fn settle(mut self, report: &mut Report<'_>) -> Vec<(Range<u64>, User)> {
-        self.claims.sort_unstable_by_key(|(run, _)| (run.start, run.end));
+        self.claims
+            .sort_unstable_by_key(|(run, _)| (run.start, run.end));
         let mut runs: Vec<(Range<u64>, User)> = Vec::with_capacity(self.claims.len());
         for (run, user) in self.claims {
             let (mut start, end) = (run.start, run.end);
@@ -81,7 +90,10 @@ impl Blocks {
                 && before.end > start
             {
                 let last = before.end.min(end) - 1;
-                report.damage(wrong(LAYER, format!("blocks {start} to {last} are used by {other} and by {user}")));
+                report.damage(wrong(
+                    LAYER,
+                    format!("blocks {start} to {last} are used by {other} and by {user}"),
+                ));
                 start = before.end;
             }
             if start < end {

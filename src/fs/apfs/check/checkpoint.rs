@@ -10,7 +10,9 @@ use super::report::Report;
 use crate::fs::apfs::checkpoint::{self, data_area, descriptor_area};
 use crate::fs::apfs::container::Container;
 use crate::fs::apfs::geometry::Geometry;
-use crate::fs::apfs::layout::{CheckpointEntryRaw, ContainerRaw, ObjectRaw, Oid, Paddr, object_type, storage, verify};
+use crate::fs::apfs::layout::{
+    CheckpointEntryRaw, ContainerRaw, ObjectRaw, Oid, Paddr, object_type, storage, verify,
+};
 use crate::fs::apfs::store::Store;
 use crate::{Error, Kind, Result};
 
@@ -20,9 +22,16 @@ const LAYER: &str = "apfs checkpoint";
 pub(super) type Ephemerals = HashMap<Oid, (Paddr, Vec<u8>)>;
 
 /// Checks what finds everything else; returns the checkpoint's ephemeral objects.
-pub(super) fn check(container: &Container, blocks: &mut Blocks, report: &mut Report<'_>) -> Result<Ephemerals> {
+pub(super) fn check(
+    container: &Container,
+    blocks: &mut Blocks,
+    report: &mut Report<'_>,
+) -> Result<Ephemerals> {
     let (store, raw) = (&container.store, &container.superblock);
-    let (desc, data) = (descriptor_area(raw, store.blocks)?, data_area(raw, store.blocks)?);
+    let (desc, data) = (
+        descriptor_area(raw, store.blocks)?,
+        data_area(raw, store.blocks)?,
+    );
     blocks.claim(0..1, User::container("superblock"));
     blocks.claim(desc.clone(), User::container("descriptor area"));
     blocks.claim(data.clone(), User::container("data area"));
@@ -40,7 +49,9 @@ fn wrong(store: &Store, paddr: Paddr, message: impl std::fmt::Display) -> Error 
 fn anchor(store: &Store, raw: &ContainerRaw, report: &mut Report<'_>) -> Result<()> {
     let block = store.read(LAYER, Paddr(0), 1)?;
     // What is wrong with it by itself was told when the container was opened.
-    let Ok((copy, _)) = ContainerRaw::read_from_prefix(&block) else { return Ok(()) };
+    let Ok((copy, _)) = ContainerRaw::read_from_prefix(&block) else {
+        return Ok(());
+    };
     if !verify(&block) || copy.magic != raw.magic {
         return Ok(());
     }
@@ -50,7 +61,9 @@ fn anchor(store: &Store, raw: &ContainerRaw, report: &mut Report<'_>) -> Result<
         return Ok(());
     }
     if copied != newest {
-        let message = format!("the copy is of transaction {copied}, the newest is {newest}: it was not unmounted");
+        let message = format!(
+            "the copy is of transaction {copied}, the newest is {newest}: it was not unmounted"
+        );
         report.note(wrong(store, Paddr(0), message));
         return Ok(());
     }
@@ -61,7 +74,11 @@ fn anchor(store: &Store, raw: &ContainerRaw, report: &mut Report<'_>) -> Result<
         raw
     };
     if alike(&copy).as_bytes() != alike(raw).as_bytes() {
-        report.warning(wrong(store, Paddr(0), "is not a copy of the superblock of the same transaction"));
+        report.warning(wrong(
+            store,
+            Paddr(0),
+            "is not a copy of the superblock of the same transaction",
+        ));
     }
     Ok(())
 }
@@ -74,22 +91,44 @@ fn superblock(container: &Container, desc: &Range<u64>, report: &mut Report<'_>)
     let mut warn = |message: String| report.warning(wrong(store, place, message));
     let xid = raw.object.xid.get();
     if raw.next_xid.get() != xid.saturating_add(1) {
-        warn(format!("the next transaction is {}, {} expected", raw.next_xid, xid.saturating_add(1)));
+        warn(format!(
+            "the next transaction is {}, {} expected",
+            raw.next_xid,
+            xid.saturating_add(1)
+        ));
     }
     if raw.object.kind.get() != object_type::CONTAINER | storage::EPHEMERAL {
-        warn(format!("type {:#x} found, {:#x} expected", raw.object.kind, object_type::CONTAINER | storage::EPHEMERAL));
+        warn(format!(
+            "type {:#x} found, {:#x} expected",
+            raw.object.kind,
+            object_type::CONTAINER | storage::EPHEMERAL
+        ));
     }
     let ring = |index: u32, len: u32, next: u32, all: u32| {
         u64::from(index) + u64::from(len) == u64::from(next) % u64::from(all.max(1))
             || (u64::from(index) + u64::from(len)) % u64::from(all.max(1)) == u64::from(next)
     };
     for (what, index, len, next, all) in [
-        ("descriptors", raw.desc_index, raw.desc_len, raw.desc_next, raw.desc_blocks),
-        ("data", raw.data_index, raw.data_len, raw.data_next, raw.data_blocks),
+        (
+            "descriptors",
+            raw.desc_index,
+            raw.desc_len,
+            raw.desc_next,
+            raw.desc_blocks,
+        ),
+        (
+            "data",
+            raw.data_index,
+            raw.data_len,
+            raw.data_next,
+            raw.data_blocks,
+        ),
     ] {
         let (index, len, next, all) = (index.get(), len.get(), next.get(), all.get());
         if index >= all || len > all || !ring(index, len, next, all) {
-            warn(format!("{what}: {len} blocks from {index} on and the next at {next}, in a ring of {all}"));
+            warn(format!(
+                "{what}: {len} blocks from {index} on and the next at {next}, in a ring of {all}"
+            ));
         }
     }
     let bytes = store.block_size.of(store.blocks).unwrap_or(u64::MAX);
@@ -99,9 +138,16 @@ fn superblock(container: &Container, desc: &Range<u64>, report: &mut Report<'_>)
             warn(format!("has room for {told} volumes, {expected} expected"));
         }
     }
-    let slots = raw.volume_oids.iter().rposition(|oid| oid.get() != 0).map_or(0, |last| last + 1);
+    let slots = raw
+        .volume_oids
+        .iter()
+        .rposition(|oid| oid.get() != 0)
+        .map_or(0, |last| last + 1);
     if slots > raw.max_volumes.get() as usize {
-        warn(format!("has a volume in slot {slots} of {}", raw.max_volumes));
+        warn(format!(
+            "has a volume in slot {slots} of {}",
+            raw.max_volumes
+        ));
     }
     let mut oids: Vec<_> = container.volume_oids().map(|oid| oid.0).collect();
     oids.sort_unstable();
@@ -112,17 +158,28 @@ fn superblock(container: &Container, desc: &Range<u64>, report: &mut Report<'_>)
 
 /// Every block of the descriptor area is an object of its place, or was never written. What is not within the checkpoint counts
 /// for little: an interrupted commit leaves such.
-fn ring(store: &Store, raw: &ContainerRaw, desc: &Range<u64>, report: &mut Report<'_>) -> Result<()> {
+fn ring(
+    store: &Store,
+    raw: &ContainerRaw,
+    desc: &Range<u64>,
+    report: &mut Report<'_>,
+) -> Result<()> {
     let count = desc.end - desc.start;
     for slot in 0..count {
         let paddr = Paddr(desc.start + slot);
         let block = store.read(LAYER, paddr, 1)?;
-        let within = (slot + count - u64::from(raw.desc_index.get()) % count) % count < u64::from(raw.desc_len.get());
+        let within = (slot + count - u64::from(raw.desc_index.get()) % count) % count
+            < u64::from(raw.desc_len.get());
         if verify(&block) || (!within && block.iter().all(|byte| *byte == 0)) {
-            let Ok((header, _)) = ObjectRaw::read_from_prefix(&block) else { continue };
+            let Ok((header, _)) = ObjectRaw::read_from_prefix(&block) else {
+                continue;
+            };
             let newer = header.xid.get() > raw.object.xid.get();
             if newer && !within && verify(&block) {
-                let message = format!("an object of transaction {}, which was not completed", header.xid);
+                let message = format!(
+                    "an object of transaction {}, which was not completed",
+                    header.xid
+                );
                 report.note(store.corrupt(LAYER, header.oid.into(), paddr, message));
             }
             continue;
@@ -130,14 +187,23 @@ fn ring(store: &Store, raw: &ContainerRaw, desc: &Range<u64>, report: &mut Repor
         let message = "the checksum is wrong";
         match within {
             true => report.damage(store.corrupt(LAYER, Oid(paddr.0), paddr, message)),
-            false => report.note(store.corrupt(LAYER, Oid(paddr.0), paddr, format!("{message}, in a slot that is not in use"))),
+            false => report.note(store.corrupt(
+                LAYER,
+                Oid(paddr.0),
+                paddr,
+                format!("{message}, in a slot that is not in use"),
+            )),
         }
     }
     Ok(())
 }
 
 /// The entries of the maps: each object verified, all of them side by side.
-fn objects(container: &Container, data: &Range<u64>, report: &mut Report<'_>) -> Result<Ephemerals> {
+fn objects(
+    container: &Container,
+    data: &Range<u64>,
+    report: &mut Report<'_>,
+) -> Result<Ephemerals> {
     let (store, raw) = (&container.store, &container.superblock);
     let (first, count) = (u64::from(raw.data_index.get()), data.end - data.start);
     let mut at = first;
@@ -148,14 +214,23 @@ fn objects(container: &Container, data: &Range<u64>, report: &mut Report<'_>) ->
         let blocks = u64::from(size.get() / store.block_size.get());
         let mut wrong = |message: String| report.warning(store.corrupt(LAYER, oid, paddr, message));
         if paddr.0 != data.start + at % count {
-            wrong(format!("stands there in the map, block {} expected", data.start + at % count));
+            wrong(format!(
+                "stands there in the map, block {} expected",
+                data.start + at % count
+            ));
         }
         at += blocks;
         if kind.get() & storage::MASK != storage::EPHEMERAL {
-            wrong(format!("type {kind:#x} found in the map, an ephemeral object expected"));
+            wrong(format!(
+                "type {kind:#x} found in the map, an ephemeral object expected"
+            ));
         }
         if oid < Oid::FIRST_USER || oid.0 >= raw.next_oid.get() {
-            wrong(format!("its number is not from {:#x} to {:#x}", Oid::FIRST_USER, raw.next_oid.get().saturating_sub(1)));
+            wrong(format!(
+                "its number is not from {:#x} to {:#x}",
+                Oid::FIRST_USER,
+                raw.next_oid.get().saturating_sub(1)
+            ));
         }
         let bytes = checkpoint::read_ephemeral(store, data, entry)?;
         let stored = ObjectRaw::read_from_prefix(&bytes).map_or(0, |(header, _)| header.kind.get());
@@ -167,12 +242,23 @@ fn objects(container: &Container, data: &Range<u64>, report: &mut Report<'_>) ->
         }
     }
     if at - first != u64::from(raw.data_len.get()) {
-        let message = format!("{} blocks of objects expected, the maps have {}", raw.data_len, at - first);
+        let message = format!(
+            "{} blocks of objects expected, the maps have {}",
+            raw.data_len,
+            at - first
+        );
         report.warning(Error::new(Kind::Corrupt, LAYER, message));
     }
-    for (oid, what) in [(raw.spaceman_oid, "space manager"), (raw.reaper_oid, "reaper")] {
+    for (oid, what) in [
+        (raw.spaceman_oid, "space manager"),
+        (raw.reaper_oid, "reaper"),
+    ] {
         if !found.contains_key(&Oid::from(oid)) {
-            report.damage(Error::new(Kind::Corrupt, LAYER, format!("the {what} is in no checkpoint map")));
+            report.damage(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                format!("the {what} is in no checkpoint map"),
+            ));
         }
     }
     Ok(found)

@@ -8,28 +8,116 @@ use crate::problem::Severity;
 pub(in crate::fs::apfs) type Case = (fn(&mut Patient), Severity, &'static str);
 
 pub(in crate::fs::apfs) const CONTAINER: &[Case] = &[
-    (|p| p.block(0)[100] ^= 1, Severity::Damage, "the checksum of the container superblock is wrong"),
-    (|p| p.copy(|raw| raw.next_oid = 7.into()), Severity::Warning, "is not a copy of the superblock"),
-    (|p| p.superblock(|raw| raw.next_xid = 1.into()), Severity::Warning, "the next transaction is 1"),
-    (|p| p.superblock(|raw| raw.max_volumes = 9.into()), Severity::Warning, "has room for 9 volumes"),
-    (|p| p.superblock(|raw| raw.desc_next = 1.into()), Severity::Warning, "descriptors:"),
-    (|p| p.superblock(|raw| raw.data_len = 99.into()), Severity::Warning, "99 blocks of objects expected"),
-    (|p| p.superblock(|raw| raw.omap_oid = 5.into()), Severity::Damage, "checkpoint 2: object 0x5 in block 5"),
-    (|p| p.superblock(|raw| raw.volume_oids[1] = raw.volume_oids[0]), Severity::Damage, "names a volume twice"),
-    (|p| p.superblock(|raw| raw.volume_oids[0] = 0x7777.into()), Severity::Damage, "has no object 0x7777"),
-    (|p| p.superblock(|raw| raw.key_locker = PrangeRaw::new(Paddr(1 << 40), 1)), Severity::Damage, "is not in the container"),
-    (|p| p.superblock(|raw| raw.reaper_oid = 0x7777.into()), Severity::Damage, "the reaper is in no checkpoint map"),
-    (|p| p.superblock(|raw| raw.next_oid = 0x401.into()), Severity::Warning, "its number is not from 0x400 to 0x400"),
-    (|p| p.map(|bytes| bytes[0x20] = 0), Severity::Damage, "its flags say otherwise"),
-    (|p| p.map(|bytes| bytes[0x28] = 9), Severity::Damage, "type 0x9"),
-    (|p| p.map(|bytes| bytes[0x2B] = 0x40), Severity::Warning, "an ephemeral object expected"),
-    (|p| p.block(7)[9] = 1, Severity::Note, "in a slot that is not in use"),
-    (|p| p.reaper(|raw| raw.flags = 3.into()), Severity::Note, "something is being deleted"),
-    (|p| p.reaper(|raw| raw.flags = 9.into()), Severity::Warning, "has flags 0x9"),
-    (|p| p.reaper(|raw| raw.buffer_size = 7.into()), Severity::Warning, "has a buffer of 7 bytes"),
-    (|p| p.reaper(|raw| raw.head = 0x500.into()), Severity::Warning, "lists, which it has not"),
-    (|p| p.reaper(|raw| raw.fs_oid = 0x402.into()), Severity::Warning, "has no lists, and is not empty"),
-    (|p| p.reaper(|raw| raw.next_id = 9.into()), Severity::Warning, "has no lists, and is not empty"),
+    (
+        |p| p.block(0)[100] ^= 1,
+        Severity::Damage,
+        "the checksum of the container superblock is wrong",
+    ),
+    (
+        |p| p.copy(|raw| raw.next_oid = 7.into()),
+        Severity::Warning,
+        "is not a copy of the superblock",
+    ),
+    (
+        |p| p.superblock(|raw| raw.next_xid = 1.into()),
+        Severity::Warning,
+        "the next transaction is 1",
+    ),
+    (
+        |p| p.superblock(|raw| raw.max_volumes = 9.into()),
+        Severity::Warning,
+        "has room for 9 volumes",
+    ),
+    (
+        |p| p.superblock(|raw| raw.desc_next = 1.into()),
+        Severity::Warning,
+        "descriptors:",
+    ),
+    (
+        |p| p.superblock(|raw| raw.data_len = 99.into()),
+        Severity::Warning,
+        "99 blocks of objects expected",
+    ),
+    (
+        |p| p.superblock(|raw| raw.omap_oid = 5.into()),
+        Severity::Damage,
+        "checkpoint 2: object 0x5 in block 5",
+    ),
+    (
+        |p| p.superblock(|raw| raw.volume_oids[1] = raw.volume_oids[0]),
+        Severity::Damage,
+        "names a volume twice",
+    ),
+    (
+        |p| p.superblock(|raw| raw.volume_oids[0] = 0x7777.into()),
+        Severity::Damage,
+        "has no object 0x7777",
+    ),
+    (
+        |p| p.superblock(|raw| raw.key_locker = PrangeRaw::new(Paddr(1 << 40), 1)),
+        Severity::Damage,
+        "is not in the container",
+    ),
+    (
+        |p| p.superblock(|raw| raw.reaper_oid = 0x7777.into()),
+        Severity::Damage,
+        "the reaper is in no checkpoint map",
+    ),
+    (
+        |p| p.superblock(|raw| raw.next_oid = 0x401.into()),
+        Severity::Warning,
+        "its number is not from 0x400 to 0x400",
+    ),
+    (
+        |p| p.map(|bytes| bytes[0x20] = 0),
+        Severity::Damage,
+        "its flags say otherwise",
+    ),
+    (
+        |p| p.map(|bytes| bytes[0x28] = 9),
+        Severity::Damage,
+        "type 0x9",
+    ),
+    (
+        |p| p.map(|bytes| bytes[0x2B] = 0x40),
+        Severity::Warning,
+        "an ephemeral object expected",
+    ),
+    (
+        |p| p.block(7)[9] = 1,
+        Severity::Note,
+        "in a slot that is not in use",
+    ),
+    (
+        |p| p.reaper(|raw| raw.flags = 3.into()),
+        Severity::Note,
+        "something is being deleted",
+    ),
+    (
+        |p| p.reaper(|raw| raw.flags = 9.into()),
+        Severity::Warning,
+        "has flags 0x9",
+    ),
+    (
+        |p| p.reaper(|raw| raw.buffer_size = 7.into()),
+        Severity::Warning,
+        "has a buffer of 7 bytes",
+    ),
+    (
+        |p| p.reaper(|raw| raw.head = 0x500.into()),
+        Severity::Warning,
+        "lists, which it has not",
+    ),
+    (
+        |p| p.reaper(|raw| raw.fs_oid = 0x402.into()),
+        Severity::Warning,
+        "has no lists, and is not empty",
+    ),
+    (
+        |p| p.reaper(|raw| raw.next_id = 9.into()),
+        Severity::Warning,
+        "has no lists, and is not empty",
+    ),
     (
         |p| {
             // Not one of this container's any more.
@@ -42,36 +130,136 @@ pub(in crate::fs::apfs) const CONTAINER: &[Case] = &[
 ];
 
 pub(in crate::fs::apfs) const SPACE: &[Case] = &[
-    (|p| p.space(|raw| raw.devices[0].free = 5.into()), Severity::Damage, "counts 5 free blocks"),
-    (|p| p.space(|raw| raw.devices[0].chunks = 9.into()), Severity::Damage, "counts 9 chunks"),
-    (|p| p.space(|raw| raw.pool_blocks = 3.into()), Severity::Warning, "3 blocks in its pool"),
-    (|p| p.space(|raw| raw.pool_base = (1 << 40).into()), Severity::Damage, "is not in the container"),
-    (|p| p.space(|raw| raw.queues[1].blocks = 99.into()), Severity::Warning, "the queue is said to have 99 blocks"),
-    (|p| p.space(|raw| raw.queues[1].oldest_xid = 9.into()), Severity::Warning, "9 as its oldest transaction"),
-    (|p| p.space(|raw| raw.queues[1].node_limit = 77.into()), Severity::Warning, "77 nodes at most in the queue"),
-    (|p| p.space(|raw| raw.queues[1].tree_oid = 0x7777.into()), Severity::Damage, "object 0x7777 is in no checkpoint map"),
-    (|p| p.space(|raw| raw.queues[0].pad = 1.into()), Severity::Warning, "that are not in use are not 0"),
-    (|p| p.space(|raw| raw.queues[2].blocks = 1.into()), Severity::Warning, "a free queue for a second device"),
-    (|p| p.space(|raw| raw.devices[1].free = 1.into()), Severity::Warning, "on a second device"),
-    (|p| p.space(|raw| raw.ring_multiplier = 3.into()), Severity::Warning, "slots for 3 versions"),
-    (|p| p.zone(0, |bytes| bytes[0] = 1), Severity::Warning, "zone 0 of the allocator has boundaries that make no sense"),
-    (|p| p.zone(3, |bytes| bytes[0x10] = 1), Severity::Warning, "boundaries of before that make no sense"),
-    (|p| p.zone(3, |bytes| bytes[0x84] = 1), Severity::Warning, "a field that is not in use"),
+    (
+        |p| p.space(|raw| raw.devices[0].free = 5.into()),
+        Severity::Damage,
+        "counts 5 free blocks",
+    ),
+    (
+        |p| p.space(|raw| raw.devices[0].chunks = 9.into()),
+        Severity::Damage,
+        "counts 9 chunks",
+    ),
+    (
+        |p| p.space(|raw| raw.pool_blocks = 3.into()),
+        Severity::Warning,
+        "3 blocks in its pool",
+    ),
+    (
+        |p| p.space(|raw| raw.pool_base = (1 << 40).into()),
+        Severity::Damage,
+        "is not in the container",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[1].blocks = 99.into()),
+        Severity::Warning,
+        "the queue is said to have 99 blocks",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[1].oldest_xid = 9.into()),
+        Severity::Warning,
+        "9 as its oldest transaction",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[1].node_limit = 77.into()),
+        Severity::Warning,
+        "77 nodes at most in the queue",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[1].tree_oid = 0x7777.into()),
+        Severity::Damage,
+        "object 0x7777 is in no checkpoint map",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[0].pad = 1.into()),
+        Severity::Warning,
+        "that are not in use are not 0",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[2].blocks = 1.into()),
+        Severity::Warning,
+        "a free queue for a second device",
+    ),
+    (
+        |p| p.space(|raw| raw.devices[1].free = 1.into()),
+        Severity::Warning,
+        "on a second device",
+    ),
+    (
+        |p| p.space(|raw| raw.ring_multiplier = 3.into()),
+        Severity::Warning,
+        "slots for 3 versions",
+    ),
+    (
+        |p| p.zone(0, |bytes| bytes[0] = 1),
+        Severity::Warning,
+        "zone 0 of the allocator has boundaries that make no sense",
+    ),
+    (
+        |p| p.zone(3, |bytes| bytes[0x10] = 1),
+        Severity::Warning,
+        "boundaries of before that make no sense",
+    ),
+    (
+        |p| p.zone(3, |bytes| bytes[0x84] = 1),
+        Severity::Warning,
+        "a field that is not in use",
+    ),
     (
         |p| p.cib(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 24).into()),
         Severity::Warning,
         "a physical object expected",
     ),
-    (|p| p.space(|raw| raw.ring_free_head = 999.into()), Severity::Damage, "the list of free slots"),
-    (|p| p.space(|raw| raw.ring_free_tail = 3.into()), Severity::Warning, "3 expected"),
-    (|p| p.queue(|bytes| bytes[56 + 576 + 8] ^= 0x40), Severity::Damage, "are used by"),
-    (|p| p.cib(|raw| raw.index = 4.into()), Severity::Damage, "number 0 with 1 entries expected, 4"),
-    (|p| p.cib(|raw| raw.object.xid = 99.into()), Severity::Damage, "transaction 99 found"),
-    (|p| p.cib(|raw| raw.object.oid = 99.into()), Severity::Damage, "object 0x63 is found there"),
-    (|p| p.chunk(|raw| raw.xid = 1.into()), Severity::Warning, "the newest chunk in it of 1"),
-    (|p| p.chunk(|raw| raw.free = 5.into()), Severity::Damage, "5 are counted"),
-    (|p| p.chunk(|raw| raw.first = 5.into()), Severity::Damage, "is said to begin at block 5"),
-    (|p| p.chunk(|raw| raw.bitmap = 5.into()), Severity::Damage, "which is not in the pool"),
+    (
+        |p| p.space(|raw| raw.ring_free_head = 999.into()),
+        Severity::Damage,
+        "the list of free slots",
+    ),
+    (
+        |p| p.space(|raw| raw.ring_free_tail = 3.into()),
+        Severity::Warning,
+        "3 expected",
+    ),
+    (
+        |p| p.queue(|bytes| bytes[56 + 576 + 8] ^= 0x40),
+        Severity::Damage,
+        "are used by",
+    ),
+    (
+        |p| p.cib(|raw| raw.index = 4.into()),
+        Severity::Damage,
+        "number 0 with 1 entries expected, 4",
+    ),
+    (
+        |p| p.cib(|raw| raw.object.xid = 99.into()),
+        Severity::Damage,
+        "transaction 99 found",
+    ),
+    (
+        |p| p.cib(|raw| raw.object.oid = 99.into()),
+        Severity::Damage,
+        "object 0x63 is found there",
+    ),
+    (
+        |p| p.chunk(|raw| raw.xid = 1.into()),
+        Severity::Warning,
+        "the newest chunk in it of 1",
+    ),
+    (
+        |p| p.chunk(|raw| raw.free = 5.into()),
+        Severity::Damage,
+        "5 are counted",
+    ),
+    (
+        |p| p.chunk(|raw| raw.first = 5.into()),
+        Severity::Damage,
+        "is said to begin at block 5",
+    ),
+    (
+        |p| p.chunk(|raw| raw.bitmap = 5.into()),
+        Severity::Damage,
+        "which is not in the pool",
+    ),
     (
         |p| {
             let place = p.cib_at();
@@ -80,21 +268,51 @@ pub(in crate::fs::apfs) const SPACE: &[Case] = &[
         Severity::Damage,
         "the checksum is wrong",
     ),
-    (|p| p.flip(0), Severity::Damage, "blocks 0 to 0 are in use but marked free"),
-    (|p| p.flip(1000), Severity::Warning, "1 blocks are marked used and used by nothing, the first is 1000"),
+    (
+        |p| p.flip(0),
+        Severity::Damage,
+        "blocks 0 to 0 are in use but marked free",
+    ),
+    (
+        |p| p.flip(1000),
+        Severity::Warning,
+        "1 blocks are marked used and used by nothing, the first is 1000",
+    ),
     (|p| p.pool_bitmap()[0] ^= 1, Severity::Damage, "of the pool"),
 ];
 
 pub(in crate::fs::apfs) const TREES: &[Case] = &[
-    (|p| p.container_omap(|raw| raw.flags = 0.into()), Severity::Warning, "not those of a map of its kind"),
-    (|p| p.omap(|raw| raw.flags = 1.into()), Severity::Warning, "not those of a map of its kind"),
-    (|p| p.omap(|raw| raw.tree_type = 9.into()), Severity::Warning, "its tree is said to be of type 0x9"),
-    (|p| p.omap(|raw| raw.snapshot_count = 3.into()), Severity::Damage, "is said to serve 3 snapshots"),
-    (|p| p.omap(|raw| raw.object.subtype = 3.into()), Severity::Damage, "type 0xb/0x0 expected"),
+    (
+        |p| p.container_omap(|raw| raw.flags = 0.into()),
+        Severity::Warning,
+        "not those of a map of its kind",
+    ),
+    (
+        |p| p.omap(|raw| raw.flags = 1.into()),
+        Severity::Warning,
+        "not those of a map of its kind",
+    ),
+    (
+        |p| p.omap(|raw| raw.tree_type = 9.into()),
+        Severity::Warning,
+        "its tree is said to be of type 0x9",
+    ),
+    (
+        |p| p.omap(|raw| raw.snapshot_count = 3.into()),
+        Severity::Damage,
+        "is said to serve 3 snapshots",
+    ),
+    (
+        |p| p.omap(|raw| raw.object.subtype = 3.into()),
+        Severity::Damage,
+        "type 0xb/0x0 expected",
+    ),
     (
         |p| {
             let root = p.references_root();
-            p.node(root, |raw| raw.object.kind = (raw.object.kind.get() | 1 << 24).into());
+            p.node(root, |raw| {
+                raw.object.kind = (raw.object.kind.get() | 1 << 24).into()
+            });
         },
         Severity::Damage,
         "with flags that a node of its kind does not have",
@@ -102,16 +320,38 @@ pub(in crate::fs::apfs) const TREES: &[Case] = &[
     (
         |p| {
             let root = p.references_root();
-            p.info(root, |info| info.flags = (info.flags.get() | tree_flags::HASHED).into());
+            p.info(root, |info| {
+                info.flags = (info.flags.get() | tree_flags::HASHED).into()
+            });
         },
         Severity::Warning,
         "the tree's flags are",
     ),
-    (|p| p.object_record(|raw| raw.paddr = (1 << 40).into()), Severity::Damage, "is in block 1099511627776"),
-    (|p| p.object_record(|raw| raw.paddr = 1.into()), Severity::Damage, "are used by"),
-    (|p| p.object_record(|raw| raw.size = 8192.into()), Severity::Damage, "has 8192 bytes"),
-    (|p| p.object_record(|raw| raw.flags = 1.into()), Severity::Damage, "has no object"),
-    (|p| p.object_record(|raw| raw.flags = 4.into()), Severity::Damage, "is said to be encrypted"),
+    (
+        |p| p.object_record(|raw| raw.paddr = (1 << 40).into()),
+        Severity::Damage,
+        "is in block 1099511627776",
+    ),
+    (
+        |p| p.object_record(|raw| raw.paddr = 1.into()),
+        Severity::Damage,
+        "are used by",
+    ),
+    (
+        |p| p.object_record(|raw| raw.size = 8192.into()),
+        Severity::Damage,
+        "has 8192 bytes",
+    ),
+    (
+        |p| p.object_record(|raw| raw.flags = 1.into()),
+        Severity::Damage,
+        "has no object",
+    ),
+    (
+        |p| p.object_record(|raw| raw.flags = 4.into()),
+        Severity::Damage,
+        "is said to be encrypted",
+    ),
     (
         |p| {
             let root = p.omap_root();
@@ -171,7 +411,9 @@ pub(in crate::fs::apfs) const TREES: &[Case] = &[
     (
         |p| {
             let leaf = p.first_leaf();
-            p.node(leaf, |raw| raw.object.kind = (object_type::BTREE_NODE | storage::PHYSICAL).into());
+            p.node(leaf, |raw| {
+                raw.object.kind = (object_type::BTREE_NODE | storage::PHYSICAL).into()
+            });
         },
         Severity::Damage,
         "is stored as 0x40000000",
@@ -248,7 +490,9 @@ pub(in crate::fs::apfs) const TREES: &[Case] = &[
         |p| {
             // Two entries of the table have one key.
             let leaf = p.first_leaf();
-            p.object(leaf, |bytes| bytes.copy_within(NODE_HEADER..NODE_HEADER + 4, NODE_HEADER + 8));
+            p.object(leaf, |bytes| {
+                bytes.copy_within(NODE_HEADER..NODE_HEADER + 4, NODE_HEADER + 8)
+            });
         },
         Severity::Damage,
         "shares bytes with another",
@@ -258,8 +502,13 @@ pub(in crate::fs::apfs) const TREES: &[Case] = &[
             // The first key of the root's second child.
             let root = p.files_root();
             p.object(root, |bytes| {
-                let table = NODE_HEADER + usize::from(u16::from_le_bytes([bytes[0x2A], bytes[0x2B]]));
-                let key = table + usize::from(u16::from_le_bytes([bytes[NODE_HEADER + 8], bytes[NODE_HEADER + 9]]));
+                let table =
+                    NODE_HEADER + usize::from(u16::from_le_bytes([bytes[0x2A], bytes[0x2B]]));
+                let key = table
+                    + usize::from(u16::from_le_bytes([
+                        bytes[NODE_HEADER + 8],
+                        bytes[NODE_HEADER + 9],
+                    ]));
                 bytes[key + 1] ^= 0x40;
             });
         },
@@ -269,46 +518,145 @@ pub(in crate::fs::apfs) const TREES: &[Case] = &[
 ];
 
 pub(in crate::fs::apfs) const FILES: &[Case] = &[
-    (|p| p.entry("symlink", |key, _| key[10] ^= 0x40), Severity::Damage, "stands under hash"),
-    (|p| p.entry("symlink", |_, raw| raw.file_id = 0x9999.into()), Severity::Damage, "leads to object 0x9999, which does not"),
-    (|p| p.entry("symlink", |_, raw| raw.flags = 8.into()), Severity::Damage, "says type 0x8"),
-    (|p| p.entry("folder", |_, raw| raw.file_id = 2.into()), Severity::Damage, "folder 0x2 has 2 names"),
-    (|p| p.entry("folder", |_, raw| raw.file_id = 2.into()), Severity::Damage, "not below the root"),
-    (|p| p.inode("symlink", |raw| raw.mode = 0o777.into()), Severity::Damage, "which is of no type"),
-    (|p| p.inode("symlink", |raw| raw.mode = 0o100_777.into()), Severity::Damage, "a symbolic link, and only that"),
-    (|p| p.inode("folder", |raw| raw.children_or_links = 3.into()), Severity::Warning, "is said to have 3 entries"),
-    (|p| p.inode("folder", |raw| raw.mode = 0o100_755.into()), Severity::Damage, "which is no folder"),
-    (|p| p.inode("first name", |raw| raw.children_or_links = 7.into()), Severity::Warning, "counts 7 names, 2 exist"),
-    (|p| p.inode("first name", |raw| raw.parent_id = 3.into()), Severity::Warning, "name and folder of its first link"),
-    (|p| p.inode("with attributes", |raw| raw.parent_id = 3.into()), Severity::Warning, "under another name or folder"),
     (
-        |p| p.inode("with attributes", |raw| raw.internal_flags = inode_flags::HAS_RESOURCE_FORK.into()),
+        |p| p.entry("symlink", |key, _| key[10] ^= 0x40),
+        Severity::Damage,
+        "stands under hash",
+    ),
+    (
+        |p| p.entry("symlink", |_, raw| raw.file_id = 0x9999.into()),
+        Severity::Damage,
+        "leads to object 0x9999, which does not",
+    ),
+    (
+        |p| p.entry("symlink", |_, raw| raw.flags = 8.into()),
+        Severity::Damage,
+        "says type 0x8",
+    ),
+    (
+        |p| p.entry("folder", |_, raw| raw.file_id = 2.into()),
+        Severity::Damage,
+        "folder 0x2 has 2 names",
+    ),
+    (
+        |p| p.entry("folder", |_, raw| raw.file_id = 2.into()),
+        Severity::Damage,
+        "not below the root",
+    ),
+    (
+        |p| p.inode("symlink", |raw| raw.mode = 0o777.into()),
+        Severity::Damage,
+        "which is of no type",
+    ),
+    (
+        |p| p.inode("symlink", |raw| raw.mode = 0o100_777.into()),
+        Severity::Damage,
+        "a symbolic link, and only that",
+    ),
+    (
+        |p| p.inode("folder", |raw| raw.children_or_links = 3.into()),
+        Severity::Warning,
+        "is said to have 3 entries",
+    ),
+    (
+        |p| p.inode("folder", |raw| raw.mode = 0o100_755.into()),
+        Severity::Damage,
+        "which is no folder",
+    ),
+    (
+        |p| p.inode("first name", |raw| raw.children_or_links = 7.into()),
+        Severity::Warning,
+        "counts 7 names, 2 exist",
+    ),
+    (
+        |p| p.inode("first name", |raw| raw.parent_id = 3.into()),
+        Severity::Warning,
+        "name and folder of its first link",
+    ),
+    (
+        |p| p.inode("with attributes", |raw| raw.parent_id = 3.into()),
+        Severity::Warning,
+        "under another name or folder",
+    ),
+    (
+        |p| {
+            p.inode("with attributes", |raw| {
+                raw.internal_flags = inode_flags::HAS_RESOURCE_FORK.into()
+            })
+        },
         Severity::Warning,
         "has a resource fork: no, its inode says: yes",
     ),
     (
-        |p| p.inode("with attributes", |raw| raw.internal_flags = inode_flags::NO_RESOURCE_FORK.into()),
+        |p| {
+            p.inode("with attributes", |raw| {
+                raw.internal_flags = inode_flags::NO_RESOURCE_FORK.into()
+            })
+        },
         Severity::Warning,
         "has access rights: yes, its inode says: no",
     ),
     (
-        |p| p.inode("with attributes", |raw| raw.internal_flags = (inode_flags::HAS_SECURITY | inode_flags::IS_SPARSE).into()),
+        |p| {
+            p.inode("with attributes", |raw| {
+                raw.internal_flags = (inode_flags::HAS_SECURITY | inode_flags::IS_SPARSE).into()
+            })
+        },
         Severity::Warning,
         "bytes in holes",
     ),
-    (|p| p.inode("with attributes", |raw| raw.bsd_flags = 0x20.into()), Severity::Damage, "is compressed, and nothing says how"),
-    (|p| p.inode("with attributes", |raw| raw.uncompressed_size = 9.into()), Severity::Warning, "a size for compressed contents"),
-    (|p| p.inode("with attributes", |raw| raw.private_id = 0x9999.into()), Severity::Damage, "the next number is"),
-    (|p| p.stream("with attributes", |raw| raw.size = 99_999.into()), Severity::Damage, "has 99999 bytes in extents for 4096"),
-    (|p| p.stream("with attributes", |raw| raw.allocated = 8192.into()), Severity::Warning, "8192 are claimed"),
-    (|p| p.extent("with attributes", |raw| raw.len_and_flags = 100.into()), Severity::Damage, "are no whole blocks"),
-    (|p| p.extent("with attributes", |raw| raw.paddr = (1 << 40).into()), Severity::Damage, "are not among the"),
-    (|p| p.extent("with attributes", |raw| raw.paddr = 1.into()), Severity::Damage, "are counted as used 0 times"),
-    (|p| p.extent("with attributes", |raw| raw.paddr = 0.into()), Severity::Warning, "bytes of holes"),
+    (
+        |p| p.inode("with attributes", |raw| raw.bsd_flags = 0x20.into()),
+        Severity::Damage,
+        "is compressed, and nothing says how",
+    ),
+    (
+        |p| p.inode("with attributes", |raw| raw.uncompressed_size = 9.into()),
+        Severity::Warning,
+        "a size for compressed contents",
+    ),
+    (
+        |p| p.inode("with attributes", |raw| raw.private_id = 0x9999.into()),
+        Severity::Damage,
+        "the next number is",
+    ),
+    (
+        |p| p.stream("with attributes", |raw| raw.size = 99_999.into()),
+        Severity::Damage,
+        "has 99999 bytes in extents for 4096",
+    ),
+    (
+        |p| p.stream("with attributes", |raw| raw.allocated = 8192.into()),
+        Severity::Warning,
+        "8192 are claimed",
+    ),
+    (
+        |p| p.extent("with attributes", |raw| raw.len_and_flags = 100.into()),
+        Severity::Damage,
+        "are no whole blocks",
+    ),
+    (
+        |p| p.extent("with attributes", |raw| raw.paddr = (1 << 40).into()),
+        Severity::Damage,
+        "are not among the",
+    ),
+    (
+        |p| p.extent("with attributes", |raw| raw.paddr = 1.into()),
+        Severity::Damage,
+        "are counted as used 0 times",
+    ),
+    (
+        |p| p.extent("with attributes", |raw| raw.paddr = 0.into()),
+        Severity::Warning,
+        "bytes of holes",
+    ),
     (
         |p| {
             let id = p.id("with attributes");
-            p.record(&RecordKey::single(id, record_type::DATA_STREAM), |_, value| value[0] = 5);
+            p.record(
+                &RecordKey::single(id, record_type::DATA_STREAM),
+                |_, value| value[0] = 5,
+            );
         },
         Severity::Warning,
         "is said to be used 5 times",
@@ -316,7 +664,10 @@ pub(in crate::fs::apfs) const FILES: &[Case] = &[
     (
         |p| {
             let id = p.id("first name");
-            p.record(&RecordKey::numbered(id, record_type::SIBLING_LINK, 0), |_, value| value[0] = 3);
+            p.record(
+                &RecordKey::numbered(id, record_type::SIBLING_LINK, 0),
+                |_, value| value[0] = 3,
+            );
         },
         Severity::Warning,
         "tell different names or objects",
@@ -326,20 +677,37 @@ pub(in crate::fs::apfs) const FILES: &[Case] = &[
             // The numbers of links come after those of objects.
             let id = p.id("first name");
             let mut link = 0;
-            p.record(&RecordKey::numbered(id, record_type::SIBLING_LINK, 0), |key, _| {
-                link = u64::from_le_bytes(key[8..].try_into().unwrap());
-            });
-            p.record(&RecordKey::single(FileId(link), record_type::SIBLING_MAP), |_, value| value[0] ^= 1);
+            p.record(
+                &RecordKey::numbered(id, record_type::SIBLING_LINK, 0),
+                |key, _| {
+                    link = u64::from_le_bytes(key[8..].try_into().unwrap());
+                },
+            );
+            p.record(
+                &RecordKey::single(FileId(link), record_type::SIBLING_MAP),
+                |_, value| value[0] ^= 1,
+            );
         },
         Severity::Warning,
         "is said to be of object",
     ),
-    (|p| p.xattr("small", |value| value[0] = 3), Severity::Damage, "makes no sense"),
-    (|p| p.xattr("large", |value| value[5] ^= 0x40), Severity::Damage, "has 20000 bytes in extents for 0"),
+    (
+        |p| p.xattr("small", |value| value[0] = 3),
+        Severity::Damage,
+        "makes no sense",
+    ),
+    (
+        |p| p.xattr("large", |value| value[5] ^= 0x40),
+        Severity::Damage,
+        "has 20000 bytes in extents for 0",
+    ),
     (
         |p| {
             let id = p.id("symlink");
-            p.record(&RecordKey::named(id, record_type::XATTR, b""), |_, value| *value.last_mut().unwrap() = b'x');
+            p.record(
+                &RecordKey::named(id, record_type::XATTR, b""),
+                |_, value| *value.last_mut().unwrap() = b'x',
+            );
         },
         Severity::Damage,
         "has no end",
@@ -347,49 +715,141 @@ pub(in crate::fs::apfs) const FILES: &[Case] = &[
 ];
 
 pub(in crate::fs::apfs) const VOLUME: &[Case] = &[
-    (|p| p.reference(|raw| raw.references = 5.into()), Severity::Warning, "are counted as used 5 times"),
-    (|p| p.reference(|raw| raw.references = 0.into()), Severity::Damage, "are counted as used 0 times"),
-    (|p| p.reference(|raw| raw.owner = 3.into()), Severity::Warning, "are said to be of object 0x3"),
-    (|p| p.reference(|raw| *raw = ExtentRefRaw::new(9, raw.blocks(), 20, 1)), Severity::Damage, "of kind 9"),
-    (|p| p.volume(|raw| raw.meta_crypto.major_version = 4.into()), Severity::Warning, "says in version 4.0"),
+    (
+        |p| p.reference(|raw| raw.references = 5.into()),
+        Severity::Warning,
+        "are counted as used 5 times",
+    ),
+    (
+        |p| p.reference(|raw| raw.references = 0.into()),
+        Severity::Damage,
+        "are counted as used 0 times",
+    ),
+    (
+        |p| p.reference(|raw| raw.owner = 3.into()),
+        Severity::Warning,
+        "are said to be of object 0x3",
+    ),
+    (
+        |p| p.reference(|raw| *raw = ExtentRefRaw::new(9, raw.blocks(), 20, 1)),
+        Severity::Damage,
+        "of kind 9",
+    ),
+    (
+        |p| p.volume(|raw| raw.meta_crypto.major_version = 4.into()),
+        Severity::Warning,
+        "says in version 4.0",
+    ),
     (
         |p| p.volume(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 20).into()),
         Severity::Warning,
         "a virtual object expected",
     ),
-    (|p| p.volume(|raw| raw.files = 3.into()), Severity::Warning, "3 files counted"),
-    (|p| p.volume(|raw| raw.folders = 9.into()), Severity::Warning, "9 folders counted"),
-    (|p| p.volume(|raw| raw.symlinks = 9.into()), Severity::Warning, "9 symbolic links counted"),
-    (|p| p.volume(|raw| raw.next_file_id = 0x11.into()), Severity::Damage, "the next number is 0x11"),
-    (|p| p.volume(|raw| raw.allocated_blocks = 7.into()), Severity::Warning, "counts 7 blocks of its own"),
-    (|p| p.volume(|raw| raw.name = [0; VOLUME_NAME_LEN]), Severity::Warning, "has no name"),
-    (|p| p.volume(|raw| raw.snapshots = 3.into()), Severity::Warning, "counts 3 snapshots"),
-    (|p| p.volume(|raw| raw.total_blocks_freed = 9999.into()), Severity::Warning, "has freed 9999 blocks"),
-    (|p| p.volume(|raw| raw.index = 4.into()), Severity::Warning, "says to be in slot 4"),
-    (|p| p.volume(|raw| raw.omap_oid = 1.into()), Severity::Damage, "apfs object map"),
-    (|p| p.volume(|raw| raw.magic = *b"NOPE"), Severity::Damage, "a volume superblock (APSB) expected"),
-    (|p| p.volume(|raw| raw.object.xid = 1.into()), Severity::Damage, "transaction 2 expected, 1 found"),
-    (|p| p.volume(|raw| raw.extent_ref_tree_type = 2.into()), Severity::Warning, "for the tree of extent references"),
-    (|p| p.volume(|raw| raw.modified_by[1].last_xid = 9.into()), Severity::Warning, "from the newest to the oldest"),
-    (|p| p.volume(|raw| raw.incompatible_features = 9.into()), Severity::Warning, "in two ways"),
-    (|p| p.volume(|raw| raw.integrity_oid = 0x7777.into()), Severity::Damage, "has no object 0x7777"),
+    (
+        |p| p.volume(|raw| raw.files = 3.into()),
+        Severity::Warning,
+        "3 files counted",
+    ),
+    (
+        |p| p.volume(|raw| raw.folders = 9.into()),
+        Severity::Warning,
+        "9 folders counted",
+    ),
+    (
+        |p| p.volume(|raw| raw.symlinks = 9.into()),
+        Severity::Warning,
+        "9 symbolic links counted",
+    ),
+    (
+        |p| p.volume(|raw| raw.next_file_id = 0x11.into()),
+        Severity::Damage,
+        "the next number is 0x11",
+    ),
+    (
+        |p| p.volume(|raw| raw.allocated_blocks = 7.into()),
+        Severity::Warning,
+        "counts 7 blocks of its own",
+    ),
+    (
+        |p| p.volume(|raw| raw.name = [0; VOLUME_NAME_LEN]),
+        Severity::Warning,
+        "has no name",
+    ),
+    (
+        |p| p.volume(|raw| raw.snapshots = 3.into()),
+        Severity::Warning,
+        "counts 3 snapshots",
+    ),
+    (
+        |p| p.volume(|raw| raw.total_blocks_freed = 9999.into()),
+        Severity::Warning,
+        "has freed 9999 blocks",
+    ),
+    (
+        |p| p.volume(|raw| raw.index = 4.into()),
+        Severity::Warning,
+        "says to be in slot 4",
+    ),
+    (
+        |p| p.volume(|raw| raw.omap_oid = 1.into()),
+        Severity::Damage,
+        "apfs object map",
+    ),
+    (
+        |p| p.volume(|raw| raw.magic = *b"NOPE"),
+        Severity::Damage,
+        "a volume superblock (APSB) expected",
+    ),
+    (
+        |p| p.volume(|raw| raw.object.xid = 1.into()),
+        Severity::Damage,
+        "transaction 2 expected, 1 found",
+    ),
+    (
+        |p| p.volume(|raw| raw.extent_ref_tree_type = 2.into()),
+        Severity::Warning,
+        "for the tree of extent references",
+    ),
+    (
+        |p| p.volume(|raw| raw.modified_by[1].last_xid = 9.into()),
+        Severity::Warning,
+        "from the newest to the oldest",
+    ),
+    (
+        |p| p.volume(|raw| raw.incompatible_features = 9.into()),
+        Severity::Warning,
+        "in two ways",
+    ),
+    (
+        |p| p.volume(|raw| raw.integrity_oid = 0x7777.into()),
+        Severity::Damage,
+        "has no object 0x7777",
+    ),
 ];
 
 /// The bytes of a container of `len` bytes for each kind of damage, with the words that a check has for it.
 pub(crate) fn damaged(len: usize) -> impl Iterator<Item = (&'static str, Severity, Vec<u8>)> {
-    [CONTAINER, SPACE, TREES, FILES, VOLUME].into_iter().flatten().map(move |(damage, severity, words)| {
-        let mut patient = Patient::new(len);
-        damage(&mut patient);
-        (*words, *severity, patient.bytes)
-    })
+    [CONTAINER, SPACE, TREES, FILES, VOLUME]
+        .into_iter()
+        .flatten()
+        .map(move |(damage, severity, words)| {
+            let mut patient = Patient::new(len);
+            damage(&mut patient);
+            (*words, *severity, patient.bytes)
+        })
 }
 
 /// A container of `len` bytes with one bit changed in an object, which has its checksum: block and byte. `below` gives a number
 /// below the one that it gets.
-pub(crate) fn damaged_at_random(len: usize, below: &mut dyn FnMut(u64) -> u64) -> ((u64, usize), Vec<u8>) {
+pub(crate) fn damaged_at_random(
+    len: usize,
+    below: &mut dyn FnMut(u64) -> u64,
+) -> ((u64, usize), Vec<u8>) {
     let mut patient = Patient::new(len);
     let blocks = patient.bytes.len() as u64 / 4096;
-    let objects: Vec<u64> = (0..blocks).filter(|block| verify(patient.block(*block))).collect();
+    let objects: Vec<u64> = (0..blocks)
+        .filter(|block| verify(patient.block(*block)))
+        .collect();
     let block = objects[below(objects.len() as u64) as usize];
     // Most of a block is zero; what is not is worth more.
     let bytes = patient.block(block);

@@ -69,7 +69,11 @@ impl Container {
     ) -> Result<Vec<Error>> {
         let mut report = Report::new(problems, place);
         for problem in self.problems() {
-            report.damage(Error::new(problem.kind(), problem.layer(), problem.to_string()));
+            report.damage(Error::new(
+                problem.kind(),
+                problem.layer(),
+                problem.to_string(),
+            ));
         }
         self.check_state(place, key, problems, progress)
     }
@@ -83,7 +87,12 @@ impl Container {
         progress: &dyn Progress,
     ) -> Result<Vec<Error>> {
         progress.stage("check the container", 0);
-        Checker { container: self, key, progress }.run(&mut Report::new(problems, place))
+        Checker {
+            container: self,
+            key,
+            progress,
+        }
+        .run(&mut Report::new(problems, place))
     }
 }
 
@@ -98,11 +107,17 @@ impl Checker<'_> {
         let mut objects = checkpoint::check(container, &mut blocks, report)?;
         let space = Space::read(container, &mut objects, &mut blocks, report, self.progress)?;
         if is_reaping(&objects) {
-            report.note(wrong(LAYER, "something is being deleted; what it uses is not known"));
+            report.note(wrong(
+                LAYER,
+                "something is being deleted; what it uses is not known",
+            ));
             blocks.incomplete = true;
         }
         if raw.blocked_out.count.get() != 0 || raw.evict_tree_oid.get() != 0 {
-            report.note(wrong(LAYER, "is being made smaller; what that uses is not known"));
+            report.note(wrong(
+                LAYER,
+                "is being made smaller; what that uses is not known",
+            ));
             blocks.incomplete = true;
         }
         leftovers(&objects, Oid::from(raw.reaper_oid), report);
@@ -116,13 +131,23 @@ impl Checker<'_> {
             encrypted: false,
         };
         let mut unseen = Vec::new();
-        match Objects::read(Oid::from(raw.omap_oid).into_paddr(), &scope, &mut blocks, report)? {
+        match Objects::read(
+            Oid::from(raw.omap_oid).into_paddr(),
+            &scope,
+            &mut blocks,
+            report,
+        )? {
             None => blocks.incomplete = true,
             Some(mut objects) => {
                 let mut volumes = Vec::new();
                 for (number, oid) in (1..).zip(container.volume_oids()) {
                     match volume::superblock(self, oid, &mut objects, report)? {
-                        Some((raw, paddr)) => volumes.push(VolumeCheck { checker: self, number, raw, paddr }),
+                        Some((raw, paddr)) => volumes.push(VolumeCheck {
+                            checker: self,
+                            number,
+                            raw,
+                            paddr,
+                        }),
                         None => blocks.incomplete = true,
                     }
                 }
@@ -144,12 +169,14 @@ impl Checker<'_> {
 /// Returns whether something large is being taken apart over several transactions (§6).
 fn is_reaping(objects: &Ephemerals) -> bool {
     objects.values().any(|(_, bytes)| {
-        let kind = super::layout::ObjectRaw::ref_from_prefix(bytes).map_or(0, |(header, _)| header.object_type());
+        let kind = super::layout::ObjectRaw::ref_from_prefix(bytes)
+            .map_or(0, |(header, _)| header.object_type());
         match kind {
-            object_type::REAPER => {
-                ReaperRaw::read_from_prefix(bytes).is_ok_and(|(reaper, _)| reaper.flags.get() & reaper_flags::CONTINUE != 0)
+            object_type::REAPER => ReaperRaw::read_from_prefix(bytes)
+                .is_ok_and(|(reaper, _)| reaper.flags.get() & reaper_flags::CONTINUE != 0),
+            object_type::REAP_LIST => {
+                ReapListRaw::read_from_prefix(bytes).is_ok_and(|(list, _)| list.count.get() != 0)
             }
-            object_type::REAP_LIST => ReapListRaw::read_from_prefix(bytes).is_ok_and(|(list, _)| list.count.get() != 0),
             _ => false,
         }
     })
@@ -158,22 +185,31 @@ fn is_reaping(objects: &Ephemerals) -> bool {
 /// Ephemeral objects that nothing leads to: free queues and the space manager have been taken out.
 fn leftovers(objects: &Ephemerals, reaper: Oid, report: &mut Report<'_>) {
     for (oid, (paddr, bytes)) in objects {
-        let kind = super::layout::ObjectRaw::ref_from_prefix(bytes).map_or(0, |(header, _)| header.object_type());
+        let kind = super::layout::ObjectRaw::ref_from_prefix(bytes)
+            .map_or(0, |(header, _)| header.object_type());
         match kind {
             object_type::REAPER if *oid == reaper => {
-                let flags = ReaperRaw::read_from_prefix(bytes).map_or(0, |(reaper, _)| reaper.flags.get());
+                let flags =
+                    ReaperRaw::read_from_prefix(bytes).map_or(0, |(reaper, _)| reaper.flags.get());
                 if flags & !reaper_flags::CONTINUE != reaper_flags::ALWAYS {
-                    let message =
-                        format!("the reaper in block {paddr} has flags {flags:#x}, {:#x} expected", reaper_flags::ALWAYS);
+                    let message = format!(
+                        "the reaper in block {paddr} has flags {flags:#x}, {:#x} expected",
+                        reaper_flags::ALWAYS
+                    );
                     report.warning(wrong("apfs checkpoint", message));
                 }
                 if let Some(message) = what_is_odd(bytes) {
-                    report.warning(wrong("apfs checkpoint", format!("the reaper in block {paddr} {message}")));
+                    report.warning(wrong(
+                        "apfs checkpoint",
+                        format!("the reaper in block {paddr} {message}"),
+                    ));
                 }
             }
             object_type::REAP_LIST => {}
             _ => {
-                let message = format!("object {oid:#x} of type {kind:#x} in block {paddr} is used by nothing");
+                let message = format!(
+                    "object {oid:#x} of type {kind:#x} in block {paddr} is used by nothing"
+                );
                 report.warning(wrong("apfs checkpoint", message));
             }
         }
@@ -185,16 +221,31 @@ fn what_is_odd(bytes: &[u8]) -> Option<String> {
     let (reaper, buffer) = ReaperRaw::ref_from_prefix(bytes).ok()?;
     let size = reaper.buffer_size.get();
     if size as usize != buffer.len() {
-        return Some(format!("has a buffer of {size} bytes, {} expected", buffer.len()));
+        return Some(format!(
+            "has a buffer of {size} bytes, {} expected",
+            buffer.len()
+        ));
     }
     // One that has lists keeps what it did last.
     if reaper.head.get() != 0 {
-        let lists = reaper.tail.get().checked_sub(reaper.head.get()).map(|more| more + 1);
-        return (lists != Some(reaper.lists.get().into())).then(|| format!("counts {} lists, which it has not", reaper.lists));
+        let lists = reaper
+            .tail
+            .get()
+            .checked_sub(reaper.head.get())
+            .map(|more| more + 1);
+        return (lists != Some(reaper.lists.get().into()))
+            .then(|| format!("counts {} lists, which it has not", reaper.lists));
     }
-    let counts = [reaper.completed_id, reaper.tail, reaper.fs_oid, reaper.oid, reaper.xid];
+    let counts = [
+        reaper.completed_id,
+        reaper.tail,
+        reaper.fs_oid,
+        reaper.oid,
+        reaper.xid,
+    ];
     let kinds = [reaper.lists, reaper.kind, reaper.size, reaper.entry_flags];
-    let is_empty = counts.iter().all(|count| count.get() == 0) && kinds.iter().all(|kind| kind.get() == 0);
+    let is_empty =
+        counts.iter().all(|count| count.get() == 0) && kinds.iter().all(|kind| kind.get() == 0);
     let is_new = is_empty && reaper.next_id.get() == 1 && buffer.iter().all(|byte| *byte == 0);
     (!is_new).then(|| "has no lists, and is not empty".to_owned())
 }

@@ -7,7 +7,8 @@ use super::report::{Report, wrong};
 use super::tree::{Physical, Totals, Walk};
 use crate::fs::apfs::btree::{Key, TreeKind};
 use crate::fs::apfs::layout::{
-    Oid, OmapRaw, OmapSnapshotRaw, OmapValueRaw, Paddr, Xid, object_type, omap_flags, omap_value, storage,
+    Oid, OmapRaw, OmapSnapshotRaw, OmapValueRaw, Paddr, Xid, object_type, omap_flags, omap_value,
+    storage,
 };
 use crate::fs::apfs::store::Store;
 use crate::progress::Progress;
@@ -52,30 +53,79 @@ pub(super) struct Scope<'a> {
 
 impl Objects {
     /// Reads the map in a block, with every object's block claimed. `None`: it cannot be read, which has been told.
-    pub(super) fn read(paddr: Paddr, scope: &Scope<'_>, blocks: &mut Blocks, report: &mut Report<'_>) -> Result<Option<Self>> {
-        let Scope { store, progress, volume, newest, .. } = *scope;
-        blocks.claim(paddr.0..paddr.0.saturating_add(1), User::volume(volume, "object map"));
-        let Some(block) = report.keep(store.object(LAYER, paddr, object_type::OMAP))? else { return Ok(None) };
-        let Ok((raw, _)) = OmapRaw::read_from_prefix(&block) else { return Ok(None) };
+    pub(super) fn read(
+        paddr: Paddr,
+        scope: &Scope<'_>,
+        blocks: &mut Blocks,
+        report: &mut Report<'_>,
+    ) -> Result<Option<Self>> {
+        let Scope {
+            store,
+            progress,
+            volume,
+            newest,
+            ..
+        } = *scope;
+        blocks.claim(
+            paddr.0..paddr.0.saturating_add(1),
+            User::volume(volume, "object map"),
+        );
+        let Some(block) = report.keep(store.object(LAYER, paddr, object_type::OMAP))? else {
+            return Ok(None);
+        };
+        let Ok((raw, _)) = OmapRaw::read_from_prefix(&block) else {
+            return Ok(None);
+        };
         check_head(&raw, paddr, scope, report);
         let mut entries: Vec<Entry> = Vec::new();
-        let walk = Walk { store, kind: TreeKind::Omap, newest, progress };
+        let walk = Walk {
+            store,
+            kind: TreeKind::Omap,
+            newest,
+            progress,
+        };
         let user = User::volume(volume, "object map's tree");
-        let totals = walk.run(raw.tree_oid.into(), &mut Physical { blocks, user }, report, &mut |leaf, report| {
-            let Key::Pair(oid, xid) = leaf.key else { return Ok(()) };
-            let Ok((value, _)) = OmapValueRaw::read_from_prefix(leaf.value) else { return Ok(()) };
-            let (paddr, flags) = (Paddr::from(value.paddr), value.flags.get());
-            let entry = Entry { oid: Oid(oid), xid: Xid(xid), paddr, flags, used: false };
-            if let Some(message) = what_is_wrong(&entry, value.size.get(), scope) {
-                report.damage(leaf.wrong(format_args!("object {oid:#x} of transaction {xid} {message}")));
-            }
-            entries.push(entry);
-            Ok(())
-        })?;
-        let mut objects = Self { raw, entries, own_blocks: 1 + nodes(totals), snapshots: Vec::new() };
+        let totals = walk.run(
+            raw.tree_oid.into(),
+            &mut Physical { blocks, user },
+            report,
+            &mut |leaf, report| {
+                let Key::Pair(oid, xid) = leaf.key else {
+                    return Ok(());
+                };
+                let Ok((value, _)) = OmapValueRaw::read_from_prefix(leaf.value) else {
+                    return Ok(());
+                };
+                let (paddr, flags) = (Paddr::from(value.paddr), value.flags.get());
+                let entry = Entry {
+                    oid: Oid(oid),
+                    xid: Xid(xid),
+                    paddr,
+                    flags,
+                    used: false,
+                };
+                if let Some(message) = what_is_wrong(&entry, value.size.get(), scope) {
+                    report.damage(leaf.wrong(format_args!(
+                        "object {oid:#x} of transaction {xid} {message}"
+                    )));
+                }
+                entries.push(entry);
+                Ok(())
+            },
+        )?;
+        let mut objects = Self {
+            raw,
+            entries,
+            own_blocks: 1 + nodes(totals),
+            snapshots: Vec::new(),
+        };
         for entry in &objects.entries {
             if entry.flags & omap_value::DELETED == 0 {
-                let user = User { volume, what: "object", id: entry.oid.0 };
+                let user = User {
+                    volume,
+                    what: "object",
+                    id: entry.oid.0,
+                };
                 blocks.claim(entry.paddr.0..entry.paddr.0.saturating_add(1), user);
             }
         }
@@ -84,26 +134,57 @@ impl Objects {
     }
 
     /// The tree of the snapshots that the map serves.
-    fn read_snapshots(&mut self, paddr: Paddr, scope: &Scope<'_>, blocks: &mut Blocks, report: &mut Report<'_>) -> Result<()> {
-        let Scope { store, progress, volume, newest, .. } = *scope;
+    fn read_snapshots(
+        &mut self,
+        paddr: Paddr,
+        scope: &Scope<'_>,
+        blocks: &mut Blocks,
+        report: &mut Report<'_>,
+    ) -> Result<()> {
+        let Scope {
+            store,
+            progress,
+            volume,
+            newest,
+            ..
+        } = *scope;
         let root = Oid::from(self.raw.snapshot_tree_oid);
         if root.is_some() {
-            let walk = Walk { store, kind: TreeKind::OmapSnapshots, newest, progress };
+            let walk = Walk {
+                store,
+                kind: TreeKind::OmapSnapshots,
+                newest,
+                progress,
+            };
             let user = User::volume(volume, "object map's tree of snapshots");
             let found = &mut self.snapshots;
-            let totals = walk.run(root, &mut Physical { blocks, user }, report, &mut |leaf, report| {
-                let Key::Pair(xid, _) = leaf.key else { return Ok(()) };
-                if OmapSnapshotRaw::read_from_prefix(leaf.value).is_ok_and(|(value, _)| value.oid.get() != 0) {
-                    report.warning(leaf.wrong(format_args!("snapshot {xid} has an object, none expected")));
-                }
-                found.push(xid);
-                Ok(())
-            })?;
+            let totals = walk.run(
+                root,
+                &mut Physical { blocks, user },
+                report,
+                &mut |leaf, report| {
+                    let Key::Pair(xid, _) = leaf.key else {
+                        return Ok(());
+                    };
+                    if OmapSnapshotRaw::read_from_prefix(leaf.value)
+                        .is_ok_and(|(value, _)| value.oid.get() != 0)
+                    {
+                        report.warning(
+                            leaf.wrong(format_args!("snapshot {xid} has an object, none expected")),
+                        );
+                    }
+                    found.push(xid);
+                    Ok(())
+                },
+            )?;
             self.own_blocks += nodes(totals);
         }
         let raw = &self.raw;
         let (told, newest) = (raw.snapshot_count.get(), raw.most_recent_snapshot.get());
-        let found = (self.snapshots.len() as u64, self.snapshots.last().copied().unwrap_or(0));
+        let found = (
+            self.snapshots.len() as u64,
+            self.snapshots.last().copied().unwrap_or(0),
+        );
         if (u64::from(told), newest) != found {
             let message = format!(
                 "is said to serve {told} snapshots, the newest of transaction {newest}; it lists {}, the newest {}",
@@ -116,11 +197,20 @@ impl Objects {
 
     /// Where an object is as of transaction `limit`, which is used by that; and whether it was before.
     pub(super) fn use_object(&mut self, oid: Oid, limit: Xid) -> Result<Entry> {
-        let (revert_min, revert_max) = (self.raw.pending_revert_min.get(), self.raw.pending_revert_max.get());
+        let (revert_min, revert_max) = (
+            self.raw.pending_revert_min.get(),
+            self.raw.pending_revert_max.get(),
+        );
         let reverted = |xid: u64| revert_min != 0 && (revert_min..=revert_max).contains(&xid);
-        let end = self.entries.partition_point(|entry| (entry.oid, entry.xid) <= (oid, limit));
+        let end = self
+            .entries
+            .partition_point(|entry| (entry.oid, entry.xid) <= (oid, limit));
         let before = self.entries.get_mut(..end).unwrap_or_default();
-        let found = before.iter_mut().rev().take_while(|entry| entry.oid == oid).find(|entry| !reverted(entry.xid.0));
+        let found = before
+            .iter_mut()
+            .rev()
+            .take_while(|entry| entry.oid == oid)
+            .find(|entry| !reverted(entry.xid.0));
         match found {
             Some(entry) if entry.flags & omap_value::DELETED == 0 => {
                 let before = *entry;
@@ -129,29 +219,44 @@ impl Objects {
             }
             _ => {
                 let message = format!("has no object {oid:#x} as of transaction {limit}");
-                Err(Error::new(Kind::Corrupt, LAYER, message).named(format!("object map in block {}", self.raw.object.oid)))
+                Err(Error::new(Kind::Corrupt, LAYER, message)
+                    .named(format!("object map in block {}", self.raw.object.oid)))
             }
         }
     }
 
     /// Objects that are there, used or not: each has a block.
     pub(super) fn blocks(&self) -> u64 {
-        self.entries.iter().filter(|entry| entry.flags & omap_value::DELETED == 0).count() as u64
+        self.entries
+            .iter()
+            .filter(|entry| entry.flags & omap_value::DELETED == 0)
+            .count() as u64
     }
 
     /// Reports what nothing uses. `known`: everything that could use an object has been looked at.
     pub(super) fn report_unused(&self, volume: u32, known: bool, report: &mut Report<'_>) {
-        let mut unused = self.entries.iter().filter(|entry| !entry.used && entry.flags & omap_value::DELETED == 0);
+        let mut unused = self
+            .entries
+            .iter()
+            .filter(|entry| !entry.used && entry.flags & omap_value::DELETED == 0);
         let Some(first) = unused.next() else { return };
         let message = format!(
             "{} objects {} are used by nothing, the first is {:#x} of transaction {} in block {}",
             unused.count() + 1,
-            if volume == 0 { "of the container".to_owned() } else { format!("of volume {volume}") },
+            if volume == 0 {
+                "of the container".to_owned()
+            } else {
+                format!("of volume {volume}")
+            },
             first.oid,
             first.xid,
             first.paddr
         );
-        if known { report.warning(wrong(LAYER, message)) } else { report.note(wrong(LAYER, message + " that is known")) }
+        if known {
+            report.warning(wrong(LAYER, message))
+        } else {
+            report.note(wrong(LAYER, message + " that is known"))
+        }
     }
 }
 
@@ -160,19 +265,31 @@ fn nodes(totals: Option<Totals>) -> u64 {
 }
 
 fn check_head(raw: &OmapRaw, paddr: Paddr, scope: &Scope<'_>, report: &mut Report<'_>) {
-    let mut wrong = |message: String| report.warning(scope.store.corrupt(LAYER, Oid(paddr.0), paddr, message));
+    let mut wrong =
+        |message: String| report.warning(scope.store.corrupt(LAYER, Oid(paddr.0), paddr, message));
     let manual = raw.flags.get() & omap_flags::MANUALLY_MANAGED != 0;
     if manual != (scope.volume == 0) {
-        wrong(format!("its flags are {:#x}, which are not those of a map of its kind", raw.flags));
+        wrong(format!(
+            "its flags are {:#x}, which are not those of a map of its kind",
+            raw.flags
+        ));
     }
     let xid = raw.object.xid.get();
     if xid == 0 || xid > scope.newest.0 {
-        wrong(format!("transaction {xid} found, at most {} expected", scope.newest));
+        wrong(format!(
+            "transaction {xid} found, at most {} expected",
+            scope.newest
+        ));
     }
-    for (what, kind) in [("tree", raw.tree_type.get()), ("tree of snapshots", raw.snapshot_tree_type.get())] {
+    for (what, kind) in [
+        ("tree", raw.tree_type.get()),
+        ("tree of snapshots", raw.snapshot_tree_type.get()),
+    ] {
         let expected = object_type::BTREE_ROOT | storage::PHYSICAL;
         if kind != expected {
-            wrong(format!("its {what} is said to be of type {kind:#x}, {expected:#x} expected"));
+            wrong(format!(
+                "its {what} is said to be of type {kind:#x}, {expected:#x} expected"
+            ));
         }
     }
     if scope.volume == 0 && raw.snapshot_tree_oid.get() != 0 {
@@ -184,7 +301,11 @@ fn check_head(raw: &OmapRaw, paddr: Paddr, scope: &Scope<'_>, report: &mut Repor
 fn what_is_wrong(entry: &Entry, size: u32, scope: &Scope<'_>) -> Option<String> {
     let (oid, xid, flags) = (entry.oid, entry.xid.0, entry.flags);
     if oid < Oid::FIRST_USER || oid.0 >= scope.next_oid {
-        return Some(format!("has a number that is not from {:#x} to {:#x}", Oid::FIRST_USER, scope.next_oid.saturating_sub(1)));
+        return Some(format!(
+            "has a number that is not from {:#x} to {:#x}",
+            Oid::FIRST_USER,
+            scope.next_oid.saturating_sub(1)
+        ));
     }
     if xid == 0 || xid > scope.newest.0 {
         return Some(format!("is newer than {}, the newest", scope.newest));
@@ -193,10 +314,16 @@ fn what_is_wrong(entry: &Entry, size: u32, scope: &Scope<'_>) -> Option<String> 
         return None;
     }
     if entry.paddr.0 == 0 || entry.paddr.0 >= scope.store.blocks {
-        return Some(format!("is in block {}, the container has {}", entry.paddr, scope.store.blocks));
+        return Some(format!(
+            "is in block {}, the container has {}",
+            entry.paddr, scope.store.blocks
+        ));
     }
     if size != scope.store.block_size.get() {
-        return Some(format!("has {size} bytes, {} expected", scope.store.block_size.get()));
+        return Some(format!(
+            "has {size} bytes, {} expected",
+            scope.store.block_size.get()
+        ));
     }
     if flags & omap_value::ENCRYPTED != 0 && !scope.encrypted {
         return Some("is said to be encrypted, its volume is not".to_owned());

@@ -15,7 +15,9 @@ use crate::fs::apfs::names::NameRules;
 use crate::fs::apfs::volume::Apfs;
 use crate::fs::apfs::{ApfsMut, WriteOptions};
 use crate::fs::patient;
-use crate::fs::{FileSystem, FileSystemExt, FileSystemMut, NewKind, NewNode, Timestamp, VolumePlan};
+use crate::fs::{
+    FileSystem, FileSystemExt, FileSystemMut, NewKind, NewNode, Timestamp, VolumePlan,
+};
 use crate::progress::Silent;
 
 const BLOCK: usize = 4096;
@@ -28,15 +30,30 @@ pub(in crate::fs::apfs) struct Patient {
 
 fn build(len: usize) -> Vec<u8> {
     let created = Timestamp::from_seconds(1_700_000_000);
-    let volume = NewVolume { name: "Patient".into(), case_sensitive: false, uuid: uuid::Uuid::nil() };
-    let options = Options { volumes: vec![volume], created, latest: None, uuid: uuid::Uuid::nil() };
+    let volume = NewVolume {
+        name: "Patient".into(),
+        case_sensitive: false,
+        uuid: uuid::Uuid::nil(),
+    };
+    let options = Options {
+        volumes: vec![volume],
+        created,
+        latest: None,
+        uuid: uuid::Uuid::nil(),
+    };
     let device = Arc::new(Memory::zeros(len));
-    Plan::new(patient::tree(60, &[]), options).unwrap().build(&*device, &Silent).unwrap();
+    Plan::new(patient::tree(60, &[]), options)
+        .unwrap()
+        .build(&*device, &Silent)
+        .unwrap();
     // A second checkpoint, so that something waits in the queues.
     let container = Arc::new(Container::open(device.clone(), None).unwrap());
-    let options = WriteOptions { now: Some(Timestamp::from_seconds(1_750_000_000)) };
+    let options = WriteOptions {
+        now: Some(Timestamp::from_seconds(1_750_000_000)),
+    };
     let fs = ApfsMut::open(&container, 1, options, &|_| unreachable!()).unwrap();
-    fs.create(fs.root(), "later", &NewNode::new(NewKind::File)).unwrap();
+    fs.create(fs.root(), "later", &NewNode::new(NewKind::File))
+        .unwrap();
     fs.unmount().unwrap();
     device.read_vec(0, len).unwrap()
 }
@@ -45,7 +62,14 @@ impl Patient {
     /// A container of so many bytes, built once.
     pub(in crate::fs::apfs) fn new(len: usize) -> Self {
         static BUILT: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::new(BTreeMap::new());
-        Self { bytes: BUILT.lock().unwrap().entry(len).or_insert_with(|| build(len)).clone() }
+        Self {
+            bytes: BUILT
+                .lock()
+                .unwrap()
+                .entry(len)
+                .or_insert_with(|| build(len))
+                .clone(),
+        }
     }
 
     pub(in crate::fs::apfs) fn device(&self) -> Arc<dyn BlockDevice> {
@@ -57,7 +81,9 @@ impl Patient {
     }
 
     fn fs(&self) -> Apfs {
-        self.container().open_volume(1, None, &|_| unreachable!()).unwrap()
+        self.container()
+            .open_volume(1, None, &|_| unreachable!())
+            .unwrap()
     }
 
     pub(super) fn block(&mut self, block: u64) -> &mut [u8] {
@@ -83,7 +109,8 @@ impl Patient {
     pub(super) fn superblock_at(&self) -> u64 {
         let raw = self.container().superblock;
         let area = descriptor_area(&raw, u64::MAX).unwrap();
-        let slot = u64::from(raw.desc_index.get() + raw.desc_len.get() - 1) % (area.end - area.start);
+        let slot =
+            u64::from(raw.desc_index.get() + raw.desc_len.get() - 1) % (area.end - area.start);
         area.start + slot
     }
 
@@ -108,7 +135,12 @@ impl Patient {
     /// An ephemeral object of one block.
     fn ephemeral(&self, wanted: impl Fn(&CheckpointEntryRaw) -> bool) -> u64 {
         let container = self.container();
-        container.ephemeral.iter().find(|entry| wanted(entry)).map(|entry| entry.paddr.get()).unwrap()
+        container
+            .ephemeral
+            .iter()
+            .find(|entry| wanted(entry))
+            .map(|entry| entry.paddr.get())
+            .unwrap()
     }
 
     pub(super) fn space(&mut self, change: impl FnOnce(&mut SpacemanRaw)) {
@@ -121,11 +153,15 @@ impl Patient {
     pub(super) fn zone(&mut self, index: usize, change: impl FnOnce(&mut [u8])) {
         let oid = self.container().superblock.spaceman_oid;
         let place = self.ephemeral(|entry| entry.oid == oid);
-        self.object(place, |bytes| change(&mut bytes[0x158 + 0x88 * index..][..0x88]));
+        self.object(place, |bytes| {
+            change(&mut bytes[0x158 + 0x88 * index..][..0x88])
+        });
     }
 
     fn space_head(&self) -> SpacemanRaw {
-        SpacemanRaw::read_from_prefix(&self.container().spaceman().unwrap()).unwrap().0
+        SpacemanRaw::read_from_prefix(&self.container().spaceman().unwrap())
+            .unwrap()
+            .0
     }
 
     pub(super) fn reaper(&mut self, change: impl FnOnce(&mut ReaperRaw)) {
@@ -155,7 +191,13 @@ impl Patient {
     /// The first chunk's record.
     pub(super) fn chunk(&mut self, change: impl FnOnce(&mut ChunkRaw)) {
         let place = self.cib_at();
-        self.object(place, |bytes| change(ChunkRaw::mut_from_prefix(&mut bytes[size_of::<ChunkInfoRaw>()..]).unwrap().0));
+        self.object(place, |bytes| {
+            change(
+                ChunkRaw::mut_from_prefix(&mut bytes[size_of::<ChunkInfoRaw>()..])
+                    .unwrap()
+                    .0,
+            )
+        });
     }
 
     /// Flips the bit of a block of the first chunk.
@@ -211,7 +253,9 @@ impl Patient {
 
     /// The information at the end of a root.
     pub(super) fn info(&mut self, root: u64, change: impl FnOnce(&mut TreeInfoRaw)) {
-        self.object(root, |bytes| change(TreeInfoRaw::mut_from_suffix(bytes).unwrap().1));
+        self.object(root, |bytes| {
+            change(TreeInfoRaw::mut_from_suffix(bytes).unwrap().1)
+        });
     }
 
     /// The head of a node.
@@ -226,11 +270,20 @@ impl Patient {
 
     /// The block of the first leaf of the files.
     pub(super) fn first_leaf(&self) -> u64 {
-        *self.path_to(&Key::Record(RecordKey::single(FileId::ROOT_PARENT, 0))).last().unwrap()
+        *self
+            .path_to(&Key::Record(RecordKey::single(FileId::ROOT_PARENT, 0)))
+            .last()
+            .unwrap()
     }
 
     fn path_to(&self, key: &Key<'_>) -> Vec<u64> {
-        self.fs().files.descend(key).unwrap().into_iter().map(|(node, _)| node.paddr.0).collect()
+        self.fs()
+            .files
+            .descend(key)
+            .unwrap()
+            .into_iter()
+            .map(|(node, _)| node.paddr.0)
+            .collect()
     }
 
     /// The number of the object at a path.
@@ -239,18 +292,28 @@ impl Patient {
     }
 
     /// Changes the first record of files that is not before `key`: its key and its value.
-    pub(super) fn record(&mut self, key: &RecordKey<'_>, change: impl FnOnce(&mut [u8], &mut [u8])) {
+    pub(super) fn record(
+        &mut self,
+        key: &RecordKey<'_>,
+        change: impl FnOnce(&mut [u8], &mut [u8]),
+    ) {
         let fs = self.fs();
         self.change_record(&fs.files, &Key::Record(*key), change);
     }
 
-    fn change_record(&mut self, tree: &Tree, key: &Key<'_>, change: impl FnOnce(&mut [u8], &mut [u8])) {
+    fn change_record(
+        &mut self,
+        tree: &Tree,
+        key: &Key<'_>,
+        change: impl FnOnce(&mut [u8], &mut [u8]),
+    ) {
         let path = tree.descend(key).unwrap();
         let (leaf, _) = path.last().unwrap();
         let index = tree.partition(leaf, |found| found < *key).unwrap();
         let (key, value) = leaf.entry(index).unwrap();
         self.object(leaf.paddr.0, |bytes| {
-            let (mut changed, mut with) = (bytes[key.clone()].to_vec(), bytes[value.clone()].to_vec());
+            let (mut changed, mut with) =
+                (bytes[key.clone()].to_vec(), bytes[value.clone()].to_vec());
             change(&mut changed, &mut with);
             bytes[key].copy_from_slice(&changed);
             bytes[value].copy_from_slice(&with);
@@ -273,38 +336,67 @@ impl Patient {
         });
     }
 
-    pub(super) fn entry(&mut self, name: &str, change: impl FnOnce(&mut [u8], &mut DirectoryEntryRaw)) {
+    pub(super) fn entry(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut [u8], &mut DirectoryEntryRaw),
+    ) {
         let hash = NameRules::CaseInsensitive.hash(name);
-        self.record(&RecordKey::entry(FileId::ROOT, name.as_bytes(), hash), |key, value| {
-            change(key, DirectoryEntryRaw::mut_from_prefix(value).unwrap().0);
-        });
+        self.record(
+            &RecordKey::entry(FileId::ROOT, name.as_bytes(), hash),
+            |key, value| {
+                change(key, DirectoryEntryRaw::mut_from_prefix(value).unwrap().0);
+            },
+        );
     }
 
     pub(super) fn extent(&mut self, path: &str, change: impl FnOnce(&mut FileExtentRaw)) {
         let id = self.id(path);
-        self.record(&RecordKey::numbered(id, record_type::FILE_EXTENT, 0), |_, value| {
-            change(FileExtentRaw::mut_from_bytes(value).unwrap());
-        });
+        self.record(
+            &RecordKey::numbered(id, record_type::FILE_EXTENT, 0),
+            |_, value| {
+                change(FileExtentRaw::mut_from_bytes(value).unwrap());
+            },
+        );
     }
 
     /// The record of the first references.
     pub(super) fn reference(&mut self, change: impl FnOnce(&mut ExtentRefRaw)) {
         let container = self.container();
         let root = Oid(self.references_root());
-        let tree = Tree::open(&container.store, TreeKind::ExtentReferences, Addressing::Physical, root).unwrap();
+        let tree = Tree::open(
+            &container.store,
+            TreeKind::ExtentReferences,
+            Addressing::Physical,
+            root,
+        )
+        .unwrap();
         let key = Key::Record(RecordKey::single(FileId(0), record_type::EXTENT_REF));
-        self.change_record(&tree, &key, |_, value| change(ExtentRefRaw::mut_from_bytes(value).unwrap()));
+        self.change_record(&tree, &key, |_, value| {
+            change(ExtentRefRaw::mut_from_bytes(value).unwrap())
+        });
     }
 
     /// The record of the first object of the volume's map.
     pub(super) fn object_record(&mut self, change: impl FnOnce(&mut OmapValueRaw)) {
         let container = self.container();
-        let tree = Tree::open(&container.store, TreeKind::Omap, Addressing::Physical, Oid(self.omap_root())).unwrap();
-        self.change_record(&tree, &Key::Pair(0, 0), |_, value| change(OmapValueRaw::mut_from_bytes(value).unwrap()));
+        let tree = Tree::open(
+            &container.store,
+            TreeKind::Omap,
+            Addressing::Physical,
+            Oid(self.omap_root()),
+        )
+        .unwrap();
+        self.change_record(&tree, &Key::Pair(0, 0), |_, value| {
+            change(OmapValueRaw::mut_from_bytes(value).unwrap())
+        });
     }
 
     pub(super) fn xattr(&mut self, name: &str, change: impl FnOnce(&mut [u8])) {
         let id = self.id("with attributes");
-        self.record(&RecordKey::named(id, record_type::XATTR, name.as_bytes()), |_, value| change(value));
+        self.record(
+            &RecordKey::named(id, record_type::XATTR, name.as_bytes()),
+            |_, value| change(value),
+        );
     }
 }

@@ -9,7 +9,9 @@ use super::report::{Report, wrong};
 use super::tree::{Leaf, Physical, Walk};
 use crate::Result;
 use crate::fs::apfs::btree::{Key, TreeKind};
-use crate::fs::apfs::layout::{ExtentRefRaw, FileId, Oid, UPDATE_OWNER, Xid, extent_ref_kind, record_type};
+use crate::fs::apfs::layout::{
+    ExtentRefRaw, FileId, Oid, UPDATE_OWNER, Xid, extent_ref_kind, record_type,
+};
 use crate::fs::apfs::store::Store;
 use crate::progress::Progress;
 
@@ -42,23 +44,43 @@ impl References {
         blocks: &mut Blocks,
         report: &mut Report<'_>,
     ) -> Result<()> {
-        let walk = Walk { store, kind: TreeKind::ExtentReferences, newest, progress };
+        let walk = Walk {
+            store,
+            kind: TreeKind::ExtentReferences,
+            newest,
+            progress,
+        };
         let mut own = Blocks::default();
         let mut end = 0;
         let user = User::volume(volume, "tree of extent references");
-        let totals = walk.run(root, &mut Physical { blocks, user }, report, &mut |leaf, report| {
-            if let Some((run, raw)) = reference(leaf, store.blocks, report) {
-                if run.start < end {
-                    report.damage(leaf.wrong(format_args!("the blocks from {} on are counted twice", run.start)));
+        let totals = walk.run(
+            root,
+            &mut Physical { blocks, user },
+            report,
+            &mut |leaf, report| {
+                if let Some((run, raw)) = reference(leaf, store.blocks, report) {
+                    if run.start < end {
+                        report.damage(leaf.wrong(format_args!(
+                            "the blocks from {} on are counted twice",
+                            run.start
+                        )));
+                    }
+                    end = end.max(run.end);
+                    self.add(&run, &raw, leaf, report);
+                    if raw.kind() == extent_ref_kind::NEW {
+                        own.claim(
+                            run.clone(),
+                            User {
+                                volume,
+                                what: "contents of object",
+                                id: raw.owner.get(),
+                            },
+                        );
+                    }
                 }
-                end = end.max(run.end);
-                self.add(&run, &raw, leaf, report);
-                if raw.kind() == extent_ref_kind::NEW {
-                    own.claim(run.clone(), User { volume, what: "contents of object", id: raw.owner.get() });
-                }
-            }
-            Ok(())
-        })?;
+                Ok(())
+            },
+        )?;
         blocks.append(own);
         self.nodes += totals.map_or(0, |totals| totals.nodes);
         self.states.push(self.runs.len());
@@ -70,14 +92,26 @@ impl References {
         self.states.len()
     }
 
-    fn add(&mut self, run: &Range<u64>, raw: &ExtentRefRaw, leaf: &Leaf<'_>, report: &mut Report<'_>) {
+    fn add(
+        &mut self,
+        run: &Range<u64>,
+        raw: &ExtentRefRaw,
+        leaf: &Leaf<'_>,
+        report: &mut Report<'_>,
+    ) {
         let (owner, count) = (raw.owner.get(), raw.references.get());
         let is_new = raw.kind() == extent_ref_kind::NEW;
         if is_new == (owner == UPDATE_OWNER) || (is_new && owner < FileId::FIRST_USER.0) {
-            report.warning(leaf.wrong(format_args!("the blocks from {} on are said to be of object {owner:#x}", run.start)));
+            report.warning(leaf.wrong(format_args!(
+                "the blocks from {} on are said to be of object {owner:#x}",
+                run.start
+            )));
         }
         if count == 0 {
-            report.warning(leaf.wrong(format_args!("the blocks from {} on are counted as used by nothing", run.start)));
+            report.warning(leaf.wrong(format_args!(
+                "the blocks from {} on are counted as used by nothing",
+                run.start
+            )));
         }
         if is_new {
             self.owned += run.end - run.start;
@@ -86,12 +120,22 @@ impl References {
             }
         }
         // Of an update the count is signed.
-        let change = if is_new { i64::from(count) } else { i64::from(count.cast_signed()) };
+        let change = if is_new {
+            i64::from(count)
+        } else {
+            i64::from(count.cast_signed())
+        };
         self.runs.push((run.clone(), change));
     }
 
     /// Compares the count with the extents of the files of a state, by the number of its tree.
-    pub(super) fn compare(&self, state: usize, extents: &[Range<u64>], whose: &str, report: &mut Report<'_>) {
+    pub(super) fn compare(
+        &self,
+        state: usize,
+        extents: &[Range<u64>],
+        whose: &str,
+        report: &mut Report<'_>,
+    ) {
         let end = self.states.get(state).copied().unwrap_or(0);
         // Each end of a run: where, how the count changes there, and how the uses do.
         let mut steps: Vec<(u64, i64, i64)> = Vec::new();
@@ -107,7 +151,9 @@ impl References {
         while let Some(&(at, count, uses)) = steps.next() {
             counted += count;
             used += uses;
-            let Some(&&(next, ..)) = steps.peek() else { break };
+            let Some(&&(next, ..)) = steps.peek() else {
+                break;
+            };
             if next == at || counted == used {
                 continue;
             }
@@ -115,38 +161,63 @@ impl References {
             if told > TOLD {
                 continue;
             }
-            let message =
-                format!("blocks {at} to {} are counted as used {counted} times, {whose} use them {used} times", next - 1);
+            let message = format!(
+                "blocks {at} to {} are counted as used {counted} times, {whose} use them {used} times",
+                next - 1
+            );
             // What is used more often than is counted would be given away while it is in use.
-            if used > counted { report.damage(wrong(LAYER, message)) } else { report.warning(wrong(LAYER, message)) }
+            if used > counted {
+                report.damage(wrong(LAYER, message))
+            } else {
+                report.warning(wrong(LAYER, message))
+            }
         }
         if told > TOLD {
             report.damage(wrong(
                 LAYER,
-                format!("{} more runs of blocks are not counted as often as {whose} use them", told - TOLD),
+                format!(
+                    "{} more runs of blocks are not counted as often as {whose} use them",
+                    told - TOLD
+                ),
             ));
         }
     }
 }
 
 /// A record and the blocks that it counts, if they are in the container.
-fn reference(leaf: &Leaf<'_>, blocks: u64, report: &mut Report<'_>) -> Option<(Range<u64>, ExtentRefRaw)> {
-    let Key::Record(key) = leaf.key else { return None };
+fn reference(
+    leaf: &Leaf<'_>,
+    blocks: u64,
+    report: &mut Report<'_>,
+) -> Option<(Range<u64>, ExtentRefRaw)> {
+    let Key::Record(key) = leaf.key else {
+        return None;
+    };
     if key.kind != record_type::EXTENT_REF {
-        report.damage(leaf.wrong(format_args!("a record of type {} for the blocks from {} on", key.kind, key.id)));
+        report.damage(leaf.wrong(format_args!(
+            "a record of type {} for the blocks from {} on",
+            key.kind, key.id
+        )));
     }
     let Ok((raw, _)) = ExtentRefRaw::read_from_prefix(leaf.value) else {
-        report.damage(leaf.wrong(format_args!("the record of the blocks from {} on is cut short", key.id)));
+        report.damage(leaf.wrong(format_args!(
+            "the record of the blocks from {} on is cut short",
+            key.id
+        )));
         return None;
     };
     let (start, count) = (key.id.0, raw.blocks());
-    let end = start.checked_add(count).filter(|&end| end <= blocks && count > 0 && start > 0);
+    let end = start
+        .checked_add(count)
+        .filter(|&end| end <= blocks && count > 0 && start > 0);
     let known = matches!(raw.kind(), extent_ref_kind::NEW | extent_ref_kind::UPDATE);
     match end {
         Some(end) if known => Some((start..end, raw)),
         _ => {
-            let message =
-                format_args!("{count} blocks from {start} on, of kind {}, are not in the container or not known", raw.kind());
+            let message = format_args!(
+                "{count} blocks from {start} on, of kind {}, are not in the container or not known",
+                raw.kind()
+            );
             report.damage(leaf.wrong(message));
             None
         }

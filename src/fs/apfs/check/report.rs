@@ -39,7 +39,12 @@ impl<'a> Report<'a> {
     pub(super) fn keep<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(value) => Ok(Some(value)),
-            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange | Kind::Limit | Kind::NotFound) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    Kind::Corrupt | Kind::OutOfRange | Kind::Limit | Kind::NotFound
+                ) =>
+            {
                 self.damage(error);
                 Ok(None)
             }

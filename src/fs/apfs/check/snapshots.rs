@@ -10,7 +10,8 @@ use crate::Result;
 use crate::fs::apfs::btree::{Key, TreeKind};
 use crate::fs::apfs::container::read_volume;
 use crate::fs::apfs::layout::{
-    KeyRest, Oid, SNAPSHOT_NAMES_ID, SnapshotNameRaw, SnapshotRaw, VolumeRaw, Xid, record_type, snapshot_flags,
+    KeyRest, Oid, SNAPSHOT_NAMES_ID, SnapshotNameRaw, SnapshotRaw, VolumeRaw, Xid, record_type,
+    snapshot_flags,
 };
 use crate::fs::apfs::store::Store;
 use crate::progress::Progress;
@@ -39,53 +40,97 @@ pub(super) fn read(
     report: &mut Report<'_>,
 ) -> Result<(Vec<Recorded>, u64)> {
     let (mut found, mut names) = (Vec::<Recorded>::new(), BTreeMap::new());
-    let walk = Walk { store, kind: TreeKind::Snapshots, newest, progress };
+    let walk = Walk {
+        store,
+        kind: TreeKind::Snapshots,
+        newest,
+        progress,
+    };
     let user = User::volume(volume, "tree of snapshots");
-    let totals = walk.run(raw.snap_meta_tree_oid.into(), &mut Physical { blocks, user }, report, &mut |leaf, report| {
-        let Key::Record(key) = leaf.key else { return Ok(()) };
-        match (key.kind, key.rest) {
-            (record_type::SNAPSHOT, _) => match SnapshotRaw::parse(leaf.value) {
-                Some((raw, name)) => {
-                    if key.id.0 == 0 || key.id.0 > newest.0 || raw.file_id.get() == 0 {
-                        report.damage(leaf.wrong(format_args!("snapshot {} has a number that it cannot have", key.id)));
+    let totals = walk.run(
+        raw.snap_meta_tree_oid.into(),
+        &mut Physical { blocks, user },
+        report,
+        &mut |leaf, report| {
+            let Key::Record(key) = leaf.key else {
+                return Ok(());
+            };
+            match (key.kind, key.rest) {
+                (record_type::SNAPSHOT, _) => match SnapshotRaw::parse(leaf.value) {
+                    Some((raw, name)) => {
+                        if key.id.0 == 0 || key.id.0 > newest.0 || raw.file_id.get() == 0 {
+                            report.damage(leaf.wrong(format_args!(
+                                "snapshot {} has a number that it cannot have",
+                                key.id
+                            )));
+                        }
+                        let references = Oid::from(raw.extent_ref_tree_oid);
+                        found.push(Recorded {
+                            xid: key.id.0,
+                            name: String::from_utf8_lossy(name).into_owned(),
+                            references,
+                            superblock: raw.superblock_oid.into(),
+                            has_contents: references.is_some()
+                                && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0,
+                        });
                     }
-                    let references = Oid::from(raw.extent_ref_tree_oid);
-                    found.push(Recorded {
-                        xid: key.id.0,
-                        name: String::from_utf8_lossy(name).into_owned(),
-                        references,
-                        superblock: raw.superblock_oid.into(),
-                        has_contents: references.is_some() && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0,
-                    });
+                    None => report.damage(leaf.wrong(format_args!(
+                        "the record of snapshot {} makes no sense",
+                        key.id
+                    ))),
+                },
+                (record_type::SNAPSHOT_NAME, KeyRest::Name(name))
+                    if key.id == SNAPSHOT_NAMES_ID =>
+                {
+                    let xid = SnapshotNameRaw::read_from_prefix(leaf.value)
+                        .map_or(0, |(value, _)| value.xid.get());
+                    if names
+                        .insert(xid, String::from_utf8_lossy(name).into_owned())
+                        .is_some()
+                    {
+                        report.damage(leaf.wrong(format_args!("two names lead to snapshot {xid}")));
+                    }
                 }
-                None => report.damage(leaf.wrong(format_args!("the record of snapshot {} makes no sense", key.id))),
-            },
-            (record_type::SNAPSHOT_NAME, KeyRest::Name(name)) if key.id == SNAPSHOT_NAMES_ID => {
-                let xid = SnapshotNameRaw::read_from_prefix(leaf.value).map_or(0, |(value, _)| value.xid.get());
-                if names.insert(xid, String::from_utf8_lossy(name).into_owned()).is_some() {
-                    report.damage(leaf.wrong(format_args!("two names lead to snapshot {xid}")));
-                }
+                (kind, _) => report.damage(leaf.wrong(format_args!(
+                    "a record of type {kind}, which no snapshot has"
+                ))),
             }
-            (kind, _) => report.damage(leaf.wrong(format_args!("a record of type {kind}, which no snapshot has"))),
-        }
-        Ok(())
-    })?;
+            Ok(())
+        },
+    )?;
     found.sort_unstable_by_key(|snapshot| snapshot.xid);
     for snapshot in &found {
         if names.remove(&snapshot.xid).as_ref() != Some(&snapshot.name) {
-            let message = format!("snapshot {} of transaction {} is not found by its name", snapshot.name, snapshot.xid);
+            let message = format!(
+                "snapshot {} of transaction {} is not found by its name",
+                snapshot.name, snapshot.xid
+            );
             report.damage(wrong(LAYER, message));
         }
     }
     if let Some((xid, name)) = names.into_iter().next() {
-        report.damage(wrong(LAYER, format!("the name {name} leads to snapshot {xid}, which does not exist")));
+        report.damage(wrong(
+            LAYER,
+            format!("the name {name} leads to snapshot {xid}, which does not exist"),
+        ));
     }
     let told = raw.snapshots.get();
     if told != found.len() as u64 {
-        report.warning(wrong(LAYER, format!("volume {volume} counts {told} snapshots, it has {}", found.len())));
+        report.warning(wrong(
+            LAYER,
+            format!(
+                "volume {volume} counts {told} snapshots, it has {}",
+                found.len()
+            ),
+        ));
     }
-    if !found.iter().map(|snapshot| snapshot.xid).eq(objects.snapshots.iter().copied()) {
-        let message = format!("the object map of volume {volume} serves other snapshots than the volume has");
+    if !found
+        .iter()
+        .map(|snapshot| snapshot.xid)
+        .eq(objects.snapshots.iter().copied())
+    {
+        let message =
+            format!("the object map of volume {volume} serves other snapshots than the volume has");
         report.damage(wrong(LAYER, message));
     }
     Ok((found, totals.map_or(0, |totals| totals.nodes)))
@@ -100,15 +145,31 @@ pub(super) fn superblock(
     report: &mut Report<'_>,
 ) -> Result<Option<VolumeRaw>> {
     let paddr = snapshot.superblock.into_paddr();
-    blocks.claim(paddr.0..paddr.0.saturating_add(1), User { volume, what: "snapshot", id: snapshot.xid });
-    let Some(raw) = report.keep(read_volume(store, paddr, snapshot.superblock))? else { return Ok(None) };
-    let own = [raw.omap_oid, raw.extent_ref_tree_oid, raw.snap_meta_tree_oid];
+    blocks.claim(
+        paddr.0..paddr.0.saturating_add(1),
+        User {
+            volume,
+            what: "snapshot",
+            id: snapshot.xid,
+        },
+    );
+    let Some(raw) = report.keep(read_volume(store, paddr, snapshot.superblock))? else {
+        return Ok(None);
+    };
+    let own = [
+        raw.omap_oid,
+        raw.extent_ref_tree_oid,
+        raw.snap_meta_tree_oid,
+    ];
     if own.iter().any(|oid| oid.get() != 0) {
         let message = "the superblock of a snapshot names trees that only the volume has";
         report.warning(store.corrupt(LAYER, snapshot.superblock, paddr, message));
     }
     if raw.object.xid.get() > snapshot.xid {
-        let message = format!("transaction {} found, snapshot {} is older", raw.object.xid, snapshot.xid);
+        let message = format!(
+            "transaction {} found, snapshot {} is older",
+            raw.object.xid, snapshot.xid
+        );
         report.damage(store.corrupt(LAYER, snapshot.superblock, paddr, message));
     }
     Ok(Some(raw))

@@ -13,7 +13,9 @@ const LEN: usize = 4 << 20;
 fn check(patient: &Patient) -> Problems {
     let container = Arc::new(Container::open(patient.device(), None).unwrap());
     let mut problems = Problems::default();
-    container.check("here", &|_| unreachable!(), &mut problems, &Silent).unwrap();
+    container
+        .check("here", &|_| unreachable!(), &mut problems, &Silent)
+        .unwrap();
     problems
 }
 
@@ -22,7 +24,11 @@ fn a_sound_container_is_found_sound() {
     let problems = check(&Patient::new(LEN));
     assert_eq!(problems.worst(), None, "{problems:#?}");
     let patient = Patient::new(LEN);
-    assert_ne!(patient.files_root(), patient.first_leaf(), "more than a root");
+    assert_ne!(
+        patient.files_root(),
+        patient.first_leaf(),
+        "more than a root"
+    );
 }
 
 fn expect_found(cases: &[Case]) {
@@ -32,8 +38,13 @@ fn expect_found(cases: &[Case]) {
         damage(&mut patient);
         let problems = check(&patient);
         let told = problems.told().iter();
-        if !told.clone().any(|problem| problem.severity == *severity && problem.error.to_string().contains(words)) {
-            missed.push(format!("{severity:?} {words:?} expected, {:#?}", problems.told()));
+        if !told.clone().any(|problem| {
+            problem.severity == *severity && problem.error.to_string().contains(words)
+        }) {
+            missed.push(format!(
+                "{severity:?} {words:?} expected, {:#?}",
+                problems.told()
+            ));
         }
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));

@@ -14,8 +14,9 @@ use crate::fs::apfs::btree::{Key, TreeKind};
 use crate::fs::apfs::check::blocks::User;
 use crate::fs::apfs::cipher::VolumeCipher;
 use crate::fs::apfs::layout::{
-    Counts, FextValueRaw, FileExtentRaw, FileId, IntegrityRaw, MetaCryptoRaw, Oid, Paddr, VOLUME_MAGIC, VolumeRaw, Xid,
-    object_type, omap_flags, storage, until_nul, volume_features, volume_incompatible,
+    Counts, FextValueRaw, FileExtentRaw, FileId, IntegrityRaw, MetaCryptoRaw, Oid, Paddr,
+    VOLUME_MAGIC, VolumeRaw, Xid, object_type, omap_flags, storage, until_nul, volume_features,
+    volume_incompatible,
 };
 use crate::fs::apfs::names::NameRules;
 use crate::fs::apfs::store::Expected;
@@ -50,18 +51,36 @@ pub(super) fn superblock(
     report: &mut Report<'_>,
 ) -> Result<Option<(VolumeRaw, Paddr)>> {
     let store = &checker.container.store;
-    let Some(entry) = report.keep(objects.use_object(oid, checker.newest()))? else { return Ok(None) };
-    let Some(block) = report.keep(store.block(LAYER, oid, entry.paddr))? else { return Ok(None) };
-    let expected = Expected { oid, kind: object_type::VOLUME, subtype: 0 };
-    let Some(header) = report.keep(store.check(LAYER, &block, entry.paddr, &expected))? else { return Ok(None) };
+    let Some(entry) = report.keep(objects.use_object(oid, checker.newest()))? else {
+        return Ok(None);
+    };
+    let Some(block) = report.keep(store.block(LAYER, oid, entry.paddr))? else {
+        return Ok(None);
+    };
+    let expected = Expected {
+        oid,
+        kind: object_type::VOLUME,
+        subtype: 0,
+    };
+    let Some(header) = report.keep(store.check(LAYER, &block, entry.paddr, &expected))? else {
+        return Ok(None);
+    };
     let wrong = |message: String| store.corrupt(LAYER, oid, entry.paddr, message);
     if header.xid.get() != entry.xid.0 {
-        report.damage(wrong(format!("transaction {} expected, {} found", entry.xid, header.xid)));
+        report.damage(wrong(format!(
+            "transaction {} expected, {} found",
+            entry.xid, header.xid
+        )));
     }
     if header.kind.get() & storage::MASK != storage::VIRTUAL || header.has_odd_flags(false) {
-        report.warning(wrong(format!("type {:#x} found, a virtual object expected", header.kind)));
+        report.warning(wrong(format!(
+            "type {:#x} found, a virtual object expected",
+            header.kind
+        )));
     }
-    let Ok((raw, _)) = VolumeRaw::read_from_prefix(&block) else { return Ok(None) };
+    let Ok((raw, _)) = VolumeRaw::read_from_prefix(&block) else {
+        return Ok(None);
+    };
     if raw.magic != VOLUME_MAGIC {
         report.damage(wrong("a volume superblock (APSB) expected".to_owned()));
         return Ok(None);
@@ -71,14 +90,23 @@ pub(super) fn superblock(
 
 impl VolumeCheck<'_, '_> {
     /// Checks all of it. What cannot be looked at is returned as the reason why.
-    pub(super) fn run(&self, blocks: &mut Blocks, report: &mut Report<'_>) -> Result<Option<Error>> {
+    pub(super) fn run(
+        &self,
+        blocks: &mut Blocks,
+        report: &mut Report<'_>,
+    ) -> Result<Option<Error>> {
         self.superblock(report);
         if let Err(error) = self.is_known() {
             blocks.incomplete = true;
             return Ok(Some(error));
         }
         let scope = self.scope();
-        let read = Objects::read(Oid::from(self.raw.omap_oid).into_paddr(), &scope, blocks, report)?;
+        let read = Objects::read(
+            Oid::from(self.raw.omap_oid).into_paddr(),
+            &scope,
+            blocks,
+            report,
+        )?;
         let Some(mut objects) = read else {
             blocks.incomplete = true;
             return Ok(None);
@@ -86,10 +114,13 @@ impl VolumeCheck<'_, '_> {
         let changing = omap_flags::ENCRYPTING | omap_flags::DECRYPTING | omap_flags::KEY_ROLLING;
         if objects.raw.flags.get() & changing != 0 {
             blocks.incomplete = true;
-            return Ok(Some(self.unsupported("its encryption is being changed, so its files are not checked")));
+            return Ok(Some(self.unsupported(
+                "its encryption is being changed, so its files are not checked",
+            )));
         }
         let around = (scope.store, scope.newest, scope.progress);
-        let (snapshots, mut own) = snapshots::read(&self.raw, &objects, around, self.number, blocks, report)?;
+        let (snapshots, mut own) =
+            snapshots::read(&self.raw, &objects, around, self.number, blocks, report)?;
         let mut references = References::default();
         let mut kept = Vec::new();
         for snapshot in &snapshots {
@@ -97,9 +128,20 @@ impl VolumeCheck<'_, '_> {
             if has_tree {
                 references.add_tree(snapshot.references, around, self.number, blocks, report)?;
             }
-            kept.push(snapshot.has_contents.then(|| references.trees().saturating_sub(1)).filter(|_| has_tree));
+            kept.push(
+                snapshot
+                    .has_contents
+                    .then(|| references.trees().saturating_sub(1))
+                    .filter(|_| has_tree),
+            );
         }
-        references.add_tree(self.raw.extent_ref_tree_oid.into(), around, self.number, blocks, report)?;
+        references.add_tree(
+            self.raw.extent_ref_tree_oid.into(),
+            around,
+            self.number,
+            blocks,
+            report,
+        )?;
         self.others(&mut objects, report)?;
         let (cipher, unseen) = match self.checker.cipher(&self.raw) {
             Ok(cipher) => (cipher, None),
@@ -118,18 +160,40 @@ impl VolumeCheck<'_, '_> {
                 references: Some(references.trees().saturating_sub(1)),
                 whose: format!("the files of volume {}", self.number),
             };
-            own += self.state(&live, &mut objects, &references, cipher.as_deref(), blocks, report)?;
+            own += self.state(
+                &live,
+                &mut objects,
+                &references,
+                cipher.as_deref(),
+                blocks,
+                report,
+            )?;
         }
         for (snapshot, kept) in snapshots.iter().zip(kept) {
-            own += self.snapshot(snapshot, kept, known, &mut objects, &references, cipher.as_deref(), blocks, report)?;
+            own += self.snapshot(
+                snapshot,
+                kept,
+                known,
+                &mut objects,
+                &references,
+                cipher.as_deref(),
+                blocks,
+                report,
+            )?;
         }
         if known {
-            objects.report_unused(self.number, !blocks.incomplete && !self.has_unknown_trees(), report);
+            objects.report_unused(
+                self.number,
+                !blocks.incomplete && !self.has_unknown_trees(),
+                report,
+            );
         }
-        let counted = objects.own_blocks + objects.blocks() + references.nodes + references.owned + own;
+        let counted =
+            objects.own_blocks + objects.blocks() + references.nodes + references.owned + own;
         let told = self.raw.allocated_blocks.get();
         if told != counted && !blocks.incomplete {
-            report.warning(self.wrong(format!("counts {told} blocks of its own, it has {counted}")));
+            report
+                .warning(self.wrong(format!("counts {told} blocks of its own, it has {counted}")));
         }
         self.check_next(references.highest, report);
         Ok(unseen.flatten())
@@ -148,7 +212,10 @@ impl VolumeCheck<'_, '_> {
     }
 
     fn wrong(&self, message: impl std::fmt::Display) -> Error {
-        self.checker.container.store.corrupt(LAYER, self.raw.object.oid.into(), self.paddr, message)
+        self.checker
+            .container
+            .store
+            .corrupt(LAYER, self.raw.object.oid.into(), self.paddr, message)
     }
 
     fn unsupported(&self, message: &'static str) -> Error {
@@ -184,44 +251,84 @@ impl VolumeCheck<'_, '_> {
     /// What the superblock says of itself.
     fn superblock(&self, report: &mut Report<'_>) {
         let raw = &self.raw;
-        let slot = self.checker.container.superblock.volume_oids.iter().position(|oid| *oid == raw.object.oid);
+        let slot = self
+            .checker
+            .container
+            .superblock
+            .volume_oids
+            .iter()
+            .position(|oid| *oid == raw.object.oid);
         let mut warn = |message: String| report.warning(self.wrong(message));
         if slot.is_some_and(|slot| slot != raw.index.get() as usize) {
-            warn(format!("says to be in slot {}, it is in {}", raw.index, slot.unwrap_or(0)));
+            warn(format!(
+                "says to be in slot {}, it is in {}",
+                raw.index,
+                slot.unwrap_or(0)
+            ));
         }
-        if until_nul(&raw.name).is_empty() || str::from_utf8(until_nul(&raw.name)).is_err() || !raw.name.contains(&0) {
+        if until_nul(&raw.name).is_empty()
+            || str::from_utf8(until_nul(&raw.name)).is_err()
+            || !raw.name.contains(&0)
+        {
             warn("has no name, or one that is no text".to_owned());
         }
         if raw.total_blocks_freed.get() > raw.total_blocks_allocated.get() {
-            warn(format!("has freed {} blocks of {} that it has taken", raw.total_blocks_freed, raw.total_blocks_allocated));
+            warn(format!(
+                "has freed {} blocks of {} that it has taken",
+                raw.total_blocks_freed, raw.total_blocks_allocated
+            ));
         }
         // Some volumes have none at all.
         let crypto = &raw.meta_crypto;
-        let known =
-            (crypto.major_version.get(), crypto.minor_version.get(), crypto.flags.get(), crypto.unused.get()) == (5, 0, 0, 0);
+        let known = (
+            crypto.major_version.get(),
+            crypto.minor_version.get(),
+            crypto.flags.get(),
+            crypto.unused.get(),
+        ) == (5, 0, 0, 0);
         if !known && *crypto != MetaCryptoRaw::default() {
             warn(format!(
                 "says in version {}.{} how metadata is encrypted, 5.0 expected",
                 crypto.major_version, crypto.minor_version
             ));
         }
-        let both = volume_incompatible::CASE_INSENSITIVE | volume_incompatible::NORMALIZATION_INSENSITIVE;
+        let both =
+            volume_incompatible::CASE_INSENSITIVE | volume_incompatible::NORMALIZATION_INSENSITIVE;
         if raw.incompatible_features.get() & both == both {
             warn("says to tell names apart in two ways".to_owned());
         }
         for (found, expected, what) in [
-            (raw.extent_ref_tree_type, object_type::BTREE_ROOT | storage::PHYSICAL, "extent references"),
-            (raw.snap_meta_tree_type, object_type::BTREE_ROOT | storage::PHYSICAL, "snapshots"),
+            (
+                raw.extent_ref_tree_type,
+                object_type::BTREE_ROOT | storage::PHYSICAL,
+                "extent references",
+            ),
+            (
+                raw.snap_meta_tree_type,
+                object_type::BTREE_ROOT | storage::PHYSICAL,
+                "snapshots",
+            ),
         ] {
             if found.get() != expected {
-                warn(format!("type {found:#x} for the tree of {what}, {expected:#x} expected"));
+                warn(format!(
+                    "type {found:#x} for the tree of {what}, {expected:#x} expected"
+                ));
             }
         }
         if raw.root_tree_type.get() & object_type::MASK != object_type::BTREE_ROOT {
-            warn(format!("type {:#x} for the tree of files, a root expected", raw.root_tree_type));
+            warn(format!(
+                "type {:#x} for the tree of files, a root expected",
+                raw.root_tree_type
+            ));
         }
-        let xids: Vec<_> = raw.modified_by.iter().map(|entry| entry.last_xid.get()).collect();
-        if !xids.is_sorted_by(|a, b| a > b || (*a, *b) == (0, 0)) || xids[0] > self.checker.newest().0 {
+        let xids: Vec<_> = raw
+            .modified_by
+            .iter()
+            .map(|entry| entry.last_xid.get())
+            .collect();
+        if !xids.is_sorted_by(|a, b| a > b || (*a, *b) == (0, 0))
+            || xids[0] > self.checker.newest().0
+        {
             warn("those who changed it are not listed from the newest to the oldest".to_owned());
         }
     }
@@ -230,22 +337,41 @@ impl VolumeCheck<'_, '_> {
     fn others(&self, objects: &mut Objects, report: &mut Report<'_>) -> Result<()> {
         let (raw, xid) = (&self.raw, self.checker.newest());
         let container = &self.checker.container;
-        for (oid, kind) in [(raw.integrity_oid, object_type::INTEGRITY), (raw.snap_meta_ext_oid, object_type::SNAP_META_EXT)] {
+        for (oid, kind) in [
+            (raw.integrity_oid, object_type::INTEGRITY),
+            (raw.snap_meta_ext_oid, object_type::SNAP_META_EXT),
+        ] {
             let oid = Oid::from(oid);
             if !oid.is_some() {
                 continue;
             }
-            let Some(entry) = report.keep(objects.use_object(oid, xid))? else { continue };
-            let Some(block) = report.keep(container.store.block(LAYER, oid, entry.paddr))? else { continue };
-            report.keep(container.store.check(LAYER, &block, entry.paddr, &Expected { oid, kind, subtype: 0 }))?;
+            let Some(entry) = report.keep(objects.use_object(oid, xid))? else {
+                continue;
+            };
+            let Some(block) = report.keep(container.store.block(LAYER, oid, entry.paddr))? else {
+                continue;
+            };
+            report.keep(container.store.check(
+                LAYER,
+                &block,
+                entry.paddr,
+                &Expected {
+                    oid,
+                    kind,
+                    subtype: 0,
+                },
+            ))?;
             if kind == object_type::INTEGRITY
-                && IntegrityRaw::read_from_prefix(&block).is_ok_and(|(integrity, _)| integrity.broken_xid.get() != 0)
+                && IntegrityRaw::read_from_prefix(&block)
+                    .is_ok_and(|(integrity, _)| integrity.broken_xid.get() != 0)
             {
                 report.note(self.wrong("its seal is broken"));
             }
         }
         if raw.has(volume_incompatible::SEALED) != (raw.integrity_oid.get() != 0) {
-            report.warning(self.wrong("is sealed without the data that proves it, or has them and is not"));
+            report.warning(
+                self.wrong("is sealed without the data that proves it, or has them and is not"),
+            );
         }
         Ok(())
     }
@@ -262,28 +388,52 @@ impl VolumeCheck<'_, '_> {
     ) -> Result<u64> {
         let scope = self.scope();
         let names = NameRules::of(state.raw);
-        let sealed = state.raw.has(volume_incompatible::SEALED) && state.raw.fext_tree_oid.get() != 0;
+        let sealed =
+            state.raw.has(volume_incompatible::SEALED) && state.raw.fext_tree_oid.get() != 0;
         let rules = Rules {
             names,
             encrypted: self.raw.is_encrypted(),
             sealed,
-            early: !names.hashed() || state.raw.features.get() & volume_features::HARD_LINK_RECORDS == 0,
+            early: !names.hashed()
+                || state.raw.features.get() & volume_features::HARD_LINK_RECORDS == 0,
             block_size: scope.store.block_size,
             blocks: scope.store.blocks,
         };
         let mut files = Files::new(rules);
-        let kind = TreeKind::Files { hashed: names.hashed() };
-        let walk = Walk { store: scope.store, kind, newest: state.xid, progress: scope.progress };
+        let kind = TreeKind::Files {
+            hashed: names.hashed(),
+        };
+        let walk = Walk {
+            store: scope.store,
+            kind,
+            newest: state.xid,
+            progress: scope.progress,
+        };
         let physical = state.raw.root_tree_type.get() & storage::MASK == storage::PHYSICAL;
         let mut own = 0;
         scope.progress.stage(&format!("check {}", state.whose), 0);
         let root = state.raw.root_tree_oid.into();
-        let mut each = |leaf: &super::tree::Leaf<'_>, report: &mut Report<'_>| files.add(leaf, report);
+        let mut each =
+            |leaf: &super::tree::Leaf<'_>, report: &mut Report<'_>| files.add(leaf, report);
         let totals = if physical {
             let user = User::volume(self.number, "tree of files");
-            walk.run(root, &mut Physical { blocks, user } as &mut dyn Nodes, report, &mut each)?
+            walk.run(
+                root,
+                &mut Physical { blocks, user } as &mut dyn Nodes,
+                report,
+                &mut each,
+            )?
         } else {
-            walk.run(root, &mut Virtual { objects, limit: state.xid, cipher }, report, &mut each)?
+            walk.run(
+                root,
+                &mut Virtual {
+                    objects,
+                    limit: state.xid,
+                    cipher,
+                },
+                report,
+                &mut each,
+            )?
         };
         if physical {
             own += totals.map_or(0, |totals| totals.nodes);
@@ -304,23 +454,58 @@ impl VolumeCheck<'_, '_> {
     }
 
     /// Extents of a sealed volume, which stand in a tree of their own; returns its nodes.
-    fn sealed_extents(&self, state: &State<'_>, files: &mut Files, blocks: &mut Blocks, report: &mut Report<'_>) -> Result<u64> {
+    fn sealed_extents(
+        &self,
+        state: &State<'_>,
+        files: &mut Files,
+        blocks: &mut Blocks,
+        report: &mut Report<'_>,
+    ) -> Result<u64> {
         let scope = self.scope();
-        let walk = Walk { store: scope.store, kind: TreeKind::Fext, newest: scope.newest, progress: scope.progress };
+        let walk = Walk {
+            store: scope.store,
+            kind: TreeKind::Fext,
+            newest: scope.newest,
+            progress: scope.progress,
+        };
         let user = User::volume(self.number, "tree of sealed extents");
         let root = state.raw.fext_tree_oid.into();
-        let totals = walk.run(root, &mut Physical { blocks, user }, report, &mut |leaf, report| {
-            let Key::Pair(id, start) = leaf.key else { return Ok(()) };
-            if let Ok((FextValueRaw { len_and_flags, paddr }, _)) = FextValueRaw::read_from_prefix(leaf.value) {
-                let extent = FileExtentRaw { len_and_flags, paddr, crypto_id: 0.into() };
-                files.add_extent(id, start, &extent, leaf, report);
-            }
-            Ok(())
-        })?;
+        let totals = walk.run(
+            root,
+            &mut Physical { blocks, user },
+            report,
+            &mut |leaf, report| {
+                let Key::Pair(id, start) = leaf.key else {
+                    return Ok(());
+                };
+                if let Ok((
+                    FextValueRaw {
+                        len_and_flags,
+                        paddr,
+                    },
+                    _,
+                )) = FextValueRaw::read_from_prefix(leaf.value)
+                {
+                    let extent = FileExtentRaw {
+                        len_and_flags,
+                        paddr,
+                        crypto_id: 0.into(),
+                    };
+                    files.add_extent(id, start, &extent, leaf, report);
+                }
+                Ok(())
+            },
+        )?;
         Ok(totals.map_or(0, |totals| totals.nodes))
     }
 
-    fn check_counts(&self, state: &State<'_>, found: &Counts, highest: u64, report: &mut Report<'_>) {
+    fn check_counts(
+        &self,
+        state: &State<'_>,
+        found: &Counts,
+        highest: u64,
+        report: &mut Report<'_>,
+    ) {
         let raw = state.raw;
         for (what, told, found) in [
             ("files", raw.files.get(), found.files),
@@ -329,12 +514,18 @@ impl VolumeCheck<'_, '_> {
             ("other objects", raw.other_objects.get(), found.others),
         ] {
             if told != found {
-                report.warning(self.wrong(format!("{} {what} counted, {} are {found}", told, state.whose)));
+                report.warning(self.wrong(format!(
+                    "{} {what} counted, {} are {found}",
+                    told, state.whose
+                )));
             }
         }
         let next = raw.next_file_id.get();
         if highest >= next {
-            let message = format!("the next number is {next:#x}, {} have {highest:#x} already", state.whose);
+            let message = format!(
+                "the next number is {next:#x}, {} have {highest:#x} already",
+                state.whose
+            );
             report.damage(self.wrong(message));
         }
     }
@@ -342,7 +533,9 @@ impl VolumeCheck<'_, '_> {
     fn check_next(&self, highest: u64, report: &mut Report<'_>) {
         let next = self.raw.next_file_id.get();
         if highest >= next || next < FileId::FIRST_USER.0 {
-            report.damage(self.wrong(format!("the next number is {next:#x}, {highest:#x} is in use")));
+            report.damage(self.wrong(format!(
+                "the next number is {next:#x}, {highest:#x} is in use"
+            )));
         }
     }
 
@@ -360,10 +553,14 @@ impl VolumeCheck<'_, '_> {
         report: &mut Report<'_>,
     ) -> Result<u64> {
         let store = &self.checker.container.store;
-        let Some(raw) = snapshots::superblock(snapshot, store, self.number, blocks, report)? else { return Ok(0) };
+        let Some(raw) = snapshots::superblock(snapshot, store, self.number, blocks, report)? else {
+            return Ok(0);
+        };
         // The volume knows where each has more about it; the superblock was copied before.
         if self.raw.snap_meta_ext_oid.get() != 0 {
-            objects.use_object(self.raw.snap_meta_ext_oid.into(), Xid(snapshot.xid)).ok();
+            objects
+                .use_object(self.raw.snap_meta_ext_oid.into(), Xid(snapshot.xid))
+                .ok();
         }
         if raw.integrity_oid.get() != 0 {
             report.keep(objects.use_object(raw.integrity_oid.into(), Xid(snapshot.xid)))?;
@@ -371,8 +568,16 @@ impl VolumeCheck<'_, '_> {
         if !known {
             return Ok(0);
         }
-        let whose = format!("the files of snapshot {} of volume {}", snapshot.name, self.number);
-        let state = State { raw: &raw, xid: Xid(snapshot.xid), references, whose };
+        let whose = format!(
+            "the files of snapshot {} of volume {}",
+            snapshot.name, self.number
+        );
+        let state = State {
+            raw: &raw,
+            xid: Xid(snapshot.xid),
+            references,
+            whose,
+        };
         self.state(&state, objects, all, cipher, blocks, report)
     }
 }

@@ -9,7 +9,9 @@ use super::ObjectRaw;
 pub(crate) const MAX_LEVELS: u16 = 16;
 
 /// A place within a node: what it counts from depends on the field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct SpanRaw {
     /*00*/ pub(crate) offset: U16,
@@ -19,11 +21,17 @@ const _: () = assert!(size_of::<SpanRaw>() == 4);
 
 impl SpanRaw {
     /// An empty list of free pieces.
-    pub(crate) const NO_LIST: Self = Self { offset: U16::new(NO_OFFSET), len: U16::ZERO };
+    pub(crate) const NO_LIST: Self = Self {
+        offset: U16::new(NO_OFFSET),
+        len: U16::ZERO,
+    };
 
     /// `len` bytes at `offset`.
     pub(crate) fn new(offset: u16, len: u16) -> Self {
-        Self { offset: offset.into(), len: len.into() }
+        Self {
+            offset: offset.into(),
+            len: len.into(),
+        }
     }
 }
 
@@ -32,16 +40,20 @@ pub(crate) const NO_OFFSET: u16 = 0xFFFF;
 
 /// The head of a node: then the table of contents, keys growing up, free space, values growing down, and in a root
 /// [`TreeInfoRaw`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct NodeRaw {
-    /*00*/ pub(crate) object: ObjectRaw, // BTREE_ROOT or BTREE_NODE; subtype is the tree's
+    /*00*/
+    pub(crate) object: ObjectRaw, // BTREE_ROOT or BTREE_NODE; subtype is the tree's
     /*20*/ pub(crate) flags: U16, // node_flags
     /*22*/ pub(crate) level: U16, // 0 for leaves
     /*24*/ pub(crate) count: U32, // keys
     /*28*/ pub(crate) table: SpanRaw, // from the end of this head
     /*2C*/ pub(crate) free: SpanRaw, // from the end of the table
-    /*30*/ pub(crate) key_free_list: SpanRaw, // first free piece among the keys, free bytes in all
+    /*30*/
+    pub(crate) key_free_list: SpanRaw, // first free piece among the keys, free bytes in all
     /*34*/ pub(crate) value_free_list: SpanRaw, // the same among the values
 }
 const _: () = assert!(size_of::<NodeRaw>() == NODE_HEADER);
@@ -62,25 +74,33 @@ pub(crate) mod node_flags {
 }
 
 /// An entry of the table of a node with keys and values of fixed length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct FixedEntryRaw {
     /*00*/ pub(crate) key: U16, // from the end of the table
-    /*02*/ pub(crate) value: U16, // back from the end of the values, to the value's first byte
+    /*02*/
+    pub(crate) value: U16, // back from the end of the values, to the value's first byte
 }
 const _: () = assert!(size_of::<FixedEntryRaw>() == 4);
 
 /// An entry of the table of any other node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct EntryRaw {
     /*00*/ pub(crate) key: SpanRaw, // from the end of the table
-    /*04*/ pub(crate) value: SpanRaw, // back from the end of the values, to the value's first byte
+    /*04*/
+    pub(crate) value: SpanRaw, // back from the end of the values, to the value's first byte
 }
 const _: () = assert!(size_of::<EntryRaw>() == 8);
 
 /// The end of a root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct TreeInfoRaw {
     /*00*/ pub(crate) flags: U32, // tree_flags
@@ -116,7 +136,9 @@ pub(crate) mod tree_flags {
 }
 
 /// The value of a node that is no leaf in a hashed tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct HashedChildRaw {
     /*00*/ pub(crate) oid: U64, // counted from the root's

@@ -6,7 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{BlockSize, ObjectRaw};
 
 /// The head of a checkpoint map; entries follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct CheckpointMapRaw {
     /*00*/ pub(crate) object: ObjectRaw, // physical
@@ -19,7 +21,9 @@ const _: () = assert!(size_of::<CheckpointMapRaw>() == 0x28);
 pub(crate) const CHECKPOINT_MAP_LAST: u32 = 1;
 
 /// An entry of a checkpoint map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct CheckpointEntryRaw {
     /*00*/ pub(crate) kind: U32, // as in the object's header

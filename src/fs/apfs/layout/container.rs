@@ -31,7 +31,9 @@ pub(crate) mod container_flags {
 }
 
 /// The container superblock, at block 0 and in every checkpoint. The rest of its block is zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ContainerRaw {
     /*000*/ pub(crate) object: ObjectRaw, // oid 1, ephemeral
@@ -88,7 +90,13 @@ impl ContainerRaw {
 /// The five numbers of a version of the APFS driver, A.B.C.D.E, packed in decimal.
 pub(crate) fn version_words(packed: u64) -> [u64; 5] {
     let part = |unit: u64| packed / unit % 1000;
-    [packed / 1_000_000_000_000, part(1_000_000_000), part(1_000_000), part(1000), part(1)]
+    [
+        packed / 1_000_000_000_000,
+        part(1_000_000_000),
+        part(1_000_000),
+        part(1000),
+        part(1),
+    ]
 }
 
 #[cfg(test)]

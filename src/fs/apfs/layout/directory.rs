@@ -6,7 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{FileId, KeyRest, RecordKey, XFields, record_type};
 
 /// A directory entry; extended fields follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct DirectoryEntryRaw {
     /*00*/ pub(crate) file_id: U64,
@@ -30,6 +32,10 @@ impl<'a> RecordKey<'a> {
     /// The key of entry `name` in folder `parent`, with `hash` where the volume's folders have hashes.
     pub(crate) fn entry(parent: FileId, name: &'a [u8], hash: Option<u32>) -> Self {
         let rest = hash.map_or(KeyRest::Name(name), |hash| KeyRest::Hashed(hash, name));
-        Self { id: parent, kind: record_type::DIRECTORY_ENTRY, rest }
+        Self {
+            id: parent,
+            kind: record_type::DIRECTORY_ENTRY,
+            rest,
+        }
     }
 }

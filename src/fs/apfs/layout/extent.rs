@@ -6,12 +6,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::Paddr;
 
 /// A run of a stream: the value of [`super::record_type::FILE_EXTENT`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct FileExtentRaw {
     /*00*/ pub(crate) len_and_flags: U64, // flags << 56 | bytes, whole blocks
     /*08*/ pub(crate) paddr: U64, // 0 for a hole
-    /*10*/ pub(crate) crypto_id: U64, // encrypted: the first block's number for the cipher
+    /*10*/
+    pub(crate) crypto_id: U64, // encrypted: the first block's number for the cipher
 }
 const _: () = assert!(size_of::<FileExtentRaw>() == 24);
 
@@ -28,7 +31,11 @@ impl FileExtentRaw {
     /// A run of `len` bytes.
     pub(crate) fn new(len: u64, paddr: Paddr, crypto_id: u64, flags: u8) -> Self {
         let len_and_flags = (u64::from(flags) << 56 | len & LEN_MASK).into();
-        Self { len_and_flags, paddr: paddr.into(), crypto_id: crypto_id.into() }
+        Self {
+            len_and_flags,
+            paddr: paddr.into(),
+            crypto_id: crypto_id.into(),
+        }
     }
 
     /// In bytes.
@@ -45,7 +52,9 @@ impl FileExtentRaw {
 
 /// Who uses a run of blocks, and how often: the value of [`super::record_type::EXTENT_REF`], whose key's object is the first
 /// block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ExtentRefRaw {
     /*00*/ pub(crate) len_and_kind: U64, // kind << 60 | blocks
@@ -69,7 +78,11 @@ impl ExtentRefRaw {
     /// A reference to `blocks` blocks.
     pub(crate) fn new(kind: u8, blocks: u64, owner: u64, references: u32) -> Self {
         let len_and_kind = (u64::from(kind) << 60 | blocks & super::FILE_ID_MASK).into();
-        Self { len_and_kind, owner: owner.into(), references: references.into() }
+        Self {
+            len_and_kind,
+            owner: owner.into(),
+            references: references.into(),
+        }
     }
 
     /// In blocks.
@@ -91,7 +104,10 @@ mod tests {
     #[test]
     fn lengths_share_their_words() {
         let extent = FileExtentRaw::new(8192, Paddr(7), 9, extent_flags::CRYPTO_ID_IS_TWEAK);
-        assert_eq!((extent.len(), extent.flags(), extent.len_and_flags.get()), (8192, 1, 0x0100_0000_0000_2000));
+        assert_eq!(
+            (extent.len(), extent.flags(), extent.len_and_flags.get()),
+            (8192, 1, 0x0100_0000_0000_2000)
+        );
         let reference = ExtentRefRaw::new(extent_ref_kind::NEW, 2, 20, 1);
         assert_eq!((reference.blocks(), reference.kind()), (2, 1));
     }

@@ -6,7 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{XFields, split_name};
 
 /// An inode; extended fields follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct InodeRaw {
     /*00*/ pub(crate) parent_id: U64, // of the primary link
@@ -71,7 +73,19 @@ pub(crate) mod mode_type {
 }
 
 /// A stream of bytes: of an inode in an extended field, of an attribute behind its number (§8.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct DataStreamRaw {
     /*00*/ pub(crate) size: U64,
@@ -83,7 +97,9 @@ pub(crate) struct DataStreamRaw {
 const _: () = assert!(size_of::<DataStreamRaw>() == 40);
 
 /// How often a stream is used: the value of [`super::record_type::DATA_STREAM`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct DataStreamIdRaw {
     /*00*/ pub(crate) references: U32,
@@ -91,7 +107,9 @@ pub(crate) struct DataStreamIdRaw {
 const _: () = assert!(size_of::<DataStreamIdRaw>() == 4);
 
 /// The head of [`super::record_type::SIBLING_LINK`]; a name follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct SiblingLinkRaw {
     /*00*/ pub(crate) parent_id: U64,
@@ -107,7 +125,9 @@ impl SiblingLinkRaw {
 }
 
 /// [`super::record_type::SIBLING_MAP`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct SiblingMapRaw {
     /*00*/ pub(crate) file_id: U64,
@@ -115,7 +135,9 @@ pub(crate) struct SiblingMapRaw {
 const _: () = assert!(size_of::<SiblingMapRaw>() == 8);
 
 /// [`super::record_type::DIRECTORY_STATS`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct DirectoryStatsRaw {
     /*00*/ pub(crate) children: U64,
@@ -126,7 +148,9 @@ pub(crate) struct DirectoryStatsRaw {
 const _: () = assert!(size_of::<DirectoryStatsRaw>() == 32);
 
 /// [`super::record_type::CRYPTO_STATE`] of a volume with one key; the wrapped key follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct CryptoStateRaw {
     /*00*/ pub(crate) references: U32,

@@ -7,7 +7,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::ObjectRaw;
 
 /// The head of a keybag; entries follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct KeybagRaw {
     /*00*/ pub(crate) object: ObjectRaw, // oid 0
@@ -24,7 +26,9 @@ pub(crate) const KEYBAG_VERSION: u16 = 2;
 pub(crate) const KEYBAG_ALIGNMENT: usize = 16;
 
 /// The head of an entry; [`KeybagEntryRaw::len`] bytes follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct KeybagEntryRaw {
     /*00*/ pub(crate) uuid: [u8; 16],
@@ -46,7 +50,8 @@ pub(crate) mod keybag_tag {
 }
 
 /// The unlock record that a personal recovery key opens.
-pub(crate) const PERSONAL_RECOVERY_KEY: Uuid = Uuid::from_u128(0xEBC6_C064_0000_11AA_AA11_0030_6543_ECAC);
+pub(crate) const PERSONAL_RECOVERY_KEY: Uuid =
+    Uuid::from_u128(0xEBC6_C064_0000_11AA_AA11_0030_6543_ECAC);
 
 /// An entry of a keybag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,13 +67,19 @@ pub(crate) struct KeybagEntry<'a> {
 /// The entries of a plain keybag, all of its blocks; `None` if one reaches past its end.
 pub(crate) fn keybag_entries(keybag: &[u8]) -> Option<Vec<KeybagEntry<'_>>> {
     let (head, _) = KeybagRaw::ref_from_prefix(keybag).ok()?;
-    let end = usize::try_from(head.bytes.get()).ok()?.checked_add(size_of::<ObjectRaw>())?;
+    let end = usize::try_from(head.bytes.get())
+        .ok()?
+        .checked_add(size_of::<ObjectRaw>())?;
     let mut rest = keybag.get(size_of::<KeybagRaw>()..end)?;
     let mut entries = Vec::new();
     for _ in 0..head.count.get() {
         let (entry, after) = KeybagEntryRaw::ref_from_prefix(rest).ok()?;
         let len = usize::from(entry.len.get());
-        entries.push(KeybagEntry { uuid: Uuid::from_bytes(entry.uuid), tag: entry.tag.get(), data: after.get(..len)? });
+        entries.push(KeybagEntry {
+            uuid: Uuid::from_bytes(entry.uuid),
+            tag: entry.tag.get(),
+            data: after.get(..len)?,
+        });
         let whole = (size_of::<KeybagEntryRaw>() + len).next_multiple_of(KEYBAG_ALIGNMENT);
         rest = rest.get(whole..).unwrap_or_default();
     }
@@ -80,7 +91,12 @@ pub(crate) fn put_keybag_entries(entries: &[KeybagEntry<'_>], out: &mut Vec<u8>)
     for entry in entries {
         // Bounded, as the contract says.
         let len = U16::new(entry.data.len() as u16);
-        let head = KeybagEntryRaw { uuid: entry.uuid.into_bytes(), tag: entry.tag.into(), len, padding: 0.into() };
+        let head = KeybagEntryRaw {
+            uuid: entry.uuid.into_bytes(),
+            tag: entry.tag.into(),
+            len,
+            padding: 0.into(),
+        };
         out.extend_from_slice(head.as_bytes());
         out.extend_from_slice(entry.data);
         out.resize(out.len().next_multiple_of(KEYBAG_ALIGNMENT), 0);
@@ -102,8 +118,16 @@ mod tests {
     #[test]
     fn entries_survive_the_disk() {
         let entries = [
-            KeybagEntry { uuid: Uuid::from_u128(1), tag: keybag_tag::VOLUME_KEY, data: b"wrapped" },
-            KeybagEntry { uuid: PERSONAL_RECOVERY_KEY, tag: keybag_tag::PASSPHRASE_HINT, data: b"" },
+            KeybagEntry {
+                uuid: Uuid::from_u128(1),
+                tag: keybag_tag::VOLUME_KEY,
+                data: b"wrapped",
+            },
+            KeybagEntry {
+                uuid: PERSONAL_RECOVERY_KEY,
+                tag: keybag_tag::PASSPHRASE_HINT,
+                data: b"",
+            },
         ];
         let bytes = keybag(&entries);
         assert_eq!(keybag_entries(&bytes).unwrap(), entries);

@@ -2,7 +2,11 @@
 //!
 //! Everything is little-endian. Structures named `…Raw` are the bytes as they lie; what is parsed from them makes sense. Offsets
 //! in the margins are hexadecimal. Source of the facts: `docs/formats/apfs.md`, whose sections are cited as §n.
-#![allow(dead_code, unused_imports, reason = "the whole format is written down; reader, builder and checker each use a part")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "the whole format is written down; reader, builder and checker each use a part"
+)]
 
 mod btree;
 mod checkpoint;
@@ -127,7 +131,19 @@ macro_rules! number {
 number! { Oid Xid Paddr FileId }
 
 /// A run of blocks as it lies on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct PrangeRaw {
     /*00*/ pub(crate) start: U64, // Paddr
@@ -138,7 +154,10 @@ const _: () = assert!(size_of::<PrangeRaw>() == 16);
 impl PrangeRaw {
     /// `count` blocks from `start` on.
     pub(crate) fn new(start: Paddr, count: u64) -> Self {
-        Self { start: start.into(), count: count.into() }
+        Self {
+            start: start.into(),
+            count: count.into(),
+        }
     }
 
     /// The blocks, if they lie within a container of `blocks`.
@@ -193,7 +212,10 @@ pub(crate) fn timestamp(nanos: U64) -> Option<Timestamp> {
     const SECOND: i64 = 1_000_000_000;
     let nanos = nanos.get().cast_signed();
     // The remainder is below 10^9 and not negative.
-    let date = || Timestamp { seconds: nanos.div_euclid(SECOND), nanos: nanos.rem_euclid(SECOND) as u32 };
+    let date = || Timestamp {
+        seconds: nanos.div_euclid(SECOND),
+        nanos: nanos.rem_euclid(SECOND) as u32,
+    };
     (nanos != 0).then(date)
 }
 
@@ -218,11 +240,20 @@ mod tests {
     fn dates_are_nanoseconds() {
         assert_eq!(timestamp(0.into()), None);
         for moment in [(1_700_000_000, 123_456_789), (-1, 999_999_999), (0, 1)] {
-            let moment = Timestamp { seconds: moment.0, nanos: moment.1 };
+            let moment = Timestamp {
+                seconds: moment.0,
+                nanos: moment.1,
+            };
             assert_eq!(timestamp(nanoseconds(moment)), Some(moment));
         }
-        assert_eq!(nanoseconds(Timestamp::from_seconds(i64::MAX)).get(), i64::MAX.cast_unsigned());
-        assert_eq!(nanoseconds(Timestamp::from_seconds(i64::MIN)).get(), i64::MIN.cast_unsigned());
+        assert_eq!(
+            nanoseconds(Timestamp::from_seconds(i64::MAX)).get(),
+            i64::MAX.cast_unsigned()
+        );
+        assert_eq!(
+            nanoseconds(Timestamp::from_seconds(i64::MIN)).get(),
+            i64::MIN.cast_unsigned()
+        );
     }
 
     #[test]
@@ -231,7 +262,14 @@ mod tests {
             assert_eq!(BlockSize::new(bytes), None);
         }
         let size = BlockSize::new(8192).unwrap();
-        assert_eq!((size.offset(Paddr(3)), size.of(u64::MAX), size.blocks_for(8193)), (Some(24576), None, 2));
+        assert_eq!(
+            (
+                size.offset(Paddr(3)),
+                size.of(u64::MAX),
+                size.blocks_for(8193)
+            ),
+            (Some(24576), None, 2)
+        );
     }
 
     #[test]

@@ -6,7 +6,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{Oid, Xid};
 
 /// The head of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ObjectRaw {
     /*00*/ pub(crate) checksum: U64, // Fletcher-64 of the rest of the object
@@ -23,13 +35,20 @@ pub(crate) const OBJECT_HEADER: usize = 0x20;
 impl ObjectRaw {
     /// A header whose checksum is still to come, see [`seal`].
     pub(crate) fn new(oid: Oid, xid: Xid, kind: u32, subtype: u32) -> Self {
-        Self { checksum: 0.into(), oid: oid.into(), xid: xid.into(), kind: kind.into(), subtype: subtype.into() }
+        Self {
+            checksum: 0.into(),
+            oid: oid.into(),
+            xid: xid.into(),
+            kind: kind.into(),
+            subtype: subtype.into(),
+        }
     }
 
     /// Returns whether it has flags besides how it is stored, of those that an object of a block of its own cannot have;
     /// `encrypted` allows that one.
     pub(crate) fn has_odd_flags(&self, encrypted: bool) -> bool {
-        let allowed = object_type::MASK | storage::MASK | if encrypted { storage::ENCRYPTED } else { 0 };
+        let allowed =
+            object_type::MASK | storage::MASK | if encrypted { storage::ENCRYPTED } else { 0 };
         self.kind.get() & !allowed != 0
     }
 
@@ -125,7 +144,9 @@ pub(crate) fn checksum(rest: &[u8]) -> u64 {
 
 /// Returns whether the checksum of an object, all of its bytes, is right. A block of zeros has none.
 pub(crate) fn verify(object: &[u8]) -> bool {
-    object.split_first_chunk().is_some_and(|(stored, rest)| u64::from_le_bytes(*stored) == checksum(rest))
+    object
+        .split_first_chunk()
+        .is_some_and(|(stored, rest)| u64::from_le_bytes(*stored) == checksum(rest))
 }
 
 /// Writes the checksum of an object, all of its bytes, into its header.

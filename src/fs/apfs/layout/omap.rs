@@ -6,7 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::ObjectRaw;
 
 /// An object map. The rest of its block is zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct OmapRaw {
     /*00*/ pub(crate) object: ObjectRaw, // physical
@@ -38,7 +40,9 @@ pub(crate) mod omap_flags {
 }
 
 /// A key of an object map's tree. Order: oid, xid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct OmapKeyRaw {
     /*00*/ pub(crate) oid: U64,
@@ -47,7 +51,9 @@ pub(crate) struct OmapKeyRaw {
 const _: () = assert!(size_of::<OmapKeyRaw>() == 16);
 
 /// A value of an object map's tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct OmapValueRaw {
     /*00*/ pub(crate) flags: U32, // omap_value
@@ -67,7 +73,9 @@ pub(crate) mod omap_value {
 }
 
 /// A value of an object map's tree of snapshots; the key is a xid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct OmapSnapshotRaw {
     /*00*/ pub(crate) flags: U32, // 1 deleted, 2 reverted

@@ -6,7 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{BlockSize, ObjectRaw};
 
 /// The reaper; a buffer for its state follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ReaperRaw {
     /*00*/ pub(crate) object: ObjectRaw, // ephemeral
@@ -40,7 +42,9 @@ pub(crate) fn reaper_buffer(block_size: BlockSize) -> u32 {
 }
 
 /// The head of a list of what is to be taken apart; entries follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ReapListRaw {
     /*00*/ pub(crate) object: ObjectRaw, // ephemeral

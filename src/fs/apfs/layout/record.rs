@@ -30,7 +30,9 @@ pub(crate) const FILE_ID_MASK: u64 = (1 << 60) - 1;
 pub(crate) const SNAPSHOT_NAMES_ID: FileId = FileId(FILE_ID_MASK);
 
 /// The head of every key: type and object in one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct RecordKeyRaw {
     /*00*/ pub(crate) id_and_type: U64, // type << 60 | id
@@ -40,7 +42,9 @@ const _: () = assert!(size_of::<RecordKeyRaw>() == 8);
 impl RecordKeyRaw {
     /// The head of a key. Bits of `id` above the 60th do not fit and are left out.
     pub(crate) fn new(id: FileId, kind: u8) -> Self {
-        Self { id_and_type: (u64::from(kind) << 60 | id.0 & FILE_ID_MASK).into() }
+        Self {
+            id_and_type: (u64::from(kind) << 60 | id.0 & FILE_ID_MASK).into(),
+        }
     }
 
     /// The object the record is about.
@@ -87,17 +91,29 @@ pub(crate) enum KeyRest<'a> {
 impl<'a> RecordKey<'a> {
     /// A key of which there is one for the object.
     pub(crate) fn single(id: FileId, kind: u8) -> Self {
-        Self { id, kind, rest: KeyRest::Single }
+        Self {
+            id,
+            kind,
+            rest: KeyRest::Single,
+        }
     }
 
     /// A key with a number.
     pub(crate) fn numbered(id: FileId, kind: u8, number: u64) -> Self {
-        Self { id, kind, rest: KeyRest::Number(number) }
+        Self {
+            id,
+            kind,
+            rest: KeyRest::Number(number),
+        }
     }
 
     /// A key with a name.
     pub(crate) fn named(id: FileId, kind: u8, name: &'a [u8]) -> Self {
-        Self { id, kind, rest: KeyRest::Name(name) }
+        Self {
+            id,
+            kind,
+            rest: KeyRest::Name(name),
+        }
     }
 
     /// The key in `bytes`; `None` if it is none. `hashed` says how the volume's folders hold names.
@@ -109,7 +125,10 @@ impl<'a> RecordKey<'a> {
             record_type::DIRECTORY_ENTRY if hashed => {
                 let (packed, name) = U32::ref_from_prefix(rest).ok()?;
                 let len = usize::try_from(packed.get() & MAX_NAME_LEN as u32).ok()?;
-                KeyRest::Hashed(packed.get() >> NAME_LEN_BITS, without_nul(name.get(..len)?)?)
+                KeyRest::Hashed(
+                    packed.get() >> NAME_LEN_BITS,
+                    without_nul(name.get(..len)?)?,
+                )
             }
             record_type::DIRECTORY_ENTRY => KeyRest::Name(split_name(rest)?),
             record_type::SIBLING_LINK | record_type::FILE_EXTENT | record_type::FILE_INFO => {
@@ -117,7 +136,11 @@ impl<'a> RecordKey<'a> {
             }
             _ => KeyRest::Single,
         };
-        Some(Self { id: head.id(), kind, rest })
+        Some(Self {
+            id: head.id(),
+            kind,
+            rest,
+        })
     }
 
     /// Appends the key as it lies on disk. A name is at most [`MAX_NAME_LEN`] bytes with its NUL.
@@ -140,13 +163,17 @@ impl<'a> RecordKey<'a> {
 /// The order of records in a tree (§5.4): object, type, then number, name by bytes, or hash and name.
 impl Ord for RecordKey<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        (self.id, self.kind).cmp(&(other.id, other.kind)).then_with(|| match (self.rest, other.rest) {
-            (KeyRest::Number(a), KeyRest::Number(b)) => a.cmp(&b),
-            (KeyRest::Name(a), KeyRest::Name(b)) => a.cmp(b),
-            (KeyRest::Hashed(a, name_a), KeyRest::Hashed(b, name_b)) => (a, name_a).cmp(&(b, name_b)),
-            // Keys of one type in one tree are of one shape.
-            (a, b) => a.rank().cmp(&b.rank()),
-        })
+        (self.id, self.kind)
+            .cmp(&(other.id, other.kind))
+            .then_with(|| match (self.rest, other.rest) {
+                (KeyRest::Number(a), KeyRest::Number(b)) => a.cmp(&b),
+                (KeyRest::Name(a), KeyRest::Name(b)) => a.cmp(b),
+                (KeyRest::Hashed(a, name_a), KeyRest::Hashed(b, name_b)) => {
+                    (a, name_a).cmp(&(b, name_b))
+                }
+                // Keys of one type in one tree are of one shape.
+                (a, b) => a.rank().cmp(&b.rank()),
+            })
     }
 }
 
@@ -175,7 +202,9 @@ pub(crate) fn split_name(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 fn without_nul(name: &[u8]) -> Option<&[u8]> {
-    name.split_last().filter(|&(&last, _)| last == 0).map(|(_, name)| name)
+    name.split_last()
+        .filter(|&(&last, _)| last == 0)
+        .map(|(_, name)| name)
 }
 
 /// Appends a name with its NUL behind a 16-bit length. It is at most [`MAX_NAME_LEN`] bytes with its NUL.
@@ -205,24 +234,44 @@ mod tests {
     #[test]
     fn keys_survive_the_disk() {
         let id = FileId(0x1234);
-        let hashed = RecordKey { id, kind: record_type::DIRECTORY_ENTRY, rest: KeyRest::Hashed(0x2B_29A3, b"private-dir") };
+        let hashed = RecordKey {
+            id,
+            kind: record_type::DIRECTORY_ENTRY,
+            rest: KeyRest::Hashed(0x2B_29A3, b"private-dir"),
+        };
         let keys = [
             (RecordKey::single(id, record_type::INODE), false),
-            (RecordKey::numbered(id, record_type::FILE_EXTENT, 4096), false),
-            (RecordKey::named(id, record_type::XATTR, b"com.apple.decmpfs"), true),
-            (RecordKey::named(id, record_type::DIRECTORY_ENTRY, b"a"), false),
+            (
+                RecordKey::numbered(id, record_type::FILE_EXTENT, 4096),
+                false,
+            ),
+            (
+                RecordKey::named(id, record_type::XATTR, b"com.apple.decmpfs"),
+                true,
+            ),
+            (
+                RecordKey::named(id, record_type::DIRECTORY_ENTRY, b"a"),
+                false,
+            ),
             (hashed, true),
         ];
         for (key, hashes) in keys {
             assert_eq!(RecordKey::parse(&on_disk(&key), hashes), Some(key));
         }
-        assert_eq!(on_disk(&hashed)[8..12], (0x2B_29A3_u32 << 10 | 12).to_le_bytes());
+        assert_eq!(
+            on_disk(&hashed)[8..12],
+            (0x2B_29A3_u32 << 10 | 12).to_le_bytes()
+        );
         assert_eq!(on_disk(&keys[0].0), (3_u64 << 60 | 0x1234).to_le_bytes());
     }
 
     #[test]
     fn cut_keys_are_none() {
-        let key = RecordKey { id: FileId(2), kind: record_type::DIRECTORY_ENTRY, rest: KeyRest::Hashed(1, b"name") };
+        let key = RecordKey {
+            id: FileId(2),
+            kind: record_type::DIRECTORY_ENTRY,
+            rest: KeyRest::Hashed(1, b"name"),
+        };
         let bytes = on_disk(&key);
         for len in 0..bytes.len() {
             assert_eq!(RecordKey::parse(&bytes[..len], true), None, "{len}");
@@ -230,7 +279,11 @@ mod tests {
         let mut unended = bytes;
         *unended.last_mut().unwrap() = b'x';
         assert_eq!(RecordKey::parse(&unended, true), None);
-        let lying = [&on_disk(&RecordKey::single(FileId(2), record_type::XATTR))[..], &[0xFF, 0xFF, b'a', 0]].concat();
+        let lying = [
+            &on_disk(&RecordKey::single(FileId(2), record_type::XATTR))[..],
+            &[0xFF, 0xFF, b'a', 0],
+        ]
+        .concat();
         assert_eq!(RecordKey::parse(&lying, true), None);
         let longest = [b'x'; MAX_NAME_LEN - 1];
         let key = RecordKey::named(FileId(2), record_type::XATTR, &longest);
@@ -251,8 +304,16 @@ mod tests {
             RecordKey::named(b, record_type::XATTR, b"com.apple.decmpfs"),
             RecordKey::numbered(b, record_type::FILE_EXTENT, 0),
             RecordKey::numbered(b, record_type::FILE_EXTENT, 0x1_0000),
-            RecordKey { id: b, kind: record_type::DIRECTORY_ENTRY, rest: KeyRest::Hashed(1, b"z") },
-            RecordKey { id: b, kind: record_type::DIRECTORY_ENTRY, rest: KeyRest::Hashed(2, b"a") },
+            RecordKey {
+                id: b,
+                kind: record_type::DIRECTORY_ENTRY,
+                rest: KeyRest::Hashed(1, b"z"),
+            },
+            RecordKey {
+                id: b,
+                kind: record_type::DIRECTORY_ENTRY,
+                rest: KeyRest::Hashed(2, b"a"),
+            },
         ];
         assert!(sorted.is_sorted_by(|a, b| a < b));
     }

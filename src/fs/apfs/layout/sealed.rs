@@ -6,13 +6,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::ObjectRaw;
 
 /// The integrity metadata of a sealed volume: a virtual object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct IntegrityRaw {
     /*00*/ pub(crate) object: ObjectRaw,
     /*20*/ pub(crate) version: U32,
     /*24*/ pub(crate) flags: U32, // INTEGRITY_BROKEN
-    /*28*/ pub(crate) hash_type: U32, // 1 SHA-256, 2 and 5 SHA-512/256, 3 SHA-384, 4 SHA-512
+    /*28*/
+    pub(crate) hash_type: U32, // 1 SHA-256, 2 and 5 SHA-512/256, 3 SHA-384, 4 SHA-512
     /*2C*/ pub(crate) root_hash_offset: U32,
     /*30*/ pub(crate) broken_xid: U64,
 }
@@ -22,7 +25,9 @@ const _: () = assert!(size_of::<IntegrityRaw>() == 0x38);
 pub(crate) const INTEGRITY_BROKEN: u32 = 1;
 
 /// A key of the tree of file extents. Order: stream, place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct FextKeyRaw {
     /*00*/ pub(crate) private_id: U64,
@@ -31,7 +36,9 @@ pub(crate) struct FextKeyRaw {
 const _: () = assert!(size_of::<FextKeyRaw>() == 16);
 
 /// A value of the tree of file extents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct FextValueRaw {
     /*00*/ pub(crate) len_and_flags: U64, // as in FileExtentRaw
@@ -40,7 +47,9 @@ pub(crate) struct FextValueRaw {
 const _: () = assert!(size_of::<FextValueRaw>() == 16);
 
 /// The head of [`super::record_type::FILE_INFO`], whose key has the address; the hash follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct FileInfoRaw {
     /*00*/ pub(crate) blocks: U16,

@@ -6,7 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{ObjectRaw, split_name};
 
 /// The head of [`super::record_type::SNAPSHOT`], whose key's object is the snapshot's xid; its name follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct SnapshotRaw {
     /*00*/ pub(crate) extent_ref_tree_oid: U64, // physical; 0 without contents
@@ -34,7 +36,9 @@ impl SnapshotRaw {
 }
 
 /// [`super::record_type::SNAPSHOT_NAME`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct SnapshotNameRaw {
     /*00*/ pub(crate) xid: U64,
@@ -42,7 +46,9 @@ pub(crate) struct SnapshotNameRaw {
 const _: () = assert!(size_of::<SnapshotNameRaw>() == 8);
 
 /// More about a snapshot: a virtual object. The rest of its block is zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct SnapshotExtRaw {
     /*00*/ pub(crate) object: ObjectRaw,

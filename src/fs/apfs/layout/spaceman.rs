@@ -21,7 +21,19 @@ pub(crate) const RING_VERSIONS: u32 = 16;
 pub(crate) const NO_SLOT: u16 = 0xFFFF;
 
 /// One of a container's devices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct SpacemanDeviceRaw {
     /*00*/ pub(crate) blocks: U64,
@@ -29,14 +41,27 @@ pub(crate) struct SpacemanDeviceRaw {
     /*10*/ pub(crate) cibs: U32,
     /*14*/ pub(crate) cabs: U32, // 0: the array has the addresses of CIBs
     /*18*/ pub(crate) free: U64, // blocks
-    /*20*/ pub(crate) addresses: U32, // where the array of CABs or CIBs is in the space manager
+    /*20*/
+    pub(crate) addresses: U32, // where the array of CABs or CIBs is in the space manager
     /*24*/ pub(crate) reserved: U32,
     /*28*/ pub(crate) reserved2: U64,
 }
 const _: () = assert!(size_of::<SpacemanDeviceRaw>() == 0x30);
 
 /// A queue of blocks that become free in a later transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct FreeQueueRaw {
     /*00*/ pub(crate) blocks: U64,
@@ -61,7 +86,9 @@ pub(crate) mod space_device {
 
 /// The space manager. Arrays follow where its offsets say, counted from its start: xids of the pool's bitmaps, their slots in the
 /// ring, the list of free slots, and the addresses of each device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct SpacemanRaw {
     /*000*/ pub(crate) object: ObjectRaw, // ephemeral
@@ -89,14 +116,17 @@ pub(crate) struct SpacemanRaw {
 const _: () = assert!(size_of::<SpacemanRaw>() == 0x150);
 
 /// What a versioned space manager has besides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct SpacemanVersionRaw {
     /*150*/ pub(crate) version: U32, // 1
     /*154*/ pub(crate) struct_size: U32, // SPACEMAN_ARRAYS
     /*158*/ pub(crate) zones: [[u8; 0x88]; 16], // hints for the allocator
 }
-const _: () = assert!(size_of::<SpacemanRaw>() + size_of::<SpacemanVersionRaw>() == SPACEMAN_ARRAYS as usize);
+const _: () =
+    assert!(size_of::<SpacemanRaw>() + size_of::<SpacemanVersionRaw>() == SPACEMAN_ARRAYS as usize);
 
 /// Where the arrays of a versioned space manager may begin.
 pub(crate) const SPACEMAN_ARRAYS: u32 = 0x9D8;
@@ -117,7 +147,9 @@ pub(crate) fn cibs_per_cab(block_size: BlockSize) -> u32 {
 }
 
 /// The head of a block that describes chunks (CIB) or lists such blocks (CAB); [`ChunkRaw`]s or addresses follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ChunkInfoRaw {
     /*00*/ pub(crate) object: ObjectRaw, // physical
@@ -127,7 +159,19 @@ pub(crate) struct ChunkInfoRaw {
 const _: () = assert!(size_of::<ChunkInfoRaw>() == 0x28);
 
 /// A chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ChunkRaw {
     /*00*/ pub(crate) xid: U64, // not 0; that of the CIB is the highest in it
@@ -142,7 +186,9 @@ const _: () = assert!(size_of::<ChunkRaw>() == 0x20);
 pub(crate) const CHUNK_COUNT_MASK: u32 = 0x000F_FFFF;
 
 /// A key of a free queue: a run of blocks and the transaction that gave it up. Order: xid, block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct FreeQueueKeyRaw {
     /*00*/ pub(crate) xid: U64,
@@ -157,6 +203,13 @@ mod tests {
     #[test]
     fn blocks_of_4096_bytes_hold_what_apple_says() {
         let size = BlockSize::DEFAULT;
-        assert_eq!((blocks_per_chunk(size), chunks_per_cib(size), cibs_per_cab(size)), (32768, 126, 507));
+        assert_eq!(
+            (
+                blocks_per_chunk(size),
+                chunks_per_cib(size),
+                cibs_per_cab(size)
+            ),
+            (32768, 126, 507)
+        );
     }
 }

@@ -68,7 +68,19 @@ pub(crate) const VOLUME_ROLES: [(u16, &str); 14] = [
 ];
 
 /// Who changed a volume, and when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ModifiedByRaw {
     /*00*/ pub(crate) id: [u8; 32], // text, filled up with NUL
@@ -78,7 +90,19 @@ pub(crate) struct ModifiedByRaw {
 const _: () = assert!(size_of::<ModifiedByRaw>() == 0x30);
 
 /// How metadata is encrypted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct MetaCryptoRaw {
     /*00*/ pub(crate) major_version: U16, // 5
@@ -97,7 +121,9 @@ pub(crate) const MODIFIED_BY_ENTRIES: usize = 8;
 pub(crate) const VOLUME_NAME_LEN: usize = 256;
 
 /// The volume superblock. The rest of its block is zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct VolumeRaw {
     /*000*/ pub(crate) object: ObjectRaw, // virtual
@@ -132,7 +158,8 @@ pub(crate) struct VolumeRaw {
     /*100*/ pub(crate) last_modified: U64,
     /*108*/ pub(crate) flags: U64, // volume_flags
     /*110*/ pub(crate) formatted_by: ModifiedByRaw,
-    /*140*/ pub(crate) modified_by: [ModifiedByRaw; MODIFIED_BY_ENTRIES], // newest first
+    /*140*/
+    pub(crate) modified_by: [ModifiedByRaw; MODIFIED_BY_ENTRIES], // newest first
     /*2C0*/ pub(crate) name: [u8; VOLUME_NAME_LEN], // UTF-8, ended by NUL
     /*3C0*/ pub(crate) next_document_id: U32,
     /*3C4*/ pub(crate) role: U16, // VOLUME_ROLES
@@ -196,6 +223,8 @@ impl VolumeRaw {
 
     /// Returns whether names stand in its folders by their hashes (§8.3).
     pub(crate) fn hashes_names(&self) -> bool {
-        self.has(volume_incompatible::CASE_INSENSITIVE | volume_incompatible::NORMALIZATION_INSENSITIVE)
+        self.has(
+            volume_incompatible::CASE_INSENSITIVE | volume_incompatible::NORMALIZATION_INSENSITIVE,
+        )
     }
 }

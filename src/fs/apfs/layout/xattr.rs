@@ -6,7 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::DataStreamRaw;
 
 /// The head of an attribute; [`XattrRaw::len`] bytes follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct XattrRaw {
     /*00*/ pub(crate) flags: U16, // xattr_flags
@@ -29,7 +31,9 @@ pub(crate) mod xattr_flags {
 pub(crate) const MAX_EMBEDDED_XATTR: usize = 3804;
 
 /// Where an attribute's value is, if in a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct XattrStreamRaw {
     /*00*/ pub(crate) stream_id: U64,
@@ -52,7 +56,9 @@ impl<'a> XattrValue<'a> {
         let (head, rest) = XattrRaw::ref_from_prefix(record).ok()?;
         let value = rest.get(..usize::from(head.len.get()))?;
         match head.flags.get() & (xattr_flags::DATA_STREAM | xattr_flags::EMBEDDED) {
-            xattr_flags::DATA_STREAM => Some(Self::Stream(XattrStreamRaw::ref_from_prefix(value).ok()?.0)),
+            xattr_flags::DATA_STREAM => {
+                Some(Self::Stream(XattrStreamRaw::ref_from_prefix(value).ok()?.0))
+            }
             xattr_flags::EMBEDDED => Some(Self::Embedded(value)),
             _ => None,
         }
@@ -75,11 +81,23 @@ mod tests {
 
     #[test]
     fn values_are_embedded_or_in_a_stream() {
-        assert_eq!(XattrValue::parse(&[6, 0, 2, 0, b'a', 0, 9]), Some(XattrValue::Embedded(b"a\0")));
+        assert_eq!(
+            XattrValue::parse(&[6, 0, 2, 0, b'a', 0, 9]),
+            Some(XattrValue::Embedded(b"a\0"))
+        );
         let stream = [&[0x11, 0, 48, 0, 7][..], &[0; 47]].concat();
-        let Some(XattrValue::Stream(found)) = XattrValue::parse(&stream) else { panic!("no stream") };
+        let Some(XattrValue::Stream(found)) = XattrValue::parse(&stream) else {
+            panic!("no stream")
+        };
         assert_eq!(found.stream_id.get(), 7);
-        for bad in [&stream[..51], &[3, 0, 0, 0], &[0, 0, 0, 0], &[2, 0, 1, 0], &[1, 0, 0, 0], &[2]] {
+        for bad in [
+            &stream[..51],
+            &[3, 0, 0, 0],
+            &[0, 0, 0, 0],
+            &[2, 0, 1, 0],
+            &[1, 0, 0, 0],
+            &[2],
+        ] {
             assert_eq!(XattrValue::parse(bad), None, "{bad:?}");
         }
     }

@@ -37,7 +37,9 @@ pub(crate) mod field_flags {
 }
 
 /// The head of a record's fields: their heads follow, then their values, each filled up to eight bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct XFieldsRaw {
     /*00*/ pub(crate) count: U16,
@@ -46,7 +48,9 @@ pub(crate) struct XFieldsRaw {
 const _: () = assert!(size_of::<XFieldsRaw>() == 4);
 
 /// The head of a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct XFieldRaw {
     /*00*/ pub(crate) kind: u8, // inode_field or entry_field
@@ -66,13 +70,24 @@ impl<'a> XFields<'a> {
     /// The fields after the fixed part of a record, which may be none; `None` if a value is cut short.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         if bytes.is_empty() {
-            return Some(Self { heads: &[], values: &[] });
+            return Some(Self {
+                heads: &[],
+                values: &[],
+            });
         }
         let (head, rest) = XFieldsRaw::ref_from_prefix(bytes).ok()?;
-        let (heads, values) = <[XFieldRaw]>::ref_from_prefix_with_elems(rest, head.count.get().into()).ok()?;
+        let (heads, values) =
+            <[XFieldRaw]>::ref_from_prefix_with_elems(rest, head.count.get().into()).ok()?;
         // The last value's filling may be left out by other writers.
-        let end = |heads: &[XFieldRaw]| heads.iter().map(|head| padded(head.size.get().into())).sum::<usize>();
-        let needed = heads.split_last().map_or(0, |(last, before)| end(before) + usize::from(last.size.get()));
+        let end = |heads: &[XFieldRaw]| {
+            heads
+                .iter()
+                .map(|head| padded(head.size.get().into()))
+                .sum::<usize>()
+        };
+        let needed = heads.split_last().map_or(0, |(last, before)| {
+            end(before) + usize::from(last.size.get())
+        });
         (needed <= values.len()).then_some(Self { heads, values })
     }
 
@@ -90,12 +105,19 @@ impl<'a> XFields<'a> {
 
     /// The value of the field of a type, the first if there are several.
     pub(crate) fn get(&self, kind: u8) -> Option<&'a [u8]> {
-        self.iter().find(|&(found, ..)| found == kind).map(|(.., value)| value)
+        self.iter()
+            .find(|&(found, ..)| found == kind)
+            .map(|(.., value)| value)
     }
 
     /// The value of a field as a structure; `None` also if it is too short.
-    pub(crate) fn read<T: FromBytes + KnownLayout + Immutable + Unaligned + Copy>(&self, kind: u8) -> Option<T> {
-        T::ref_from_prefix(self.get(kind)?).ok().map(|(value, _)| *value)
+    pub(crate) fn read<T: FromBytes + KnownLayout + Immutable + Unaligned + Copy>(
+        &self,
+        kind: u8,
+    ) -> Option<T> {
+        T::ref_from_prefix(self.get(kind)?)
+            .ok()
+            .map(|(value, _)| *value)
     }
 
     /// Appends fields (type, flags, value) as they lie on disk; without any nothing is appended. A value has less than 64 KiB, as
@@ -107,10 +129,20 @@ impl<'a> XFields<'a> {
         let used: usize = fields.iter().map(|(.., value)| padded(value.len())).sum();
         debug_assert!(used <= usize::from(u16::MAX), "fields are small");
         // Bounded, as the contract says.
-        let head = XFieldsRaw { count: (fields.len() as u16).into(), used: (used as u16).into() };
+        let head = XFieldsRaw {
+            count: (fields.len() as u16).into(),
+            used: (used as u16).into(),
+        };
         out.extend_from_slice(head.as_bytes());
         for &(kind, flags, value) in fields {
-            out.extend_from_slice(XFieldRaw { kind, flags, size: (value.len() as u16).into() }.as_bytes());
+            out.extend_from_slice(
+                XFieldRaw {
+                    kind,
+                    flags,
+                    size: (value.len() as u16).into(),
+                }
+                .as_bytes(),
+            );
         }
         for (.., value) in fields {
             out.extend_from_slice(value);
@@ -141,7 +173,10 @@ mod tests {
         assert_eq!(bytes[2], 24);
         let found = XFields::parse(&bytes).unwrap();
         assert!(found.iter().eq(fields));
-        assert_eq!(found.read::<U32>(inode_field::DEVICE), Some(U32::new(0x0403_0201)));
+        assert_eq!(
+            found.read::<U32>(inode_field::DEVICE),
+            Some(U32::new(0x0403_0201))
+        );
         assert_eq!(found.read::<U64>(inode_field::DEVICE), None);
         assert_eq!(found.get(inode_field::FINDER_INFO), None);
         assert!(XFields::parse(&[]).unwrap().iter().next().is_none());

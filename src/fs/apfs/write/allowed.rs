@@ -5,7 +5,8 @@ use super::carried::Carried;
 use crate::fs::apfs::checkpoint::descriptor_area;
 use crate::fs::apfs::container::Container;
 use crate::fs::apfs::layout::{
-    ContainerRaw, Oid, OmapRaw, Paddr, VolumeRaw, omap_flags, volume_features, volume_flags, volume_incompatible,
+    ContainerRaw, Oid, OmapRaw, Paddr, VolumeRaw, omap_flags, volume_features, volume_flags,
+    volume_incompatible,
 };
 use crate::fs::apfs::omap::Omap;
 use crate::fs::apfs::store::Store;
@@ -28,7 +29,11 @@ const INCOMPATIBLE: u64 = volume_incompatible::CASE_INSENSITIVE
 pub(super) fn check_newest(container: &Container) -> Result<()> {
     let now = container.checkpoint();
     match container.problems().is_empty() && container.checkpoints().first() != Some(&now) {
-        true => Err(Error::new(Kind::Conflict, LAYER, format!("checkpoint {now} is not the newest, so it is only read"))),
+        true => Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            format!("checkpoint {now} is not the newest, so it is only read"),
+        )),
         false => Ok(()),
     }
 }
@@ -36,26 +41,46 @@ pub(super) fn check_newest(container: &Container) -> Result<()> {
 /// Refuses a container that is only read, and says why.
 pub(super) fn check_container(container: &Container, carried: &Carried) -> Result<()> {
     carried.check_idle()?;
-    check_features(&[(container.superblock.readonly_compatible_features.get(), 0, "the container's")])?;
+    check_features(&[(
+        container.superblock.readonly_compatible_features.get(),
+        0,
+        "the container's",
+    )])?;
     let (store, superblock) = (&container.store, &container.superblock);
     let desc = descriptor_area(superblock, store.blocks)?;
-    let last = u64::from(superblock.desc_index.get()) + u64::from(superblock.desc_len.get()).saturating_sub(1);
+    let last = u64::from(superblock.desc_index.get())
+        + u64::from(superblock.desc_len.get()).saturating_sub(1);
     let place = Paddr(desc.start + last % (desc.end - desc.start));
     check_rest(store, place, size_of::<ContainerRaw>(), "the container's")?;
-    if !container.problems().is_empty() || container.checkpoints().first() != Some(&container.checkpoint()) {
-        return Err(Error::new(Kind::Conflict, LAYER, "only the newest checkpoint of a sound container is changed"));
+    if !container.problems().is_empty()
+        || container.checkpoints().first() != Some(&container.checkpoint())
+    {
+        return Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            "only the newest checkpoint of a sound container is changed",
+        ));
     }
     Ok(())
 }
 
 fn refused(message: impl std::fmt::Display) -> Result<()> {
-    Err(Error::unsupported(LAYER, format!("{message}, so it is only read")))
+    Err(Error::unsupported(
+        LAYER,
+        format!("{message}, so it is only read"),
+    ))
 }
 
 /// Refuses features of which some are not known: those found, those known, and whose they are.
 fn check_features(features: &[(u64, u64, &str)]) -> Result<()> {
-    match features.iter().find(|(found, known, _)| found & !known != 0) {
-        Some((found, known, whose)) => refused(format_args!("{whose} features {:#x} are not known", found & !known)),
+    match features
+        .iter()
+        .find(|(found, known, _)| found & !known != 0)
+    {
+        Some((found, known, whose)) => refused(format_args!(
+            "{whose} features {:#x} are not known",
+            found & !known
+        )),
         None => Ok(()),
     }
 }
@@ -66,7 +91,11 @@ pub(super) fn check(container: &Container, raw: &VolumeRaw, carried: &Carried) -
     let known = [
         (raw.features.get(), FEATURES, "the volume's"),
         (raw.readonly_compatible_features.get(), 0, "the volume's"),
-        (raw.incompatible_features.get(), INCOMPATIBLE, "the volume's"),
+        (
+            raw.incompatible_features.get(),
+            INCOMPATIBLE,
+            "the volume's",
+        ),
     ];
     if raw.has(volume_incompatible::SEALED) || raw.integrity_oid.get() != 0 {
         return refused("it is sealed");
@@ -75,13 +104,22 @@ pub(super) fn check(container: &Container, raw: &VolumeRaw, carried: &Carried) -
     if raw.features.get() & volume_features::HARD_LINK_RECORDS == 0 || !raw.hashes_names() {
         return refused("it was made by an early version of APFS");
     }
-    if raw.flags.get() & !(volume_flags::UNENCRYPTED | volume_flags::ONE_KEY | volume_flags::PREVIOUSLY_SEALED) != 0 {
-        return refused(format_args!("its flags {:#x} are not known", raw.flags.get()));
+    if raw.flags.get()
+        & !(volume_flags::UNENCRYPTED | volume_flags::ONE_KEY | volume_flags::PREVIOUSLY_SEALED)
+        != 0
+    {
+        return refused(format_args!(
+            "its flags {:#x} are not known",
+            raw.flags.get()
+        ));
     }
     for (oid, what) in [
         (raw.revert_to_xid, "it is being reverted to a snapshot"),
         (raw.root_to_xid, "it starts from a snapshot"),
-        (raw.encryption_rolling_oid, "its encryption is being changed"),
+        (
+            raw.encryption_rolling_oid,
+            "its encryption is being changed",
+        ),
         (raw.secondary_root_oid, "it has a second tree of files"),
         (raw.clone_group_tree_oid, "it has groups of clones"),
     ] {
@@ -90,14 +128,24 @@ pub(super) fn check(container: &Container, raw: &VolumeRaw, carried: &Carried) -
         }
     }
     let (_, place) = container.volume_superblock(raw.object.oid.into())?;
-    check_rest(&container.store, place, size_of::<VolumeRaw>(), "the volume's")?;
+    check_rest(
+        &container.store,
+        place,
+        size_of::<VolumeRaw>(),
+        "the volume's",
+    )?;
     let omap = Omap::open(&container.store, Oid::from(raw.omap_oid).into_paddr())?;
     check_omap(&omap.raw)
 }
 
 /// What follows the known part of a superblock would be lost.
 fn check_rest(store: &Store, place: Paddr, known: usize, whose: &str) -> Result<()> {
-    match store.read(LAYER, place, 1)?.iter().skip(known).any(|byte| *byte != 0) {
+    match store
+        .read(LAYER, place, 1)?
+        .iter()
+        .skip(known)
+        .any(|byte| *byte != 0)
+    {
         true => refused(format_args!("{whose} superblock says more than is known")),
         false => Ok(()),
     }
@@ -106,7 +154,10 @@ fn check_rest(store: &Store, place: Paddr, known: usize, whose: &str) -> Result<
 fn check_omap(raw: &OmapRaw) -> Result<()> {
     let changing = raw.flags.get() & !omap_flags::MANUALLY_MANAGED;
     if changing != 0 || raw.pending_revert_min.get() != 0 {
-        return Err(Error::unsupported(LAYER, "its object map is being changed, so it is only read"));
+        return Err(Error::unsupported(
+            LAYER,
+            "its object map is being changed, so it is only read",
+        ));
     }
     Ok(())
 }

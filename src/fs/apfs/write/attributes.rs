@@ -15,7 +15,8 @@ impl Volume {
             }
             if let Some(flags) = change.flags {
                 // Whether contents are compressed is not a matter of taste.
-                raw.bsd_flags = (raw.bsd_flags.get() & UF_COMPRESSED | flags & !UF_COMPRESSED).into();
+                raw.bsd_flags =
+                    (raw.bsd_flags.get() & UF_COMPRESSED | flags & !UF_COMPRESSED).into();
             }
             raw.owner = change.uid.unwrap_or(raw.owner.get()).into();
             raw.group = change.gid.unwrap_or(raw.group.get()).into();

@@ -9,7 +9,10 @@ use super::space::Space;
 use super::{LAYER, queue};
 use crate::fs::apfs::checkpoint::{self, data_area};
 use crate::fs::apfs::container::Container;
-use crate::fs::apfs::layout::{CheckpointEntryRaw, ObjectRaw, Oid, ReapListRaw, ReaperRaw, Xid, object_type, reaper_flags, seal};
+use crate::fs::apfs::layout::{
+    CheckpointEntryRaw, ObjectRaw, Oid, ReapListRaw, ReaperRaw, Xid, object_type, reaper_flags,
+    seal,
+};
 use crate::{Error, Kind, Result};
 
 /// What a checkpoint has besides the space manager.
@@ -41,12 +44,27 @@ impl Carried {
                 objects.push((*entry, bytes));
             }
         }
-        let manager = manager.ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "the space manager is in no checkpoint map"))?;
-        Ok(Self { manager, objects, queue_nodes })
+        let manager = manager.ok_or_else(|| {
+            Error::new(
+                Kind::Corrupt,
+                LAYER,
+                "the space manager is in no checkpoint map",
+            )
+        })?;
+        Ok(Self {
+            manager,
+            objects,
+            queue_nodes,
+        })
     }
 
     /// All ephemeral objects of the checkpoint of transaction `xid`. `next_oid` is the container's next number.
-    pub(super) fn of_next(&self, space: &mut Space, next_oid: &AtomicU64, xid: Xid) -> Result<Vec<Object>> {
+    pub(super) fn of_next(
+        &self,
+        space: &mut Space,
+        next_oid: &AtomicU64,
+        xid: Xid,
+    ) -> Result<Vec<Object>> {
         let new_oid = |count| Oid(next_oid.fetch_add(count, Ordering::Relaxed));
         let mut roots = space.queue_roots();
         for root in &mut roots {
@@ -55,24 +73,41 @@ impl Carried {
             }
         }
         let mut queues = Vec::new();
-        for (queue, root) in [&space.pool_queue, &space.main_queue].into_iter().zip(roots) {
+        for (queue, root) in [&space.pool_queue, &space.main_queue]
+            .into_iter()
+            .zip(roots)
+        {
             // Numbers for all nodes but the root.
-            let first = new_oid(queue.nodes(space.block_size(), root, Oid::NONE, xid)?.len() as u64 - 1);
+            let first =
+                new_oid(queue.nodes(space.block_size(), root, Oid::NONE, xid)?.len() as u64 - 1);
             queues.extend(queue.nodes(space.block_size(), root, first, xid)?);
         }
         let manager = space.manager(roots);
         // Some blocks: less than a hundred in the largest container.
-        let entry = CheckpointEntryRaw { size: (manager.len() as u32).into(), ..self.manager };
-        let mut objects = vec![Object { entry, bytes: manager }];
+        let entry = CheckpointEntryRaw {
+            size: (manager.len() as u32).into(),
+            ..self.manager
+        };
+        let mut objects = vec![Object {
+            entry,
+            bytes: manager,
+        }];
         for (entry, bytes) in &self.objects {
             let mut bytes = bytes.clone();
             if let Ok((head, _)) = ObjectRaw::mut_from_prefix(&mut bytes) {
                 head.xid = xid.into();
             }
             seal(&mut bytes);
-            objects.push(Object { entry: *entry, bytes });
+            objects.push(Object {
+                entry: *entry,
+                bytes,
+            });
         }
-        objects.extend(queues.into_iter().map(|(oid, bytes)| Object::queue_node(oid, bytes)));
+        objects.extend(
+            queues
+                .into_iter()
+                .map(|(oid, bytes)| Object::queue_node(oid, bytes)),
+        );
         Ok(objects)
     }
 
@@ -81,17 +116,27 @@ impl Carried {
         for (entry, bytes) in &self.objects {
             let busy = match entry.kind.get() & object_type::MASK {
                 object_type::REAPER => {
-                    let reaper = ReaperRaw::read_from_prefix(bytes).ok().map(|(reaper, _)| reaper);
+                    let reaper = ReaperRaw::read_from_prefix(bytes)
+                        .ok()
+                        .map(|(reaper, _)| reaper);
                     reaper.is_none_or(|reaper| reaper.flags.get() & reaper_flags::CONTINUE != 0)
                 }
-                object_type::REAP_LIST => ReapListRaw::read_from_prefix(bytes).ok().is_none_or(|(list, _)| list.count.get() != 0),
+                object_type::REAP_LIST => ReapListRaw::read_from_prefix(bytes)
+                    .ok()
+                    .is_none_or(|(list, _)| list.count.get() != 0),
                 kind => {
-                    let message = format!("its checkpoints have objects of type {kind:#x}, so it is only read");
+                    let message = format!(
+                        "its checkpoints have objects of type {kind:#x}, so it is only read"
+                    );
                     return Err(Error::unsupported(LAYER, message));
                 }
             };
             if busy {
-                return Err(Error::new(Kind::Conflict, LAYER, "something in it is being deleted; let a Mac finish that first"));
+                return Err(Error::new(
+                    Kind::Conflict,
+                    LAYER,
+                    "something in it is being deleted; let a Mac finish that first",
+                ));
             }
         }
         Ok(())

@@ -6,8 +6,8 @@ use super::LAYER;
 use crate::fs::apfs::build::node::put;
 use crate::fs::apfs::checkpoint::{data_area, descriptor_area};
 use crate::fs::apfs::layout::{
-    BlockSize, CHECKPOINT_MAP_LAST, CheckpointEntryRaw, CheckpointMapRaw, ContainerRaw, ObjectRaw, Oid, Paddr, Xid,
-    checkpoint_map_capacity, object_type, seal, storage,
+    BlockSize, CHECKPOINT_MAP_LAST, CheckpointEntryRaw, CheckpointMapRaw, ContainerRaw, ObjectRaw,
+    Oid, Paddr, Xid, checkpoint_map_capacity, object_type, seal, storage,
 };
 use crate::fs::apfs::store::Store;
 use crate::{Error, Kind, Result};
@@ -50,22 +50,40 @@ impl Rings<'_> {
     /// Writes the checkpoint of transaction `xid`. When this returns it is durable; when it fails, the one before it counts.
     pub(super) fn write(mut self, xid: Xid, objects: &[Object]) -> Result<()> {
         let size = u64::from(self.store.block_size.get());
-        let (desc, data) = (descriptor_area(self.raw, self.store.blocks)?, data_area(self.raw, self.store.blocks)?);
+        let (desc, data) = (
+            descriptor_area(self.raw, self.store.blocks)?,
+            data_area(self.raw, self.store.blocks)?,
+        );
         let (desc_blocks, data_blocks) = (desc.end - desc.start, data.end - data.start);
         let mut raw = *self.raw;
-        let blocks: u64 = objects.iter().map(|object| object.bytes.len() as u64 / size).sum();
+        let blocks: u64 = objects
+            .iter()
+            .map(|object| object.bytes.len() as u64 / size)
+            .sum();
         let capacity = checkpoint_map_capacity(self.store.block_size);
         let maps = objects.len().div_ceil(capacity) as u64;
-        let free = |all: u64, used: u32, wanted: u64| all.checked_sub(used.into()).is_some_and(|free| wanted <= free);
-        if !free(data_blocks, raw.data_len.get(), blocks) || !free(desc_blocks, raw.desc_len.get(), maps + 1) {
-            let message = format!("a checkpoint of {blocks} blocks has no place beside the last one");
+        let free = |all: u64, used: u32, wanted: u64| {
+            all.checked_sub(used.into())
+                .is_some_and(|free| wanted <= free)
+        };
+        if !free(data_blocks, raw.data_len.get(), blocks)
+            || !free(desc_blocks, raw.desc_len.get(), maps + 1)
+        {
+            let message =
+                format!("a checkpoint of {blocks} blocks has no place beside the last one");
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
-        let (desc_first, data_first) = (u64::from(raw.desc_next.get()), u64::from(raw.data_next.get()));
+        let (desc_first, data_first) = (
+            u64::from(raw.desc_next.get()),
+            u64::from(raw.data_next.get()),
+        );
         let mut entries = Vec::with_capacity(objects.len());
         let mut at = data_first % data_blocks;
         for object in objects {
-            entries.push(CheckpointEntryRaw { paddr: (data.start + at).into(), ..object.entry });
+            entries.push(CheckpointEntryRaw {
+                paddr: (data.start + at).into(),
+                ..object.entry
+            });
             // An object goes on at the beginning of the ring.
             for block in object.bytes.chunks(size as usize) {
                 self.put(Paddr(data.start + at), block)?;
@@ -80,8 +98,14 @@ impl Rings<'_> {
         // All of these are below the sizes of the rings.
         raw.object.xid = xid.into();
         raw.next_xid = (xid.0 + 1).into();
-        (raw.desc_index, raw.desc_len) = (((desc_first % desc_blocks) as u32).into(), ((maps + 1) as u32).into());
-        (raw.data_index, raw.data_len) = (((data_first % data_blocks) as u32).into(), (blocks as u32).into());
+        (raw.desc_index, raw.desc_len) = (
+            ((desc_first % desc_blocks) as u32).into(),
+            ((maps + 1) as u32).into(),
+        );
+        (raw.data_index, raw.data_len) = (
+            ((data_first % data_blocks) as u32).into(),
+            (blocks as u32).into(),
+        );
         raw.desc_next = (((desc_first + maps + 1) % desc_blocks) as u32).into();
         raw.data_next = (at as u32).into();
         *self.raw = raw;
@@ -101,7 +125,12 @@ impl Rings<'_> {
 
     fn map(&self, place: Paddr, xid: Xid, entries: &[CheckpointEntryRaw], last: bool) -> Vec<u8> {
         let head = CheckpointMapRaw {
-            object: ObjectRaw::new(Oid(place.0), xid, object_type::CHECKPOINT_MAP | storage::PHYSICAL, 0),
+            object: ObjectRaw::new(
+                Oid(place.0),
+                xid,
+                object_type::CHECKPOINT_MAP | storage::PHYSICAL,
+                0,
+            ),
             flags: if last { CHECKPOINT_MAP_LAST } else { 0 }.into(),
             count: (entries.len() as u32).into(), // as many as fit
         };

@@ -15,8 +15,8 @@ use crate::Result;
 use crate::fs::apfs::btree::Addressing;
 use crate::fs::apfs::build::volume::MADE_BY;
 use crate::fs::apfs::layout::{
-    MODIFIED_BY_ENTRIES, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw, OmapValueRaw, Paddr, Xid, object_type, omap_value,
-    seal, storage,
+    MODIFIED_BY_ENTRIES, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw, OmapValueRaw, Paddr,
+    Xid, object_type, omap_value, seal, storage,
 };
 use crate::fs::apfs::omap::{Omap, View};
 
@@ -41,8 +41,16 @@ impl Volume {
         if !self.anchor_is_old {
             return Ok(());
         }
-        let block = Rings { store: &self.store, raw: &mut self.container }.superblock();
-        let written = self.store.device.write_at(0, &block).and_then(|()| self.store.device.flush());
+        let block = Rings {
+            store: &self.store,
+            raw: &mut self.container,
+        }
+        .superblock();
+        let written = self
+            .store
+            .device
+            .write_at(0, &block)
+            .and_then(|()| self.store.device.flush());
         self.failed.note(written)?;
         self.anchor_is_old = false;
         Ok(())
@@ -59,7 +67,12 @@ impl Volume {
         self.count_blocks(change);
         let change = settle_physical(&mut self.omap.1, &mut self.space, xid, &mut blocks)?;
         self.count_blocks(change);
-        let omap = move_omap(&mut self.omap, self.read.raw.omap_oid.into(), &mut self.space, xid)?;
+        let omap = move_omap(
+            &mut self.omap,
+            self.read.raw.omap_oid.into(),
+            &mut self.space,
+            xid,
+        )?;
         self.read.raw.omap_oid = omap.0.0.into();
         blocks.push(self.filled(omap));
         self.sign(xid);
@@ -67,10 +80,16 @@ impl Volume {
         blocks.extend(self.space.settle()?);
         let objects = self.carried.of_next(&mut self.space, &self.next_oid, xid)?;
         for (place, bytes) in &blocks {
-            self.store.device.write_at(self.store.offset(*place), bytes)?;
+            self.store
+                .device
+                .write_at(self.store.offset(*place), bytes)?;
         }
         self.container.next_oid = self.next_oid.load(Ordering::Relaxed).into();
-        Rings { store: &self.store, raw: &mut self.container }.write(xid, &objects)?;
+        Rings {
+            store: &self.store,
+            raw: &mut self.container,
+        }
+        .write(xid, &objects)?;
         self.settled(xid)
     }
 
@@ -97,13 +116,24 @@ impl Volume {
 
     /// Tells the object map where nodes of the tree of files are now.
     fn place_nodes(&mut self, xid: Xid, nodes: &[Written]) -> Result<()> {
-        let flags = if self.read.cipher.is_some() { omap_value::ENCRYPTED } else { 0 };
+        let flags = if self.read.cipher.is_some() {
+            omap_value::ENCRYPTED
+        } else {
+            0
+        };
         for node in nodes {
             if !self.forget_node(node.oid)? {
                 self.count_blocks(1);
             }
-            let key = OmapKeyRaw { oid: node.oid.into(), xid: xid.into() };
-            let value = OmapValueRaw { flags: flags.into(), size: self.store.block_size.get().into(), paddr: node.place.into() };
+            let key = OmapKeyRaw {
+                oid: node.oid.into(),
+                xid: xid.into(),
+            };
+            let value = OmapValueRaw {
+                flags: flags.into(),
+                size: self.store.block_size.get().into(),
+                paddr: node.place.into(),
+            };
             self.omap.1.put(key.as_bytes(), value.as_bytes())?;
         }
         for oid in self.files.take_dropped() {
@@ -111,11 +141,21 @@ impl Volume {
                 self.count_blocks(-1);
             }
             // A snapshot still has it, so that only what is said from now on can tell that it is gone.
-            let omap = Omap { raw: self.omap.0, tree: self.omap.1.reader()? };
+            let omap = Omap {
+                raw: self.omap.0,
+                tree: self.omap.1.reader()?,
+            };
             if omap.lookup(oid, Xid(u64::MAX))?.is_some() {
                 let flags = flags | omap_value::DELETED;
-                let value = OmapValueRaw { flags: flags.into(), size: self.store.block_size.get().into(), paddr: 0.into() };
-                let key = OmapKeyRaw { oid: oid.into(), xid: xid.into() };
+                let value = OmapValueRaw {
+                    flags: flags.into(),
+                    size: self.store.block_size.get().into(),
+                    paddr: 0.into(),
+                };
+                let key = OmapKeyRaw {
+                    oid: oid.into(),
+                    xid: xid.into(),
+                };
                 self.omap.1.put(key.as_bytes(), value.as_bytes())?;
             }
         }
@@ -124,12 +164,20 @@ impl Volume {
 
     /// Takes a node as it was out of the object map and gives its block back, unless a snapshot has it; whether that was done.
     fn forget_node(&mut self, oid: Oid) -> Result<bool> {
-        let omap = Omap { raw: self.omap.0, tree: self.omap.1.reader()? };
-        let Some(located) = omap.lookup(oid, Xid(u64::MAX))? else { return Ok(false) };
+        let omap = Omap {
+            raw: self.omap.0,
+            tree: self.omap.1.reader()?,
+        };
+        let Some(located) = omap.lookup(oid, Xid(u64::MAX))? else {
+            return Ok(false);
+        };
         if located.xid.0 <= self.omap.0.most_recent_snapshot.get() {
             return Ok(false);
         }
-        let key = OmapKeyRaw { oid: oid.into(), xid: located.xid.into() };
+        let key = OmapKeyRaw {
+            oid: oid.into(),
+            xid: located.xid.into(),
+        };
         self.omap.1.remove(key.as_bytes())?;
         self.space.give(located.paddr.0..located.paddr.0 + 1)?;
         Ok(true)
@@ -140,7 +188,11 @@ impl Volume {
         let date = self.date();
         let raw = &mut self.read.raw;
         (raw.last_modified, raw.unmount_time) = (date, date);
-        let mut entry = ModifiedByRaw { time: date, last_xid: xid.into(), ..ModifiedByRaw::default() };
+        let mut entry = ModifiedByRaw {
+            time: date,
+            last_xid: xid.into(),
+            ..ModifiedByRaw::default()
+        };
         entry.id[..MADE_BY.len()].copy_from_slice(MADE_BY);
         // One entry tells of all changes of a run.
         if !self.signed {
@@ -153,21 +205,40 @@ impl Volume {
     /// Volume superblock, and the container's object map that finds it.
     fn move_superblock(&mut self, xid: Xid, blocks: &mut Vec<Block>) -> Result<()> {
         let map = &mut self.container_omap;
-        let omap = Omap { raw: map.0, tree: map.1.reader()? };
+        let omap = Omap {
+            raw: map.0,
+            tree: map.1.reader()?,
+        };
         if let Some(located) = omap.lookup(self.oid, Xid(u64::MAX))? {
-            let key = OmapKeyRaw { oid: self.oid.into(), xid: located.xid.into() };
+            let key = OmapKeyRaw {
+                oid: self.oid.into(),
+                xid: located.xid.into(),
+            };
             map.1.remove(key.as_bytes())?;
             self.space.give(located.paddr.0..located.paddr.0 + 1)?;
         }
         let place = Paddr(self.space.take(1, Use::Metadata)?.start);
-        let key = OmapKeyRaw { oid: self.oid.into(), xid: xid.into() };
-        let value = OmapValueRaw { flags: 0.into(), size: self.store.block_size.get().into(), paddr: place.into() };
+        let key = OmapKeyRaw {
+            oid: self.oid.into(),
+            xid: xid.into(),
+        };
+        let value = OmapValueRaw {
+            flags: 0.into(),
+            size: self.store.block_size.get().into(),
+            paddr: place.into(),
+        };
         map.1.put(key.as_bytes(), value.as_bytes())?;
         settle_physical(&mut map.1, &mut self.space, xid, blocks)?;
-        let moved = move_omap(&mut self.container_omap, self.container.omap_oid.into(), &mut self.space, xid)?;
+        let moved = move_omap(
+            &mut self.container_omap,
+            self.container.omap_oid.into(),
+            &mut self.space,
+            xid,
+        )?;
         self.container.omap_oid = moved.0.0.into();
         blocks.push(self.filled(moved));
-        self.read.raw.object = ObjectRaw::new(self.oid, xid, object_type::VOLUME | storage::VIRTUAL, 0);
+        self.read.raw.object =
+            ObjectRaw::new(self.oid, xid, object_type::VOLUME | storage::VIRTUAL, 0);
         let block = self.filled((place, self.read.raw.as_bytes().to_vec()));
         blocks.push(block);
         Ok(())
@@ -175,15 +246,26 @@ impl Volume {
 
     /// Everything on disk is what is in memory.
     fn settled(&mut self, xid: Xid) -> Result<()> {
-        let view = View { omap: Arc::new(Omap { raw: self.omap.0, tree: self.omap.1.reader()? }), xid };
-        self.files.find_by(Addressing::Virtual(view, self.read.cipher.clone()));
+        let view = View {
+            omap: Arc::new(Omap {
+                raw: self.omap.0,
+                tree: self.omap.1.reader()?,
+            }),
+            xid,
+        };
+        self.files
+            .find_by(Addressing::Virtual(view, self.read.cipher.clone()));
         self.read.files = self.files.reader()?;
         self.committed();
         Ok(())
     }
 }
 
-fn settle(tree: &mut ChangingTree, space: &mut super::space::Space, xid: Xid) -> Result<Vec<Written>> {
+fn settle(
+    tree: &mut ChangingTree,
+    space: &mut super::space::Space,
+    xid: Xid,
+) -> Result<Vec<Written>> {
     tree.settle(xid, &mut || Ok(Paddr(space.take(1, Use::Metadata)?.start)))
 }
 
@@ -213,7 +295,12 @@ pub(super) fn settle_physical(
 }
 
 /// An object map moves with its tree.
-fn move_omap(map: &mut (OmapRaw, ChangingTree), was: Oid, space: &mut super::space::Space, xid: Xid) -> Result<Block> {
+fn move_omap(
+    map: &mut (OmapRaw, ChangingTree),
+    was: Oid,
+    space: &mut super::space::Space,
+    xid: Xid,
+) -> Result<Block> {
     space.give(was.0..was.0 + 1)?;
     let place = Paddr(space.take(1, Use::Metadata)?.start);
     map.0.object = ObjectRaw::new(Oid(place.0), xid, object_type::OMAP | storage::PHYSICAL, 0);

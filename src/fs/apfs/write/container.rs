@@ -50,11 +50,22 @@ pub(in crate::fs::apfs) fn queued(container: &Container) -> Result<Vec<Range<u64
     let carried = Carried::read(container)?;
     match allowed::check_container(container, &carried) {
         Ok(()) => {}
-        Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Conflict) => return Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Conflict) => {
+            return Ok(Vec::new());
+        }
         Err(error) => return Err(error),
     }
-    let queue = Space::open(&container.store, container.spaceman()?, &carried.queue_nodes)?.main_queue;
-    Ok(if queue.blocks() < WORTH_RELEASING { Vec::new() } else { queue.iter().collect() })
+    let queue = Space::open(
+        &container.store,
+        container.spaceman()?,
+        &carried.queue_nodes,
+    )?
+    .main_queue;
+    Ok(if queue.blocks() < WORTH_RELEASING {
+        Vec::new()
+    } else {
+        queue.iter().collect()
+    })
 }
 
 impl ContainerMut {
@@ -74,8 +85,18 @@ impl ContainerMut {
         let space = Space::open(&store, container.spaceman()?, &carried.queue_nodes)?;
         let raw = container.superblock;
         let next_oid = AtomicU64::new(raw.next_oid.get());
-        let state = State { store, raw, carried, space, next_oid, failed: Failed::default() };
-        Ok(Self { state: Mutex::new(state), _alone: alone })
+        let state = State {
+            store,
+            raw,
+            carried,
+            space,
+            next_oid,
+            failed: Failed::default(),
+        };
+        Ok(Self {
+            state: Mutex::new(state),
+            _alone: alone,
+        })
     }
 
     /// Makes free what only older checkpoints wait for, by newer ones in which nothing changes, if that is worth it: what a trim
@@ -108,7 +129,10 @@ impl ResizeVolume for ContainerMut {
 
 impl State {
     fn geometry(&self, blocks: u64) -> Result<Geometry> {
-        Geometry::new(self.store.block_size.of(blocks).unwrap_or(u64::MAX), self.store.block_size)
+        Geometry::new(
+            self.store.block_size.of(blocks).unwrap_or(u64::MAX),
+            self.store.block_size,
+        )
     }
 
     /// Blocks that pool and ring take in a container of so many.
@@ -120,20 +144,35 @@ impl State {
     fn limits(&mut self) -> Result<SizeLimits> {
         let bytes = |blocks| self.store.block_size.of(blocks).unwrap_or(u64::MAX);
         let least = self.space.kept().and_then(|kept| self.least(kept))?;
-        Ok(SizeLimits { min: bytes(least), current: bytes(self.store.blocks), max: MAX_CONTAINER_LEN })
+        Ok(SizeLimits {
+            min: bytes(least),
+            current: bytes(self.store.blocks),
+            max: MAX_CONTAINER_LEN,
+        })
     }
 
     /// Blocks that it may be cut to: where things are says so, with places for all pools on the way there.
     fn least(&self, kept: Kept) -> Result<u64> {
         let size = self.store.block_size;
-        let slots = self.raw.volume_oids.iter().rposition(|oid| oid.get() != 0).map_or(0, |last| last as u64 + 1);
-        let least = size.blocks_for(MIN_CONTAINER_LEN).max(size.blocks_for((slots.max(1) - 1) * BYTES_PER_VOLUME + 1));
+        let slots = self
+            .raw
+            .volume_oids
+            .iter()
+            .rposition(|oid| oid.get() != 0)
+            .map_or(0, |last| last as u64 + 1);
+        let least = size
+            .blocks_for(MIN_CONTAINER_LEN)
+            .max(size.blocks_for((slots.max(1) - 1) * BYTES_PER_VOLUME + 1));
         let end = kept.end.max(kept.blocks).max(least);
         let way = end.max(self.space.own_end()).min(self.store.blocks);
         // A pool is longer in a longer container, which is what makes way for it.
         let own = 2 * self.own_blocks(end)? + self.own_blocks(way + 2 * self.own_blocks(way)?)?;
         // Not among the first blocks if it has got more.
-        let end = if self.store.blocks < SMALL { end } else { end.max(Oid::FIRST_USER.0) };
+        let end = if self.store.blocks < SMALL {
+            end
+        } else {
+            end.max(Oid::FIRST_USER.0)
+        };
         Ok((end + own + ROOM).min(self.store.blocks))
     }
 
@@ -141,7 +180,9 @@ impl State {
         self.store.device.info().check(LAYER, 0, len)?;
         let to = Geometry::new(len, self.store.block_size)?;
         if to.blocks > self.store.blocks {
-            self.transact(KEPT_CHECKPOINTS, |state| state.set_size(&to, to.blocks, progress))?;
+            self.transact(KEPT_CHECKPOINTS, |state| {
+                state.set_size(&to, to.blocks, progress)
+            })?;
         } else if to.blocks < self.store.blocks {
             self.shrink(&to, progress)?;
         }
@@ -154,8 +195,10 @@ impl State {
         let kept = self.space.kept()?;
         let least = self.least(kept)?;
         if least > to.blocks {
-            let message =
-                format!("{} blocks are too few: those up to {} are in use and stay, {least} are enough", to.blocks, kept.end);
+            let message = format!(
+                "{} blocks are too few: those up to {} are in use and stay, {least} are enough",
+                to.blocks, kept.end
+            );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         for _ in 0..MOST_STEPS {
@@ -164,7 +207,11 @@ impl State {
             }
             self.transact(0, |state| state.make_way(to.blocks, progress))?;
         }
-        Err(Error::new(Kind::Limit, LAYER, "its space manager finds no place before the new end"))
+        Err(Error::new(
+            Kind::Limit,
+            LAYER,
+            "its space manager finds no place before the new end",
+        ))
     }
 
     /// Moves the pool before block `end`, or as near to it as there is room.
@@ -197,18 +244,38 @@ impl State {
         self.failed.note(done)
     }
 
-    fn write_checkpoint(&mut self, kept: u64, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+    fn write_checkpoint(
+        &mut self,
+        kept: u64,
+        change: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
         let xid = Xid(self.raw.next_xid.get());
-        self.space.begin(xid, xid.0.saturating_sub(1), xid.0.saturating_sub(kept))?;
+        self.space
+            .begin(xid, xid.0.saturating_sub(1), xid.0.saturating_sub(kept))?;
         change(self)?;
-        let Self { store, raw, carried, space, next_oid, .. } = self;
+        let Self {
+            store,
+            raw,
+            carried,
+            space,
+            next_oid,
+            ..
+        } = self;
         write_whole(store, raw, carried, space, next_oid)
     }
 
     /// Brings the superblock in block 0 up to date.
     fn write_anchor(&mut self) -> Result<()> {
-        let block = Rings { store: &self.store, raw: &mut self.raw }.superblock();
-        let written = self.store.device.write_at(0, &block).and_then(|()| self.store.device.flush());
+        let block = Rings {
+            store: &self.store,
+            raw: &mut self.raw,
+        }
+        .superblock();
+        let written = self
+            .store
+            .device
+            .write_at(0, &block)
+            .and_then(|()| self.store.device.flush());
         self.failed.note(written)
     }
 }

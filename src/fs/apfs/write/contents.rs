@@ -35,12 +35,23 @@ impl Extent {
 impl Volume {
     /// A stream without bytes.
     pub(super) fn new_stream(&self) -> DataStreamRaw {
-        let crypto_id = if self.read.cipher.is_some() { DEFAULT_CRYPTO_ID } else { 0 };
-        DataStreamRaw { default_crypto_id: crypto_id.into(), ..DataStreamRaw::default() }
+        let crypto_id = if self.read.cipher.is_some() {
+            DEFAULT_CRYPTO_ID
+        } else {
+            0
+        };
+        DataStreamRaw {
+            default_crypto_id: crypto_id.into(),
+            ..DataStreamRaw::default()
+        }
     }
 
     /// Returns whether `range`, whole blocks of a stream, can be written in place: all of it was taken since the last commit.
-    pub(super) fn in_place(&mut self, ids: StreamIds, range: &Range<u64>) -> Result<Option<Vec<Run>>> {
+    pub(super) fn in_place(
+        &mut self,
+        ids: StreamIds,
+        range: &Range<u64>,
+    ) -> Result<Option<Vec<Run>>> {
         let (block, mut at) = (self.block(), range.start);
         let runs = self.runs(ids.stream, range)?;
         for run in &runs {
@@ -61,7 +72,13 @@ impl Volume {
     }
 
     /// Writes `bytes` at `offset` of a stream that is that long, `old` being its contents so far.
-    pub(super) fn write_stream(&mut self, stream: &mut Extent, old: &dyn BlockDevice, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn write_stream(
+        &mut self,
+        stream: &mut Extent,
+        old: &dyn BlockDevice,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         let block = self.block();
         let end = offset + bytes.len() as u64;
         let range = offset - offset % block..end.next_multiple_of(block);
@@ -70,7 +87,10 @@ impl Volume {
         }
         // The blocks at the ends keep what they have besides.
         let len = old.info().len;
-        let (before, after) = ((offset - range.start) as usize, (range.end.min(len).saturating_sub(end)) as usize);
+        let (before, after) = (
+            (offset - range.start) as usize,
+            (range.end.min(len).saturating_sub(end)) as usize,
+        );
         let mut whole = old.read_vec(range.start, before)?;
         whole.extend_from_slice(bytes);
         whole.extend(old.read_vec(end.min(len), after)?);
@@ -81,7 +101,13 @@ impl Volume {
     }
 
     /// Writes over a part of blocks of a stream, `old` being what it has there.
-    fn write_over(&self, runs: &[Run], old: &dyn BlockDevice, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn write_over(
+        &self,
+        runs: &[Run],
+        old: &dyn BlockDevice,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         const UNIT: u64 = Xts::UNIT as u64;
         let (len, end) = (old.info().len, offset + bytes.len() as u64);
         if self.read.cipher.is_none() || offset.is_multiple_of(UNIT) && end.is_multiple_of(UNIT) {
@@ -101,7 +127,9 @@ impl Volume {
         let end = offset + bytes.len() as u64;
         for run in runs {
             let (from, to) = (run.start.max(offset), run.end().min(end));
-            let Some(place) = run.place.filter(|_| from < to) else { continue };
+            let Some(place) = run.place.filter(|_| from < to) else {
+                continue;
+            };
             let within = from - run.start;
             let bytes = &bytes[(from - offset) as usize..(to - offset) as usize];
             let at = self.store.offset(place) + within;
@@ -118,7 +146,13 @@ impl Volume {
     }
 
     /// Makes a stream `len` bytes long. What is new reads as zeros if `zeros`; otherwise it may be anything.
-    pub(super) fn resize_stream(&mut self, stream: &mut Extent, old: &dyn BlockDevice, len: u64, zeros: bool) -> Result<()> {
+    pub(super) fn resize_stream(
+        &mut self,
+        stream: &mut Extent,
+        old: &dyn BlockDevice,
+        len: u64,
+        zeros: bool,
+    ) -> Result<()> {
         let block = self.block();
         let (had, now) = (stream.raw.size.get(), len.next_multiple_of(block));
         let allocated = stream.raw.allocated.get();
@@ -150,18 +184,31 @@ impl Volume {
         }
         for run in runs {
             for start in (run.start..run.end()).step_by(ZEROS) {
-                self.write_runs(&[run], start, &vec![0; (run.end() - start).min(ZEROS as u64) as usize])?;
+                self.write_runs(
+                    &[run],
+                    start,
+                    &vec![0; (run.end() - start).min(ZEROS as u64) as usize],
+                )?;
             }
         }
         Ok(())
     }
 
     /// Makes `range` of a stream zero; whole blocks of it become holes.
-    pub(super) fn zero_stream(&mut self, stream: &mut Extent, old: &dyn BlockDevice, range: &Range<u64>) -> Result<()> {
+    pub(super) fn zero_stream(
+        &mut self,
+        stream: &mut Extent,
+        old: &dyn BlockDevice,
+        range: &Range<u64>,
+    ) -> Result<()> {
         let block = self.block();
         let whole = range.start.next_multiple_of(block)..range.end - range.end % block;
         // The last block is whole if nothing but the end of the stream follows in it.
-        let whole = if range.end == stream.raw.size.get() { whole.start..range.end.next_multiple_of(block) } else { whole };
+        let whole = if range.end == stream.raw.size.get() {
+            whole.start..range.end.next_multiple_of(block)
+        } else {
+            whole
+        };
         if !stream.sparse || whole.start >= whole.end {
             return self.write_zeros(stream, old, range);
         }
@@ -173,7 +220,12 @@ impl Volume {
         self.place(stream.ids, Run::hole(whole.start, len))
     }
 
-    fn write_zeros(&mut self, stream: &mut Extent, old: &dyn BlockDevice, range: &Range<u64>) -> Result<()> {
+    fn write_zeros(
+        &mut self,
+        stream: &mut Extent,
+        old: &dyn BlockDevice,
+        range: &Range<u64>,
+    ) -> Result<()> {
         // Pieces end where blocks do, so that no block is moved twice.
         let mut at = range.start;
         while at < range.end {

@@ -9,8 +9,9 @@ use super::moves::check_replaceable;
 use super::volume::{Volume, corrupt};
 use crate::fs::apfs::btree::Key;
 use crate::fs::apfs::layout::{
-    DataStreamIdRaw, DirectoryEntryRaw, FileId, InodeRaw, KeyRest, RecordKey, SiblingLinkRaw, SiblingMapRaw, XFields, XattrRaw,
-    entry_field, field_flags, inode_field, inode_flags, mode_type, nanoseconds, put_name, record_type, xattr_flags, xattr_name,
+    DataStreamIdRaw, DirectoryEntryRaw, FileId, InodeRaw, KeyRest, RecordKey, SiblingLinkRaw,
+    SiblingMapRaw, XFields, XattrRaw, entry_field, field_flags, inode_field, inode_flags,
+    mode_type, nanoseconds, put_name, record_type, xattr_flags, xattr_name,
 };
 use crate::fs::{Existing, FileKind, NewKind, NewNode, NodeId};
 use crate::{Error, Kind, Result};
@@ -90,7 +91,11 @@ impl Volume {
         };
         let mut inode = Inode::new(id, raw, name);
         if let NewKind::Special(FileKind::CharDevice | FileKind::BlockDevice, device) = new.kind {
-            inode.set_field(inode_field::DEVICE, 0, Some(U32::new(device).as_bytes().to_vec()));
+            inode.set_field(
+                inode_field::DEVICE,
+                0,
+                Some(U32::new(device).as_bytes().to_vec()),
+            );
         }
         inode
     }
@@ -98,10 +103,18 @@ impl Volume {
     fn put_target(&mut self, id: FileId, target: &str) -> Result<()> {
         let flags = xattr_flags::EMBEDDED | xattr_flags::FILE_SYSTEM_OWNED;
         // At most MAX_LINK_TARGET.
-        let mut value = XattrRaw { flags: flags.into(), len: (target.len() as u16 + 1).into() }.as_bytes().to_vec();
+        let mut value = XattrRaw {
+            flags: flags.into(),
+            len: (target.len() as u16 + 1).into(),
+        }
+        .as_bytes()
+        .to_vec();
         value.extend_from_slice(target.as_bytes());
         value.push(0);
-        self.put(RecordKey::named(id, record_type::XATTR, xattr_name::SYMLINK.as_bytes()), &value)
+        self.put(
+            RecordKey::named(id, record_type::XATTR, xattr_name::SYMLINK.as_bytes()),
+            &value,
+        )
     }
 
     /// Counts what comes and goes by what it is.
@@ -120,7 +133,9 @@ impl Volume {
     pub(super) fn folder(&self, dir: NodeId) -> Result<Inode> {
         let inode = self.object(dir)?;
         if !inode.is_folder() {
-            return Err(Error::new(Kind::Invalid, LAYER, "is no folder").named(format!("object {}", dir.0)));
+            return Err(
+                Error::new(Kind::Invalid, LAYER, "is no folder").named(format!("object {}", dir.0))
+            );
         }
         if inode.raw.has(inode_flags::MAINTAIN_DIR_STATS) {
             let message = "counts what is in it, which is not kept up; it is only read";
@@ -149,25 +164,38 @@ impl Volume {
 
     /// The entry of a name, by the volume's rules.
     pub(super) fn entry(&self, dir: FileId, name: &str) -> Result<Option<Entry>> {
-        let Some(hash) = self.read.names.hash(name) else { return Ok(None) };
+        let Some(hash) = self.read.names.hash(name) else {
+            return Ok(None);
+        };
         let tree = self.files.reader()?;
         let mut cursor = tree.seek(&Key::Record(RecordKey::entry(dir, b"", Some(hash))))?;
         while let Some(record) = cursor.next()? {
-            let Key::Record(RecordKey { id, kind: record_type::DIRECTORY_ENTRY, rest: KeyRest::Hashed(found, there) }) =
-                record.key
+            let Key::Record(RecordKey {
+                id,
+                kind: record_type::DIRECTORY_ENTRY,
+                rest: KeyRest::Hashed(found, there),
+            }) = record.key
             else {
                 break;
             };
             if (id, found) != (dir, hash) {
                 break;
             }
-            let Ok(there) = str::from_utf8(there) else { continue };
+            let Ok(there) = str::from_utf8(there) else {
+                continue;
+            };
             if self.read.names.same(there, name) {
                 let Some((raw, fields)) = DirectoryEntryRaw::parse(record.value) else {
                     return Err(corrupt(dir, "the record of an entry makes no sense"));
                 };
-                let sibling = fields.read::<U64>(entry_field::SIBLING_ID).map(FileId::from);
-                return Ok(Some(Entry { name: there.to_owned(), raw: *raw, sibling }));
+                let sibling = fields
+                    .read::<U64>(entry_field::SIBLING_ID)
+                    .map(FileId::from);
+                return Ok(Some(Entry {
+                    name: there.to_owned(),
+                    raw: *raw,
+                    sibling,
+                }));
             }
         }
         Ok(None)
@@ -175,14 +203,25 @@ impl Volume {
 
     /// An entry that must be there, and what it leads to.
     pub(super) fn found(&self, dir: FileId, name: &str) -> Result<(Entry, Inode)> {
-        let entry = self.entry(dir, name)?.ok_or_else(|| Error::not_found(LAYER, name))?;
+        let entry = self
+            .entry(dir, name)?
+            .ok_or_else(|| Error::not_found(LAYER, name))?;
         let inode = self.object(NodeId(entry.id().0))?;
         Ok((entry, inode))
     }
 
     /// Puts an entry into a folder, whose record is then to be written.
-    pub(super) fn enter(&mut self, dir: &mut Inode, name: &str, inode: &Inode, sibling: Option<FileId>) -> Result<()> {
-        let count = dir.count().checked_add(1).ok_or_else(|| Error::new(Kind::Limit, LAYER, "the folder is full"))?;
+    pub(super) fn enter(
+        &mut self,
+        dir: &mut Inode,
+        name: &str,
+        inode: &Inode,
+        sibling: Option<FileId>,
+    ) -> Result<()> {
+        let count = dir
+            .count()
+            .checked_add(1)
+            .ok_or_else(|| Error::new(Kind::Limit, LAYER, "the folder is full"))?;
         dir.raw.children_or_links = count.into();
         self.touch(dir);
         self.put_entry(dir.id, name, inode, self.date(), sibling)
@@ -196,20 +235,38 @@ impl Volume {
         added: U64,
         sibling: Option<FileId>,
     ) -> Result<()> {
-        let raw = DirectoryEntryRaw { file_id: inode.id.into(), added, flags: (inode.raw.mode.get() >> 12).into() };
+        let raw = DirectoryEntryRaw {
+            file_id: inode.id.into(),
+            added,
+            flags: (inode.raw.mode.get() >> 12).into(),
+        };
         let mut value = raw.as_bytes().to_vec();
         if let Some(sibling) = sibling {
             let sibling = U64::from(sibling);
-            XFields::put(&[(entry_field::SIBLING_ID, field_flags::DO_NOT_COPY, sibling.as_bytes())], &mut value);
+            XFields::put(
+                &[(
+                    entry_field::SIBLING_ID,
+                    field_flags::DO_NOT_COPY,
+                    sibling.as_bytes(),
+                )],
+                &mut value,
+            );
         }
-        self.put(RecordKey::entry(dir, name.as_bytes(), self.read.names.hash(name)), &value)
+        self.put(
+            RecordKey::entry(dir, name.as_bytes(), self.read.names.hash(name)),
+            &value,
+        )
     }
 
     /// Takes an entry out of a folder, whose record is then to be written.
     pub(super) fn leave(&mut self, dir: &mut Inode, entry: &Entry) -> Result<()> {
         dir.raw.children_or_links = dir.count().saturating_sub(1).into();
         self.touch(dir);
-        self.remove_record(RecordKey::entry(dir.id, entry.name.as_bytes(), self.read.names.hash(&entry.name)))
+        self.remove_record(RecordKey::entry(
+            dir.id,
+            entry.name.as_bytes(),
+            self.read.names.hash(&entry.name),
+        ))
     }
 
     /// What an object holds has changed.
@@ -241,12 +298,24 @@ impl Volume {
         mut inode: Inode,
         is_open: IsOpen<'_>,
     ) -> Result<Option<FileId>> {
-        if inode.is_folder() && (inode.count() != 0 || !self.records(inode.id, record_type::DIRECTORY_ENTRY)?.is_empty()) {
-            return Err(Error::new(Kind::Conflict, LAYER, "is a folder that is not empty").named(entry.name.clone()));
+        if inode.is_folder()
+            && (inode.count() != 0
+                || !self
+                    .records(inode.id, record_type::DIRECTORY_ENTRY)?
+                    .is_empty())
+        {
+            return Err(
+                Error::new(Kind::Conflict, LAYER, "is a folder that is not empty")
+                    .named(entry.name.clone()),
+            );
         }
         self.leave(dir, entry)?;
         if let Some(sibling) = entry.sibling {
-            self.remove_record(RecordKey::numbered(inode.id, record_type::SIBLING_LINK, sibling.0))?;
+            self.remove_record(RecordKey::numbered(
+                inode.id,
+                record_type::SIBLING_LINK,
+                sibling.0,
+            ))?;
             self.remove_record(RecordKey::single(sibling, record_type::SIBLING_MAP))?;
         }
         if !inode.is_folder() && inode.count() > 1 {
@@ -287,10 +356,18 @@ impl Volume {
         }
         let stream = FileId::from(inode.raw.private_id);
         let key = RecordKey::single(stream, record_type::DATA_STREAM);
-        let Some(record) = self.record(key)? else { return Ok(()) };
-        let references = DataStreamIdRaw::read_from_prefix(&record).map_or(0, |(raw, _)| raw.references.get());
+        let Some(record) = self.record(key)? else {
+            return Ok(());
+        };
+        let references =
+            DataStreamIdRaw::read_from_prefix(&record).map_or(0, |(raw, _)| raw.references.get());
         if references > 1 {
-            return self.put_raw(key, &DataStreamIdRaw { references: (references - 1).into() });
+            return self.put_raw(
+                key,
+                &DataStreamIdRaw {
+                    references: (references - 1).into(),
+                },
+            );
         }
         self.cut(stream, &(0..u64::MAX))?;
         self.remove_record(key)
@@ -326,10 +403,14 @@ impl Volume {
                 return Err(Error::unsupported(LAYER, "only files get further names").named(name));
             }
             let count = inode.count().checked_add(1);
-            inode.raw.children_or_links =
-                count.ok_or_else(|| Error::new(Kind::Limit, LAYER, "has too many names").named(name))?.into();
+            inode.raw.children_or_links = count
+                .ok_or_else(|| Error::new(Kind::Limit, LAYER, "has too many names").named(name))?
+                .into();
             inode.raw.changed = volume.date();
-            if volume.records(inode.id, record_type::SIBLING_LINK)?.is_empty() {
+            if volume
+                .records(inode.id, record_type::SIBLING_LINK)?
+                .is_empty()
+            {
                 volume.number_first_name(&inode)?;
             }
             let sibling = volume.next_id();
@@ -346,27 +427,54 @@ impl Volume {
     /// The only name of a file gets a number.
     fn number_first_name(&mut self, inode: &Inode) -> Result<()> {
         let dir = FileId::from(inode.raw.parent_id);
-        let name = inode.name().ok_or_else(|| corrupt(inode.id, "has no name"))?.to_owned();
-        let entry = self.entry(dir, &name)?.filter(|entry| entry.id() == inode.id);
+        let name = inode
+            .name()
+            .ok_or_else(|| corrupt(inode.id, "has no name"))?
+            .to_owned();
+        let entry = self
+            .entry(dir, &name)?
+            .filter(|entry| entry.id() == inode.id);
         let entry = entry.ok_or_else(|| corrupt(inode.id, "is not where it says to be"))?;
         let sibling = self.next_id();
         self.put_sibling(inode, sibling, dir, &entry.name)?;
         self.put_entry(dir, &entry.name, inode, entry.raw.added, Some(sibling))
     }
 
-    pub(super) fn put_sibling(&mut self, inode: &Inode, sibling: FileId, dir: FileId, name: &str) -> Result<()> {
-        let mut link = SiblingLinkRaw { parent_id: dir.into() }.as_bytes().to_vec();
+    pub(super) fn put_sibling(
+        &mut self,
+        inode: &Inode,
+        sibling: FileId,
+        dir: FileId,
+        name: &str,
+    ) -> Result<()> {
+        let mut link = SiblingLinkRaw {
+            parent_id: dir.into(),
+        }
+        .as_bytes()
+        .to_vec();
         put_name(name.as_bytes(), &mut link);
-        self.put(RecordKey::numbered(inode.id, record_type::SIBLING_LINK, sibling.0), &link)?;
-        self.put_raw(RecordKey::single(sibling, record_type::SIBLING_MAP), &SiblingMapRaw { file_id: inode.id.into() })
+        self.put(
+            RecordKey::numbered(inode.id, record_type::SIBLING_LINK, sibling.0),
+            &link,
+        )?;
+        self.put_raw(
+            RecordKey::single(sibling, record_type::SIBLING_MAP),
+            &SiblingMapRaw {
+                file_id: inode.id.into(),
+            },
+        )
     }
 
     /// An inode's own name and folder are those of its lowest numbered name.
     pub(super) fn name_by_first_link(&mut self, inode: &mut Inode) -> Result<()> {
         let links = self.records(inode.id, record_type::SIBLING_LINK)?;
-        let Some((_, value)) = links.first() else { return Ok(()) };
-        let parsed = SiblingLinkRaw::parse(value).and_then(|(link, name)| Some((link.parent_id, str::from_utf8(name).ok()?)));
-        let (parent, name) = parsed.ok_or_else(|| corrupt(inode.id, "a name of it makes no sense"))?;
+        let Some((_, value)) = links.first() else {
+            return Ok(());
+        };
+        let parsed = SiblingLinkRaw::parse(value)
+            .and_then(|(link, name)| Some((link.parent_id, str::from_utf8(name).ok()?)));
+        let (parent, name) =
+            parsed.ok_or_else(|| corrupt(inode.id, "a name of it makes no sense"))?;
         inode.raw.parent_id = parent;
         inode.set_name(name);
         Ok(())
@@ -376,8 +484,13 @@ impl Volume {
 /// Refuses a link to nowhere, or to further than macOS goes.
 pub(super) fn check_target(kind: &NewKind) -> Result<()> {
     match kind {
-        NewKind::Symlink(target) if !(1..=MAX_LINK_TARGET).contains(&target.len()) || target.contains('\0') => {
-            let message = format!("a target of {} bytes, 1 to {MAX_LINK_TARGET} without NUL possible", target.len());
+        NewKind::Symlink(target)
+            if !(1..=MAX_LINK_TARGET).contains(&target.len()) || target.contains('\0') =>
+        {
+            let message = format!(
+                "a target of {} bytes, 1 to {MAX_LINK_TARGET} without NUL possible",
+                target.len()
+            );
             Err(Error::new(Kind::Limit, LAYER, message))
         }
         _ => Ok(()),
@@ -385,8 +498,15 @@ pub(super) fn check_target(kind: &NewKind) -> Result<()> {
 }
 
 fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() || name.len() > MAX_NAME || name.contains(['/', '\0']) || matches!(name, "." | "..") {
-        let message = format!("a name has 1 to {MAX_NAME} bytes without slash and NUL, this one {} bytes", name.len());
+    if name.is_empty()
+        || name.len() > MAX_NAME
+        || name.contains(['/', '\0'])
+        || matches!(name, "." | "..")
+    {
+        let message = format!(
+            "a name has 1 to {MAX_NAME} bytes without slash and NUL, this one {} bytes",
+            name.len()
+        );
         return Err(Error::new(Kind::Invalid, LAYER, message).named(name));
     }
     Ok(())

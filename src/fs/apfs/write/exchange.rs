@@ -14,18 +14,26 @@ use super::volume::Volume;
 use super::xattrs::mark;
 use crate::decmpfs::Compression;
 use crate::fs::apfs::layout::{
-    FileId, MAX_EMBEDDED_XATTR, RecordKey, XattrRaw, inode_flags, record_type, xattr_flags, xattr_name,
+    FileId, MAX_EMBEDDED_XATTR, RecordKey, XattrRaw, inode_flags, record_type, xattr_flags,
+    xattr_name,
 };
 use crate::fs::{NodeId, Stored, UF_COMPRESSED};
 use crate::{Error, Kind, Result};
 
 impl Volume {
     /// Stores the contents of `node` another way, unless `is_open`.
-    pub(super) fn store_contents(&mut self, node: NodeId, stored: &Stored<'_>, is_open: IsOpen<'_>) -> Result<()> {
+    pub(super) fn store_contents(
+        &mut self,
+        node: NodeId,
+        stored: &Stored<'_>,
+        is_open: IsOpen<'_>,
+    ) -> Result<()> {
         self.change(true, |volume| {
             let mut inode = volume.object(node)?;
             let id = inode.id;
-            let refused = |kind, message: &'static str| Err(Error::new(kind, LAYER, message).named(format!("object {id}")));
+            let refused = |kind, message: &'static str| {
+                Err(Error::new(kind, LAYER, message).named(format!("object {id}")))
+            };
             let compressed = inode.raw.bsd_flags.get() & UF_COMPRESSED != 0;
             if !inode.is_file() {
                 return refused(Kind::Invalid, "is no ordinary file");
@@ -34,11 +42,23 @@ impl Volume {
                 return refused(Kind::Conflict, "is open");
             }
             match stored {
-                Stored::Packed { .. } if compressed => refused(Kind::Conflict, "is compressed already"),
-                Stored::Packed { .. } if volume.xattr_stream(id, xattr_name::RESOURCE_FORK)?.is_some() => {
-                    refused(Kind::Conflict, "has a resource fork, which would be in the way")
+                Stored::Packed { .. } if compressed => {
+                    refused(Kind::Conflict, "is compressed already")
                 }
-                Stored::Packed { attribute, contents } => {
+                Stored::Packed { .. }
+                    if volume
+                        .xattr_stream(id, xattr_name::RESOURCE_FORK)?
+                        .is_some() =>
+                {
+                    refused(
+                        Kind::Conflict,
+                        "has a resource fork, which would be in the way",
+                    )
+                }
+                Stored::Packed {
+                    attribute,
+                    contents,
+                } => {
                     let mut nameless = volume.object(*contents)?;
                     volume.pack(&mut inode, attribute, &mut nameless)?;
                     volume.put_inode(&nameless)?;
@@ -58,10 +78,17 @@ impl Volume {
     /// The stream of `nameless` becomes the resource fork of `inode`, which gives up its own.
     fn pack(&mut self, inode: &mut Inode, attribute: &[u8], nameless: &mut Inode) -> Result<()> {
         let Some(compression) = Compression::parse(attribute) else {
-            return Err(Error::new(Kind::Invalid, LAYER, "an attribute that says how contents are compressed expected"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "an attribute that says how contents are compressed expected",
+            ));
         };
         if attribute.len() > MAX_EMBEDDED_XATTR {
-            let message = format!("{} bytes of packed contents in an attribute, {MAX_EMBEDDED_XATTR} possible", attribute.len());
+            let message = format!(
+                "{} bytes of packed contents in an attribute, {MAX_EMBEDDED_XATTR} possible",
+                attribute.len()
+            );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         self.drop_contents(inode)?;
@@ -73,11 +100,22 @@ impl Volume {
             self.remove_record(RecordKey::single(stream, record_type::DATA_STREAM))?;
             nameless.set_stream(None);
             nameless.set_holes(0);
-            let fork = Extent { ids: StreamIds { stream, owner: inode.id }, raw, holes: 0, sparse: false };
+            let fork = Extent {
+                ids: StreamIds {
+                    stream,
+                    owner: inode.id,
+                },
+                raw,
+                holes: 0,
+                sparse: false,
+            };
             self.put_xattr_stream(inode.id, xattr_name::RESOURCE_FORK, &fork)?;
             mark(inode, xattr_name::RESOURCE_FORK, true);
         }
-        let head = XattrRaw { flags: xattr_flags::EMBEDDED.into(), len: (attribute.len() as u16).into() };
+        let head = XattrRaw {
+            flags: xattr_flags::EMBEDDED.into(),
+            len: (attribute.len() as u16).into(),
+        };
         let key = RecordKey::named(inode.id, record_type::XATTR, xattr_name::DECMPFS.as_bytes());
         self.put(key, &[head.as_bytes(), attribute].concat())?;
         self.set_packed(inode, Some(compression.size));
@@ -97,7 +135,10 @@ impl Volume {
         self.drop_contents(inode)?;
         let (come, own) = (FileId::from(nameless.raw.private_id), inode.id);
         // A file's stream has the file's number, unless a clone still has the one it had before.
-        if self.record(RecordKey::single(own, record_type::DATA_STREAM))?.is_some() {
+        if self
+            .record(RecordKey::single(own, record_type::DATA_STREAM))?
+            .is_some()
+        {
             std::mem::swap(&mut inode.raw.private_id, &mut nameless.raw.private_id);
         } else {
             self.renumber(come, own)?;
@@ -114,7 +155,12 @@ impl Volume {
     /// What an inode says of packed contents: their length unpacked.
     fn set_packed(&mut self, inode: &mut Inode, len: Option<u64>) {
         let flags = inode.raw.bsd_flags.get();
-        inode.raw.bsd_flags = if len.is_some() { flags | UF_COMPRESSED } else { flags & !UF_COMPRESSED }.into();
+        inode.raw.bsd_flags = if len.is_some() {
+            flags | UF_COMPRESSED
+        } else {
+            flags & !UF_COMPRESSED
+        }
+        .into();
         inode.raw.uncompressed_size = len.unwrap_or(0).into();
         inode.set_flag(inode_flags::HAS_UNCOMPRESSED_SIZE, len.is_some());
     }

@@ -9,7 +9,8 @@ use super::space::Use;
 use super::volume::{Volume, corrupt};
 use crate::fs::apfs::btree::{Addressing, Key, Tree, TreeKind};
 use crate::fs::apfs::layout::{
-    ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, UPDATE_OWNER, extent_flags, extent_ref_kind, record_type,
+    ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, UPDATE_OWNER, extent_flags,
+    extent_ref_kind, record_type,
 };
 use crate::fs::apfs::stream::{self, Stored};
 use crate::{Error, Kind, Result};
@@ -36,7 +37,13 @@ impl Run {
 
     /// A hole.
     pub(super) fn hole(start: u64, len: u64) -> Self {
-        Self { start, len, place: None, unwritten: false, crypto_id: None }
+        Self {
+            start,
+            len,
+            place: None,
+            unwritten: false,
+            crypto_id: None,
+        }
     }
 
     /// The part of it within `range`, which overlaps it.
@@ -45,7 +52,13 @@ impl Run {
         let before = (start - self.start) / block;
         let place = self.place.map(|place| Paddr(place.0 + before));
         let crypto_id = self.crypto_id.map(|id| id.wrapping_add(before));
-        Self { start, len: end - start, place, unwritten: self.unwritten, crypto_id }
+        Self {
+            start,
+            len: end - start,
+            place,
+            unwritten: self.unwritten,
+            crypto_id,
+        }
     }
 
     /// Its blocks.
@@ -71,14 +84,27 @@ impl Volume {
         let tree = self.files.reader()?;
         let wanted = RecordKey::numbered(stream, record_type::FILE_EXTENT, range.start);
         let first = tree.floor(&Key::Record(wanted), |record| match record.key {
-            Key::Record(RecordKey { id, kind: record_type::FILE_EXTENT, rest: KeyRest::Number(start) }) if id == stream => start,
+            Key::Record(RecordKey {
+                id,
+                kind: record_type::FILE_EXTENT,
+                rest: KeyRest::Number(start),
+            }) if id == stream => start,
             _ => range.start,
         })?;
-        let from = RecordKey::numbered(stream, record_type::FILE_EXTENT, first.unwrap_or(range.start));
+        let from = RecordKey::numbered(
+            stream,
+            record_type::FILE_EXTENT,
+            first.unwrap_or(range.start),
+        );
         let mut cursor = tree.seek(&Key::Record(from))?;
         let mut runs = Vec::new();
         while let Some(record) = cursor.next()? {
-            let Key::Record(RecordKey { id, kind: record_type::FILE_EXTENT, rest: KeyRest::Number(start) }) = record.key else {
+            let Key::Record(RecordKey {
+                id,
+                kind: record_type::FILE_EXTENT,
+                rest: KeyRest::Number(start),
+            }) = record.key
+            else {
                 break;
             };
             if id != stream || start >= range.end {
@@ -93,33 +119,86 @@ impl Volume {
     }
 
     /// The same for those who read the stream, who need not know of holes.
-    pub(super) fn stored_runs(&self, stream: FileId, range: &Range<u64>) -> Result<Vec<stream::Run>> {
-        let stored = |Run { start, len, place, unwritten, crypto_id }| {
+    pub(super) fn stored_runs(
+        &self,
+        stream: FileId,
+        range: &Range<u64>,
+    ) -> Result<Vec<stream::Run>> {
+        let stored = |Run {
+                          start,
+                          len,
+                          place,
+                          unwritten,
+                          crypto_id,
+                      }| {
             let at = self.store.offset(place?);
-            let stored = if unwritten { Stored::Unwritten } else { Stored::Data { at, crypto_id: crypto_id.unwrap_or(0) } };
+            let stored = if unwritten {
+                Stored::Unwritten
+            } else {
+                Stored::Data {
+                    at,
+                    crypto_id: crypto_id.unwrap_or(0),
+                }
+            };
             Some(stream::Run { start, len, stored })
         };
-        Ok(self.runs(stream, range)?.into_iter().filter_map(stored).collect())
+        Ok(self
+            .runs(stream, range)?
+            .into_iter()
+            .filter_map(stored)
+            .collect())
     }
 
     fn run(&self, stream: FileId, start: u64, value: &[u8]) -> Result<Run> {
-        let (raw, _) = FileExtentRaw::read_from_prefix(value).map_err(|_| corrupt(stream, "an extent is cut short"))?;
+        let (raw, _) = FileExtentRaw::read_from_prefix(value)
+            .map_err(|_| corrupt(stream, "an extent is cut short"))?;
         let (len, block) = (raw.len(), self.block());
         let place = Some(Paddr(raw.paddr.get())).filter(|place| place.0 != 0);
-        let inside = place.is_none_or(|place| place.0.checked_add(len / block).is_some_and(|end| end <= self.store.blocks));
-        let whole = len > 0 && len.is_multiple_of(block) && start.is_multiple_of(block) && start.checked_add(len).is_some();
+        let inside = place.is_none_or(|place| {
+            place
+                .0
+                .checked_add(len / block)
+                .is_some_and(|end| end <= self.store.blocks)
+        });
+        let whole = len > 0
+            && len.is_multiple_of(block)
+            && start.is_multiple_of(block)
+            && start.checked_add(len).is_some();
         if !inside || !whole {
             return Err(corrupt(stream, "an extent makes no sense"));
         }
-        let crypto_id = place.filter(|_| self.read.cipher.is_some()).map(|_| raw.crypto_id.get());
-        Ok(Run { start, len, place, unwritten: raw.flags() & extent_flags::UNWRITTEN != 0, crypto_id })
+        let crypto_id = place
+            .filter(|_| self.read.cipher.is_some())
+            .map(|_| raw.crypto_id.get());
+        Ok(Run {
+            start,
+            len,
+            place,
+            unwritten: raw.flags() & extent_flags::UNWRITTEN != 0,
+            crypto_id,
+        })
     }
 
     fn put_run(&mut self, stream: FileId, run: &Run) -> Result<()> {
-        let flags = if run.unwritten { extent_flags::UNWRITTEN } else { 0 };
-        let flags = flags | run.crypto_id.map_or(0, |_| extent_flags::CRYPTO_ID_IS_TWEAK);
-        let raw = FileExtentRaw::new(run.len, run.place.unwrap_or(Paddr(0)), run.crypto_id.unwrap_or(0), flags);
-        self.put_raw(RecordKey::numbered(stream, record_type::FILE_EXTENT, run.start), &raw)
+        let flags = if run.unwritten {
+            extent_flags::UNWRITTEN
+        } else {
+            0
+        };
+        let flags = flags
+            | run
+                .crypto_id
+                .map_or(0, |_| extent_flags::CRYPTO_ID_IS_TWEAK);
+        let raw = FileExtentRaw::new(
+            run.len,
+            run.place.unwrap_or(Paddr(0)),
+            run.crypto_id.unwrap_or(0),
+            flags,
+        );
+        self.put_raw(
+            RecordKey::numbered(stream, record_type::FILE_EXTENT, run.start),
+            &raw,
+        )
     }
 
     /// Takes `range`, whole blocks, out of a stream and gives its blocks back. Returns how many bytes of it were holes.
@@ -127,7 +206,11 @@ impl Volume {
         let block = self.block();
         let mut holes = 0;
         for run in self.runs(stream, range)? {
-            self.remove_record(RecordKey::numbered(stream, record_type::FILE_EXTENT, run.start))?;
+            self.remove_record(RecordKey::numbered(
+                stream,
+                record_type::FILE_EXTENT,
+                run.start,
+            ))?;
             if run.start < range.start {
                 self.put_run(stream, &run.within(&(run.start..range.start), block))?;
             }
@@ -149,25 +232,43 @@ impl Volume {
         if let Some(blocks) = run.blocks(block) {
             let count = blocks.end - blocks.start;
             self.read.raw.allocated_blocks = (self.read.raw.allocated_blocks.get() + count).into();
-            self.read.raw.total_blocks_allocated = (self.read.raw.total_blocks_allocated.get() + count).into();
+            self.read.raw.total_blocks_allocated =
+                (self.read.raw.total_blocks_allocated.get() + count).into();
         }
         let before = match run.start.checked_sub(block) {
             Some(start) => self.runs(ids.stream, &(start..run.start))?.pop(),
             None => None,
         };
-        if let Some(before) = before.filter(|before| before.end() == run.start && before.unwritten == run.unwritten) {
-            let joined = Run { len: before.len + run.len, ..before };
-            let numbered = before.crypto_id.map(|id| id.wrapping_add(before.len / block)) == run.crypto_id;
+        if let Some(before) =
+            before.filter(|before| before.end() == run.start && before.unwritten == run.unwritten)
+        {
+            let joined = Run {
+                len: before.len + run.len,
+                ..before
+            };
+            let numbered = before
+                .crypto_id
+                .map(|id| id.wrapping_add(before.len / block))
+                == run.crypto_id;
             match (before.blocks(block), run.blocks(block)) {
                 (None, None) => return self.put_run(ids.stream, &joined),
-                (Some(a), Some(b)) if a.end == b.start && numbered && self.extend_reference(&a, b.end, ids.owner)? => {
+                (Some(a), Some(b))
+                    if a.end == b.start
+                        && numbered
+                        && self.extend_reference(&a, b.end, ids.owner)? =>
+                {
                     return self.put_run(ids.stream, &joined);
                 }
                 _ => {}
             }
         }
         if let Some(blocks) = run.blocks(block) {
-            let raw = ExtentRefRaw::new(extent_ref_kind::NEW, blocks.end - blocks.start, ids.owner.0, 1);
+            let raw = ExtentRefRaw::new(
+                extent_ref_kind::NEW,
+                blocks.end - blocks.start,
+                ids.owner.0,
+                1,
+            );
             self.put_reference(blocks.start, &raw)?;
         }
         self.put_run(ids.stream, &run)
@@ -179,7 +280,10 @@ impl Volume {
         let mut runs = Vec::new();
         let mut at = start;
         let mut after = match start.checked_sub(block) {
-            Some(before) => self.runs(ids.stream, &(before..start))?.pop().and_then(|run| run.blocks(block)),
+            Some(before) => self
+                .runs(ids.stream, &(before..start))?
+                .pop()
+                .and_then(|run| run.blocks(block)),
             None => None,
         };
         while at < start + len {
@@ -194,7 +298,13 @@ impl Volume {
             };
             let len = (blocks.end - blocks.start) * block;
             let crypto_id = self.read.cipher.as_ref().map(|_| blocks.start);
-            let run = Run { start: at, len, place: Some(Paddr(blocks.start)), unwritten: false, crypto_id };
+            let run = Run {
+                start: at,
+                len,
+                place: Some(Paddr(blocks.start)),
+                unwritten: false,
+                crypto_id,
+            };
             self.place(ids, run)?;
             at = run.end();
             runs.push(run);
@@ -230,7 +340,10 @@ impl Volume {
                     && raw.kind() == extent_ref_kind::NEW
                     && (raw.owner.get(), raw.references.get()) == (owner.0, 1) =>
             {
-                self.put_reference(first, &ExtentRefRaw::new(extent_ref_kind::NEW, end - first, owner.0, 1))?;
+                self.put_reference(
+                    first,
+                    &ExtentRefRaw::new(extent_ref_kind::NEW, end - first, owner.0, 1),
+                )?;
                 Ok(true)
             }
             _ => Ok(false),
@@ -240,14 +353,24 @@ impl Volume {
     /// Notes another owner for the blocks of a stream that nobody else uses.
     pub(super) fn own(&mut self, stream: FileId, owner: FileId) -> Result<()> {
         let block = self.block();
-        for blocks in self.runs(stream, &(0..u64::MAX))?.iter().filter_map(|run| run.blocks(block)) {
+        for blocks in self
+            .runs(stream, &(0..u64::MAX))?
+            .iter()
+            .filter_map(|run| run.blocks(block))
+        {
             let mut at = blocks.start;
             while at < blocks.end {
                 match self.reference(at)? {
                     Some((first, raw))
-                        if first == at && raw.kind() == extent_ref_kind::NEW && raw.references.get() == 1 && raw.blocks() > 0 =>
+                        if first == at
+                            && raw.kind() == extent_ref_kind::NEW
+                            && raw.references.get() == 1
+                            && raw.blocks() > 0 =>
                     {
-                        self.put_reference(at, &ExtentRefRaw::new(extent_ref_kind::NEW, raw.blocks(), owner.0, 1))?;
+                        self.put_reference(
+                            at,
+                            &ExtentRefRaw::new(extent_ref_kind::NEW, raw.blocks(), owner.0, 1),
+                        )?;
                         at += raw.blocks();
                     }
                     _ => return Err(corrupt(stream, "has blocks that are not its own alone")),
@@ -261,10 +384,15 @@ impl Volume {
     pub(super) fn renumber(&mut self, from: FileId, to: FileId) -> Result<()> {
         self.own(from, to)?;
         for run in self.runs(from, &(0..u64::MAX))? {
-            self.remove_record(RecordKey::numbered(from, record_type::FILE_EXTENT, run.start))?;
+            self.remove_record(RecordKey::numbered(
+                from,
+                record_type::FILE_EXTENT,
+                run.start,
+            ))?;
             self.put_run(to, &run)?;
         }
-        let [from, to] = [from, to].map(|stream| RecordKey::single(stream, record_type::DATA_STREAM));
+        let [from, to] =
+            [from, to].map(|stream| RecordKey::single(stream, record_type::DATA_STREAM));
         if let Some(record) = self.record(from)? {
             self.remove_record(from)?;
             self.put(to, &record)?;
@@ -285,12 +413,24 @@ impl Volume {
             let users = raw.references.get();
             let is_new = raw.kind() == extent_ref_kind::NEW;
             if !is_new && raw.kind() != extent_ref_kind::UPDATE || is_new && users == 0 {
-                return Err(Error::new(Kind::Corrupt, LAYER, format!("block {at} is used in a way that is not known")));
+                return Err(Error::new(
+                    Kind::Corrupt,
+                    LAYER,
+                    format!("block {at} is used in a way that is not known"),
+                ));
             }
             self.remove_reference(first)?;
-            let rest = [(first..at, users), (at..last, users.wrapping_sub(1)), (last..end, users)];
-            for (run, users) in rest.into_iter().filter(|(run, users)| !run.is_empty() && *users != 0) {
-                let raw = ExtentRefRaw::new(raw.kind(), run.end - run.start, raw.owner.get(), users);
+            let rest = [
+                (first..at, users),
+                (at..last, users.wrapping_sub(1)),
+                (last..end, users),
+            ];
+            for (run, users) in rest
+                .into_iter()
+                .filter(|(run, users)| !run.is_empty() && *users != 0)
+            {
+                let raw =
+                    ExtentRefRaw::new(raw.kind(), run.end - run.start, raw.owner.get(), users);
                 self.put_reference(run.start, &raw)?;
             }
             if is_new && users == 1 {
@@ -310,24 +450,46 @@ impl Volume {
     fn release_from_snapshot(&mut self, blocks: Range<u64>) -> Result<u64> {
         let mut end = None;
         for root in &self.kept {
-            let tree = Tree::open(&self.store, TreeKind::ExtentReferences, Addressing::Physical, *root)?;
-            let found = reference_in(&tree, blocks.start)?.filter(|(_, raw)| raw.kind() == extent_ref_kind::NEW);
+            let tree = Tree::open(
+                &self.store,
+                TreeKind::ExtentReferences,
+                Addressing::Physical,
+                *root,
+            )?;
+            let found = reference_in(&tree, blocks.start)?
+                .filter(|(_, raw)| raw.kind() == extent_ref_kind::NEW);
             if let Some((first, raw)) = found {
                 end = Some(first + raw.blocks());
                 break;
             }
         }
-        let key = Key::Record(RecordKey::single(FileId(blocks.start), record_type::EXTENT_REF));
-        let next = self.references.reader()?.seek(&key)?.next()?.and_then(|record| match record.key {
-            Key::Record(key) => Some(key.id.0),
-            Key::Pair(..) => None,
-        });
+        let key = Key::Record(RecordKey::single(
+            FileId(blocks.start),
+            record_type::EXTENT_REF,
+        ));
+        let next = self
+            .references
+            .reader()?
+            .seek(&key)?
+            .next()?
+            .and_then(|record| match record.key {
+                Key::Record(key) => Some(key.id.0),
+                Key::Pair(..) => None,
+            });
         let end = end.map(|end| next.map_or(end, |next| next.min(end)).min(blocks.end));
         let Some(end) = end.filter(|end| *end > blocks.start) else {
-            let message = format!("nothing tells who uses block {}; the volume is damaged", blocks.start);
+            let message = format!(
+                "nothing tells who uses block {}; the volume is damaged",
+                blocks.start
+            );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         };
-        let raw = ExtentRefRaw::new(extent_ref_kind::UPDATE, end - blocks.start, UPDATE_OWNER, 1_u32.wrapping_neg());
+        let raw = ExtentRefRaw::new(
+            extent_ref_kind::UPDATE,
+            end - blocks.start,
+            UPDATE_OWNER,
+            1_u32.wrapping_neg(),
+        );
         self.put_reference(blocks.start, &raw)?;
         Ok(end)
     }
@@ -337,9 +499,15 @@ impl Volume {
 fn reference_in(tree: &Tree, block: u64) -> Result<Option<(u64, ExtentRefRaw)>> {
     let key = Key::Record(RecordKey::single(FileId(block), record_type::EXTENT_REF));
     let found = tree.floor(&key, |record| {
-        let Key::Record(key) = record.key else { return None };
+        let Key::Record(key) = record.key else {
+            return None;
+        };
         let (raw, _) = ExtentRefRaw::read_from_prefix(record.value).ok()?;
         (key.kind == record_type::EXTENT_REF).then_some((key.id.0, raw))
     })?;
-    Ok(found.flatten().filter(|(first, raw)| first.checked_add(raw.blocks()).is_some_and(|end| end > block)))
+    Ok(found.flatten().filter(|(first, raw)| {
+        first
+            .checked_add(raw.blocks())
+            .is_some_and(|end| end > block)
+    }))
 }

@@ -39,23 +39,45 @@ impl FallBack {
     ) -> Result<Option<Self>> {
         let container = Arc::new(Container::open(device.clone(), Some(xid))?);
         let anchor = checkpoint::anchor(&**device, &mut Vec::new())?;
-        let newest = checkpoint::superblocks(&container.store, &anchor)?.into_iter().next();
-        let Some(newest) = newest.filter(|newest| newest.xid() != xid) else { return Ok(None) };
-        if container.store.block_size.of(container.store.blocks).is_none_or(|bytes| bytes > device.info().len) {
-            return Err(Error::new(Kind::Corrupt, LAYER, "the image is shorter than the container"));
+        let newest = checkpoint::superblocks(&container.store, &anchor)?
+            .into_iter()
+            .next();
+        let Some(newest) = newest.filter(|newest| newest.xid() != xid) else {
+            return Ok(None);
+        };
+        if container
+            .store
+            .block_size
+            .of(container.store.blocks)
+            .is_none_or(|bytes| bytes > device.info().len)
+        {
+            return Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                "the image is shorter than the container",
+            ));
         }
         let mut problems = Problems::default();
         let unseen = container.check_state("", key, &mut problems, progress)?;
         if let Some(error) = unseen.into_iter().next() {
             return Err(error);
         }
-        if let Some(problem) = problems.into_iter().find(|problem| problem.severity > Severity::Note) {
+        if let Some(problem) = problems
+            .into_iter()
+            .find(|problem| problem.severity > Severity::Note)
+        {
             let message = format!("is not in order itself: {}", problem.error);
-            return Err(Error::new(Kind::Corrupt, LAYER, message).named(format!("checkpoint {xid}")));
+            return Err(
+                Error::new(Kind::Corrupt, LAYER, message).named(format!("checkpoint {xid}"))
+            );
         }
-        let container = Arc::into_inner(container).ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is in use"))?;
+        let container = Arc::into_inner(container)
+            .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is in use"))?;
         Carried::read(&container)?.check_idle()?;
-        Ok(Some(Self { container, newest: newest.raw }))
+        Ok(Some(Self {
+            container,
+            newest: newest.raw,
+        }))
     }
 
     /// What is done, in a sentence.
@@ -68,20 +90,61 @@ impl FallBack {
 
     /// Does it, durably.
     pub fn apply(&self) -> Result<()> {
-        let (store, old, newest) = (&self.container.store, &self.container.superblock, &self.newest);
-        let xid = Xid(newest.object.xid.get().max(newest.next_xid.get().saturating_sub(1)).saturating_add(1));
+        let (store, old, newest) = (
+            &self.container.store,
+            &self.container.superblock,
+            &self.newest,
+        );
+        let xid = Xid(newest
+            .object
+            .xid
+            .get()
+            .max(newest.next_xid.get().saturating_sub(1))
+            .saturating_add(1));
         let objects = self.objects(xid)?;
         let size = u64::from(store.block_size.get());
-        let blocks: u64 = objects.iter().map(|object| object.bytes.len() as u64 / size).sum();
-        let (desc, data) = (descriptor_area(old, store.blocks)?, data_area(old, store.blocks)?);
+        let blocks: u64 = objects
+            .iter()
+            .map(|object| object.bytes.len() as u64 / size)
+            .sum();
+        let (desc, data) = (
+            descriptor_area(old, store.blocks)?,
+            data_area(old, store.blocks)?,
+        );
         let mut raw = *old;
         // As many maps as there were, as there are as many objects.
-        let windows = [(old.desc_index, old.desc_len), (newest.desc_index, newest.desc_len)];
-        raw.desc_next = beside(newest.desc_next.get(), old.desc_len.get().into(), desc.end - desc.start, &windows)?.into();
-        let windows = [(old.data_index, old.data_len), (newest.data_index, newest.data_len)];
-        raw.data_next = beside(newest.data_next.get(), blocks, data.end - data.start, &windows)?.into();
-        Rings { store, raw: &mut raw }.write(xid, &objects)?;
-        let block = Rings { store, raw: &mut raw }.superblock();
+        let windows = [
+            (old.desc_index, old.desc_len),
+            (newest.desc_index, newest.desc_len),
+        ];
+        raw.desc_next = beside(
+            newest.desc_next.get(),
+            old.desc_len.get().into(),
+            desc.end - desc.start,
+            &windows,
+        )?
+        .into();
+        let windows = [
+            (old.data_index, old.data_len),
+            (newest.data_index, newest.data_len),
+        ];
+        raw.data_next = beside(
+            newest.data_next.get(),
+            blocks,
+            data.end - data.start,
+            &windows,
+        )?
+        .into();
+        Rings {
+            store,
+            raw: &mut raw,
+        }
+        .write(xid, &objects)?;
+        let block = Rings {
+            store,
+            raw: &mut raw,
+        }
+        .superblock();
         store.device.write_at(0, &block)?;
         store.device.flush()
     }
@@ -89,9 +152,22 @@ impl FallBack {
     /// The checkpoint's objects, of another transaction.
     fn objects(&self, xid: Xid) -> Result<Vec<Object>> {
         let carried = Carried::read(&self.container)?;
-        let mut objects = vec![Object { entry: carried.manager, bytes: self.container.spaceman()? }];
-        objects.extend(carried.objects.into_iter().map(|(entry, bytes)| Object { entry, bytes }));
-        objects.extend(carried.queue_nodes.into_iter().map(|(oid, bytes)| Object::queue_node(oid, bytes)));
+        let mut objects = vec![Object {
+            entry: carried.manager,
+            bytes: self.container.spaceman()?,
+        }];
+        objects.extend(
+            carried
+                .objects
+                .into_iter()
+                .map(|(entry, bytes)| Object { entry, bytes }),
+        );
+        objects.extend(
+            carried
+                .queue_nodes
+                .into_iter()
+                .map(|(oid, bytes)| Object::queue_node(oid, bytes)),
+        );
         for object in &mut objects {
             if let Ok((head, _)) = ObjectRaw::mut_from_prefix(&mut object.bytes) {
                 head.xid = xid.into();
@@ -106,8 +182,11 @@ type Window = (zerocopy::little_endian::U32, zerocopy::little_endian::U32);
 
 /// Where in a ring of `all` blocks so many follow each other that are in none of the windows, from `first` on if they can.
 fn beside(first: u32, wanted: u64, all: u64, windows: &[Window]) -> Result<u32> {
-    let taken =
-        |slot: u64| windows.iter().any(|(start, len)| (slot + all - u64::from(start.get()) % all) % all < u64::from(len.get()));
+    let taken = |slot: u64| {
+        windows.iter().any(|(start, len)| {
+            (slot + all - u64::from(start.get()) % all) % all < u64::from(len.get())
+        })
+    };
     // How many free slots end with the one that is looked at, going once around and as far again as a run is long.
     let mut free = 0;
     for step in 0..all.saturating_add(wanted) {
@@ -118,6 +197,7 @@ fn beside(first: u32, wanted: u64, all: u64, windows: &[Window]) -> Result<u32> 
             return Ok(((slot + all + 1 - wanted) % all) as u32);
         }
     }
-    let message = format!("a checkpoint of {wanted} blocks has no place beside the two in a ring of {all}");
+    let message =
+        format!("a checkpoint of {wanted} blocks has no place beside the two in a ring of {all}");
     Err(Error::new(Kind::Limit, LAYER, message))
 }

@@ -39,7 +39,10 @@ impl OpenFork {
         let volume = shared.read();
         let inode = volume.object(node)?;
         if inode.is_folder() {
-            return Err(Error::new(Kind::Invalid, LAYER, "is a folder, a file expected").named(format!("object {}", node.0)));
+            return Err(
+                Error::new(Kind::Invalid, LAYER, "is a folder, a file expected")
+                    .named(format!("object {}", node.0)),
+            );
         }
         let mut forks = shared.open_forks();
         let key = (inode.id, fork == Fork::Data);
@@ -47,7 +50,13 @@ impl OpenFork {
             return Ok(open);
         }
         let bytes = RwLock::new(stored(&volume, &inode, fork)?);
-        let open = Arc::new(Self { shared: shared.clone(), id: inode.id, fork, bytes, dated: AtomicBool::new(false) });
+        let open = Arc::new(Self {
+            shared: shared.clone(),
+            id: inode.id,
+            fork,
+            bytes,
+            dated: AtomicBool::new(false),
+        });
         forks.insert(key, Arc::downgrade(&open));
         Ok(open)
     }
@@ -56,7 +65,9 @@ impl OpenFork {
     pub(super) fn check_writable(&self) -> Result<()> {
         let volume = self.shared.read();
         let inode = volume.inode(self.id)?;
-        let refused = |message: &'static str| Err(Error::unsupported(LAYER, message).named(format!("object {}", self.id)));
+        let refused = |message: &'static str| {
+            Err(Error::unsupported(LAYER, message).named(format!("object {}", self.id)))
+        };
         if inode.raw.bsd_flags.get() & UF_COMPRESSED != 0 {
             return refused("contents are compressed, and not written; replace the file instead");
         }
@@ -64,9 +75,13 @@ impl OpenFork {
             return refused("only contents of files are written");
         }
         let stream = RecordKey::single(inode.raw.private_id.into(), record_type::DATA_STREAM);
-        let users = |record: Vec<u8>| DataStreamIdRaw::read_from_prefix(&record).map_or(0, |(raw, _)| raw.references.get());
+        let users = |record: Vec<u8>| {
+            DataStreamIdRaw::read_from_prefix(&record).map_or(0, |(raw, _)| raw.references.get())
+        };
         if self.fork == Fork::Data && volume.record(stream)?.map_or(0, users) > 1 {
-            return refused("contents are shared with a clone, and not written; replace the file instead");
+            return refused(
+                "contents are shared with a clone, and not written; replace the file instead",
+            );
         }
         Ok(())
     }
@@ -94,7 +109,10 @@ impl OpenFork {
             store(volume, &mut inode, self.fork, &stream)?;
             volume.touch(&mut inode);
             volume.put_inode(&inode)?;
-            Ok((volume.stored_runs(stream.ids.stream, &range)?, stream.raw.size.get()))
+            Ok((
+                volume.stored_runs(stream.ids.stream, &range)?,
+                stream.raw.size.get(),
+            ))
         })?;
         bytes.change(range, &runs, len);
         self.dated.store(true, Ordering::Relaxed);
@@ -125,10 +143,12 @@ fn whole_blocks(range: &Range<u64>, block: u64) -> Range<u64> {
 /// The bytes of a fork as they are now.
 fn stored(volume: &Volume, inode: &Inode, fork: Fork) -> Result<Stream> {
     let found = match fork {
-        Fork::Data => inode.stream().map(|stream| (FileId::from(inode.raw.private_id), stream.size.get())),
-        Fork::Resource => {
-            volume.xattr_stream(inode.id, xattr_name::RESOURCE_FORK)?.map(|found| (found.ids.stream, found.raw.size.get()))
-        }
+        Fork::Data => inode
+            .stream()
+            .map(|stream| (FileId::from(inode.raw.private_id), stream.size.get())),
+        Fork::Resource => volume
+            .xattr_stream(inode.id, xattr_name::RESOURCE_FORK)?
+            .map(|found| (found.ids.stream, found.raw.size.get())),
     };
     match found {
         Some((stream, len)) => volume.read.runs(stream, len),
@@ -141,7 +161,15 @@ fn stream_of(volume: &mut Volume, inode: &Inode, fork: Fork) -> Result<Extent> {
         Fork::Data => {
             let id = FileId::from(inode.raw.private_id);
             let raw = inode.stream().unwrap_or_else(|| volume.new_stream());
-            Ok(Extent { ids: StreamIds { stream: id, owner: id }, raw, holes: inode.holes(), sparse: true })
+            Ok(Extent {
+                ids: StreamIds {
+                    stream: id,
+                    owner: id,
+                },
+                raw,
+                holes: inode.holes(),
+                sparse: true,
+            })
         }
         Fork::Resource => match volume.xattr_stream(inode.id, xattr_name::RESOURCE_FORK)? {
             Some(found) => Ok(found),
@@ -154,7 +182,11 @@ fn stream_of(volume: &mut Volume, inode: &Inode, fork: Fork) -> Result<Extent> {
 fn store(volume: &mut Volume, inode: &mut Inode, fork: Fork, stream: &Extent) -> Result<()> {
     let empty = stream.raw.size.get() == 0;
     if fork == Fork::Resource {
-        let key = RecordKey::named(inode.id, record_type::XATTR, xattr_name::RESOURCE_FORK.as_bytes());
+        let key = RecordKey::named(
+            inode.id,
+            record_type::XATTR,
+            xattr_name::RESOURCE_FORK.as_bytes(),
+        );
         xattrs::mark(inode, xattr_name::RESOURCE_FORK, !empty);
         return match (empty, volume.record(key)?) {
             (false, _) => volume.put_xattr_stream(inode.id, xattr_name::RESOURCE_FORK, stream),
@@ -164,7 +196,13 @@ fn store(volume: &mut Volume, inode: &mut Inode, fork: Fork, stream: &Extent) ->
     }
     let key = RecordKey::single(stream.ids.stream, record_type::DATA_STREAM);
     match (empty, volume.record(key)?) {
-        (false, None) => volume.put(key, DataStreamIdRaw { references: 1.into() }.as_bytes())?,
+        (false, None) => volume.put(
+            key,
+            DataStreamIdRaw {
+                references: 1.into(),
+            }
+            .as_bytes(),
+        )?,
         (true, Some(_)) => volume.remove_record(key)?,
         _ => {}
     }
@@ -175,7 +213,10 @@ fn store(volume: &mut Volume, inode: &mut Inode, fork: Fork, stream: &Extent) ->
 
 impl BlockDevice for OpenFork {
     fn info(&self) -> Info {
-        Info { access: Access::ReadWrite, ..self.bytes().info() }
+        Info {
+            access: Access::ReadWrite,
+            ..self.bytes().info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -190,7 +231,9 @@ impl BlockDevice for OpenFork {
         for piece in pieces(offset, buf) {
             if !self.write_in_place(&mut volume, at, piece)? {
                 let range = at..at + piece.len() as u64;
-                self.change(&mut volume, true, &range, &|volume, stream, old| volume.write_stream(stream, old, at, piece))?;
+                self.change(&mut volume, true, &range, &|volume, stream, old| {
+                    volume.write_stream(stream, old, at, piece)
+                })?;
             }
             at += piece.len() as u64;
         }
@@ -203,7 +246,9 @@ impl BlockDevice for OpenFork {
             return Ok(());
         }
         let mut volume = self.shared.write();
-        self.change(&mut volume, true, &range, &|volume, stream, old| volume.zero_stream(stream, old, &range))
+        self.change(&mut volume, true, &range, &|volume, stream, old| {
+            volume.zero_stream(stream, old, &range)
+        })
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<crate::device::Extent> {
@@ -222,7 +267,9 @@ impl BlockDevice for OpenFork {
         }
         let zeros = leave == Leave::Zeros;
         let range = len.min(old)..len.max(old);
-        self.change(&mut volume, len > old, &range, &|volume, stream, old| volume.resize_stream(stream, old, len, zeros))
+        self.change(&mut volume, len > old, &range, &|volume, stream, old| {
+            volume.resize_stream(stream, old, len, zeros)
+        })
     }
 
     /// A file's blocks may become another's.
@@ -244,7 +291,10 @@ fn pieces(mut offset: u64, mut buf: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 impl BlockDevice for ReadOnly {
     fn info(&self) -> Info {
-        Info { access: Access::ReadOnly, ..self.0.info() }
+        Info {
+            access: Access::ReadOnly,
+            ..self.0.info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -5,7 +5,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::fs::FileKind;
 use crate::fs::apfs::layout::{
-    DataStreamRaw, FileId, InodeRaw, XFields, field_flags, inode_field, inode_flags, mode_type, until_nul,
+    DataStreamRaw, FileId, InodeRaw, XFields, field_flags, inode_field, inode_flags, mode_type,
+    until_nul,
 };
 
 /// An inode.
@@ -20,7 +21,11 @@ pub(super) struct Inode {
 impl Inode {
     /// An inode that has a name only.
     pub(super) fn new(id: FileId, raw: InodeRaw, name: &str) -> Self {
-        let mut inode = Self { id, raw, fields: Vec::new() };
+        let mut inode = Self {
+            id,
+            raw,
+            fields: Vec::new(),
+        };
         inode.set_name(name);
         inode
     }
@@ -28,20 +33,34 @@ impl Inode {
     /// The inode in a record; `None` if that makes no sense.
     pub(super) fn parse(id: FileId, record: &[u8]) -> Option<Self> {
         let (raw, fields) = InodeRaw::parse(record)?;
-        let fields = fields.iter().map(|(kind, flags, value)| (kind, flags, value.to_vec())).collect();
-        Some(Self { id, raw: *raw, fields })
+        let fields = fields
+            .iter()
+            .map(|(kind, flags, value)| (kind, flags, value.to_vec()))
+            .collect();
+        Some(Self {
+            id,
+            raw: *raw,
+            fields,
+        })
     }
 
     /// Its record.
     pub(super) fn record(&self) -> Vec<u8> {
         let mut out = self.raw.as_bytes().to_vec();
-        let fields: Vec<_> = self.fields.iter().map(|(kind, flags, value)| (*kind, *flags, value.as_slice())).collect();
+        let fields: Vec<_> = self
+            .fields
+            .iter()
+            .map(|(kind, flags, value)| (*kind, *flags, value.as_slice()))
+            .collect();
         XFields::put(&fields, &mut out);
         out
     }
 
     fn field(&self, kind: u8) -> Option<&[u8]> {
-        self.fields.iter().find(|(found, ..)| *found == kind).map(|(.., value)| value.as_slice())
+        self.fields
+            .iter()
+            .find(|(found, ..)| *found == kind)
+            .map(|(.., value)| value.as_slice())
     }
 
     /// Sets a field, or with `None` removes it.
@@ -61,16 +80,26 @@ impl Inode {
     }
 
     pub(super) fn set_name(&mut self, name: &str) {
-        self.set_field(inode_field::NAME, field_flags::DO_NOT_COPY, Some([name.as_bytes(), b"\0"].concat()));
+        self.set_field(
+            inode_field::NAME,
+            field_flags::DO_NOT_COPY,
+            Some([name.as_bytes(), b"\0"].concat()),
+        );
     }
 
     /// Its contents; `None` where nothing was ever written.
     pub(super) fn stream(&self) -> Option<DataStreamRaw> {
-        DataStreamRaw::read_from_prefix(self.field(inode_field::DATA_STREAM)?).ok().map(|(stream, _)| stream)
+        DataStreamRaw::read_from_prefix(self.field(inode_field::DATA_STREAM)?)
+            .ok()
+            .map(|(stream, _)| stream)
     }
 
     pub(super) fn set_stream(&mut self, stream: Option<DataStreamRaw>) {
-        self.set_field(inode_field::DATA_STREAM, field_flags::SYSTEM, stream.map(|stream| stream.as_bytes().to_vec()));
+        self.set_field(
+            inode_field::DATA_STREAM,
+            field_flags::SYSTEM,
+            stream.map(|stream| stream.as_bytes().to_vec()),
+        );
     }
 
     /// Bytes of holes in its contents.
@@ -82,7 +111,11 @@ impl Inode {
 
     pub(super) fn set_holes(&mut self, bytes: u64) {
         let flags = field_flags::SYSTEM | field_flags::CHILDREN_INHERIT;
-        self.set_field(inode_field::SPARSE_BYTES, flags, (bytes > 0).then(|| bytes.to_le_bytes().to_vec()));
+        self.set_field(
+            inode_field::SPARSE_BYTES,
+            flags,
+            (bytes > 0).then(|| bytes.to_le_bytes().to_vec()),
+        );
         self.set_flag(inode_flags::IS_SPARSE, bytes > 0);
     }
 

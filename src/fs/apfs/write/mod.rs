@@ -35,7 +35,9 @@ mod xattrs;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 
 pub use self::container::ContainerMut;
 pub(super) use self::container::queued;
@@ -48,8 +50,8 @@ use super::writer::Taken;
 use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{
-    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, LockedVolume, NewNode, NodeId, Stored, Timestamp,
-    VolumeInfo, VolumeKey,
+    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, LockedVolume, NewNode,
+    NodeId, Stored, Timestamp, VolumeInfo, VolumeKey,
 };
 use crate::{Error, Result};
 
@@ -96,7 +98,13 @@ impl ApfsMut {
     ) -> Result<Self> {
         let alone = container.writer.take()?;
         let volume = RwLock::new(Volume::open(container, number, options, key)?);
-        Ok(Self { shared: Arc::new(Shared { volume, open: Mutex::default(), _alone: alone }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                volume,
+                open: Mutex::default(),
+                _alone: alone,
+            }),
+        })
     }
 }
 
@@ -110,9 +118,15 @@ impl Drop for ApfsMut {
 impl Drop for Shared {
     /// What was closed last may have changed the volume after it was unmounted.
     fn drop(&mut self) {
-        let volume = self.volume.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let volume = self
+            .volume
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         // Nobody is left to tell.
-        let _ = volume.reap(&|_| false).and_then(|()| volume.commit()).and_then(|()| volume.write_anchor());
+        let _ = volume
+            .reap(&|_| false)
+            .and_then(|()| volume.commit())
+            .and_then(|()| volume.write_anchor());
     }
 }
 
@@ -138,7 +152,9 @@ impl Shared {
     /// Returns whether some fork of `id` is open, so that its blocks must stay.
     fn is_open(&self, id: FileId) -> bool {
         let forks = self.open_forks();
-        forks.iter().any(|((open, _), fork)| *open == id && fork.strong_count() > 0)
+        forks
+            .iter()
+            .any(|((open, _), fork)| *open == id && fork.strong_count() > 0)
     }
 }
 
@@ -160,7 +176,11 @@ impl FileSystem for ApfsMut {
     }
 
     /// The entries as they were when this was called; `each` may change the volume.
-    fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()> {
+    fn list(
+        &self,
+        dir: NodeId,
+        each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         let mut entries = Vec::new();
         self.shared.read().read.list(dir, &mut |entry| {
             entries.push(entry);
@@ -175,7 +195,12 @@ impl FileSystem for ApfsMut {
     }
 
     fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
-        let stored = |fork| Ok(Arc::new(ReadOnly(OpenFork::open(&self.shared, node, fork)?)) as Arc<dyn BlockDevice>);
+        let stored = |fork| {
+            Ok(
+                Arc::new(ReadOnly(OpenFork::open(&self.shared, node, fork)?))
+                    as Arc<dyn BlockDevice>,
+            )
+        };
         let compression = self.shared.read().read.compression_of(node)?;
         match (compression, fork) {
             (None, fork) => stored(fork),
@@ -198,12 +223,19 @@ impl FileSystem for ApfsMut {
     /// The value as it is now, in memory; a resource fork as it changes.
     fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
         let volume = self.shared.read();
-        let Some(value) = volume.read.xattr(node, name)? else { return Ok(None) };
+        let Some(value) = volume.read.xattr(node, name)? else {
+            return Ok(None);
+        };
         if name == xattr_name::RESOURCE_FORK {
             drop(volume);
-            return Ok(Some(Arc::new(ReadOnly(OpenFork::open(&self.shared, node, Fork::Resource)?))));
+            return Ok(Some(Arc::new(ReadOnly(OpenFork::open(
+                &self.shared,
+                node,
+                Fork::Resource,
+            )?))));
         }
-        let len = usize::try_from(value.info().len).map_err(|_| Error::unsupported(LAYER, "an attribute larger than memory"))?;
+        let len = usize::try_from(value.info().len)
+            .map_err(|_| Error::unsupported(LAYER, "an attribute larger than memory"))?;
         Ok(Some(Arc::new(Memory::read_only(value.read_vec(0, len)?))))
     }
 }
@@ -214,11 +246,19 @@ impl FileSystemMut for ApfsMut {
     }
 
     fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
-        self.shared.write().link((node, dir, name), Existing::Keep, &|id| self.shared.is_open(id))
+        self.shared
+            .write()
+            .link((node, dir, name), Existing::Keep, &|id| {
+                self.shared.is_open(id)
+            })
     }
 
     fn link_over(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
-        self.shared.write().link((node, dir, name), Existing::Replace, &|id| self.shared.is_open(id))
+        self.shared
+            .write()
+            .link((node, dir, name), Existing::Replace, &|id| {
+                self.shared.is_open(id)
+            })
     }
 
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()> {
@@ -246,15 +286,21 @@ impl FileSystemMut for ApfsMut {
     }
 
     fn give_name(&self, node: NodeId, dir: NodeId, name: &str, existing: Existing) -> Result<()> {
-        self.shared.write().give_name(node, dir, name, existing, &|id| self.shared.is_open(id))
+        self.shared
+            .write()
+            .give_name(node, dir, name, existing, &|id| self.shared.is_open(id))
     }
 
     fn drop_nameless(&self, node: NodeId) -> Result<()> {
-        self.shared.write().drop_nameless(node, &|id| self.shared.is_open(id))
+        self.shared
+            .write()
+            .drop_nameless(node, &|id| self.shared.is_open(id))
     }
 
     fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()> {
-        self.shared.write().store_contents(node, stored, &|id| self.shared.is_open(id))
+        self.shared
+            .write()
+            .store_contents(node, stored, &|id| self.shared.is_open(id))
     }
 
     fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()> {
@@ -262,7 +308,13 @@ impl FileSystemMut for ApfsMut {
     }
 
     /// A resource fork that is open is written through its device instead.
-    fn set_xattr(&self, node: NodeId, name: &str, value: &dyn BlockDevice, existing: Existing) -> Result<()> {
+    fn set_xattr(
+        &self,
+        node: NodeId,
+        name: &str,
+        value: &dyn BlockDevice,
+        existing: Existing,
+    ) -> Result<()> {
         let mut volume = self.shared.write();
         self.check_closed(node, name)?;
         volume.set_xattr(node, name, value, existing)
@@ -294,9 +346,16 @@ impl FileSystemMut for ApfsMut {
 impl ApfsMut {
     /// Refuses to take a resource fork's blocks from under who has it open.
     fn check_closed(&self, node: NodeId, name: &str) -> Result<()> {
-        let open = self.shared.open_forks().get(&(FileId(node.0), false)).is_some_and(|fork| fork.strong_count() > 0);
+        let open = self
+            .shared
+            .open_forks()
+            .get(&(FileId(node.0), false))
+            .is_some_and(|fork| fork.strong_count() > 0);
         if open && name == xattr_name::RESOURCE_FORK {
-            return Err(Error::unsupported(LAYER, "is open; it can be replaced when it is closed").named(name));
+            return Err(
+                Error::unsupported(LAYER, "is open; it can be replaced when it is closed")
+                    .named(name),
+            );
         }
         Ok(())
     }

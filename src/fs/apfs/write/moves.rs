@@ -21,7 +21,12 @@ impl Volume {
             let (mut old_dir, mut new_dir) = (volume.folder(from.0)?, volume.folder(to.0)?);
             let (entry, mut inode) = volume.found(old_dir.id, from.1)?;
             if inode.is_folder() && volume.is_within(new_dir.id, inode.id)? {
-                return Err(Error::new(Kind::Invalid, LAYER, "a folder cannot be moved into itself").named(from.1));
+                return Err(Error::new(
+                    Kind::Invalid,
+                    LAYER,
+                    "a folder cannot be moved into itself",
+                )
+                .named(from.1));
             }
             let there = match volume.entry(new_dir.id, to.1)? {
                 Some(there) => Some((volume.object(NodeId(there.id().0))?, there)),
@@ -29,7 +34,10 @@ impl Volume {
             };
             let same_folder = old_dir.id == new_dir.id;
             // The same name in another spelling.
-            let respelled = same_folder && there.as_ref().is_some_and(|(_, there)| there.name == entry.name);
+            let respelled = same_folder
+                && there
+                    .as_ref()
+                    .is_some_and(|(_, there)| there.name == entry.name);
             let mut orphan = None;
             if let Some((object, there)) = there.filter(|_| !respelled) {
                 check_replaceable(&inode, &object, existing, to.1)?;
@@ -61,7 +69,12 @@ impl Volume {
             }
             for (inode, dir, name) in [(&inode_a, dirs[1], a.1), (&inode_b, dirs[0], b.1)] {
                 if inode.is_folder() && volume.is_within(dir, inode.id)? {
-                    return Err(Error::new(Kind::Invalid, LAYER, "a folder cannot be moved into itself").named(name));
+                    return Err(Error::new(
+                        Kind::Invalid,
+                        LAYER,
+                        "a folder cannot be moved into itself",
+                    )
+                    .named(name));
                 }
             }
             for (dir, entry) in dirs.into_iter().zip([&entry_a, &entry_b]) {
@@ -85,7 +98,13 @@ impl Volume {
     }
 
     /// What an object itself says of its names.
-    fn rename_links(&mut self, inode: &mut Inode, entry: &Entry, dir: &Inode, name: &str) -> Result<()> {
+    fn rename_links(
+        &mut self,
+        inode: &mut Inode,
+        entry: &Entry,
+        dir: &Inode,
+        name: &str,
+    ) -> Result<()> {
         let Some(sibling) = entry.sibling else {
             inode.raw.parent_id = dir.id.into();
             inode.set_name(name);
@@ -107,12 +126,22 @@ impl Volume {
             }
             id = self.inode(id)?.raw.parent_id.into();
         }
-        Err(Error::new(Kind::Corrupt, LAYER, format!("folder {id:#x} is in itself; the volume is damaged")))
+        Err(Error::new(
+            Kind::Corrupt,
+            LAYER,
+            format!("folder {id:#x} is in itself; the volume is damaged"),
+        ))
     }
 }
 
-pub(super) fn check_replaceable(object: &Inode, there: &Inode, existing: Existing, name: &str) -> Result<()> {
-    let refused = |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
+pub(super) fn check_replaceable(
+    object: &Inode,
+    there: &Inode,
+    existing: Existing,
+    name: &str,
+) -> Result<()> {
+    let refused =
+        |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
     match (existing, object.is_folder(), there.is_folder()) {
         (Existing::Keep, ..) => refused("exists already"),
         (_, true, false) => refused("is no folder, and a folder cannot replace it"),

@@ -32,7 +32,10 @@ struct State {
 
 impl Nodes {
     pub(super) fn new(store: Store, kind: TreeKind, stored: Addressing) -> Self {
-        let state = RwLock::new(State { stored, changed: HashMap::new() });
+        let state = RwLock::new(State {
+            stored,
+            changed: HashMap::new(),
+        });
         Self {
             store,
             kind,
@@ -99,7 +102,8 @@ impl Nodes {
 impl NodeSource for Nodes {
     fn node(&self, oid: Oid) -> Result<Arc<Node>> {
         #[cfg(test)]
-        self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.asked
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let state = self.read();
         if let Some(node) = state.changed.get(&oid) {
             return Ok(node.clone());

@@ -39,7 +39,10 @@ impl Volume {
             self.change(false, |volume| {
                 let mut private = volume.inode(FileId::PRIVATE_DIR)?;
                 let name = name_of(id);
-                if let Some(entry) = volume.entry(private.id, &name)?.filter(|entry| entry.id() == id) {
+                if let Some(entry) = volume
+                    .entry(private.id, &name)?
+                    .filter(|entry| entry.id() == id)
+                {
                     let inode = volume.inode(id)?;
                     volume.leave(&mut private, &entry)?;
                     volume.put_inode(&private)?;
@@ -54,7 +57,11 @@ impl Volume {
 
     pub(super) fn make_nameless(&mut self, new: &NewNode) -> Result<NodeId> {
         if new.kind == NewKind::Folder {
-            return Err(Error::new(Kind::Invalid, LAYER, "a folder always has a name"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "a folder always has a name",
+            ));
         }
         check_target(&new.kind)?;
         let id = self.change(true, |volume| {
@@ -93,7 +100,9 @@ impl Volume {
             }
             volume.check_new(parent.id, name)?;
             let mut private = volume.inode(FileId::PRIVATE_DIR)?;
-            let entry = volume.entry(private.id, &name_of(id))?.filter(|entry| entry.id() == id);
+            let entry = volume
+                .entry(private.id, &name_of(id))?
+                .filter(|entry| entry.id() == id);
             let entry = entry.ok_or_else(|| corrupt(id, "is not where it was put"))?;
             volume.leave(&mut private, &entry)?;
             volume.put_inode(&private)?;
@@ -121,19 +130,22 @@ impl Volume {
     /// The number of an object that has no name yet.
     fn nameless(&self, node: NodeId) -> Result<FileId> {
         let found = self.nameless.iter().find(|id| id.0 == node.0);
-        found.copied().ok_or_else(|| Error::not_found(LAYER, format!("object {} without a name", node.0)))
+        found
+            .copied()
+            .ok_or_else(|| Error::not_found(LAYER, format!("object {} without a name", node.0)))
     }
 
     /// Those that a crash has left.
     pub(super) fn find_orphans(&mut self) -> Result<()> {
         let mut found = Vec::new();
-        self.read.list(NodeId(FileId::PRIVATE_DIR.0), &mut |entry| {
-            let id = FileId(entry.attributes.id.0);
-            if entry.name.ends_with(ENDING) && entry.name == name_of(id) {
-                found.push(id);
-            }
-            Ok(std::ops::ControlFlow::Continue(()))
-        })?;
+        self.read
+            .list(NodeId(FileId::PRIVATE_DIR.0), &mut |entry| {
+                let id = FileId(entry.attributes.id.0);
+                if entry.name.ends_with(ENDING) && entry.name == name_of(id) {
+                    found.push(id);
+                }
+                Ok(std::ops::ControlFlow::Continue(()))
+            })?;
         self.orphans = found;
         Ok(())
     }

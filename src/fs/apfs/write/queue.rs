@@ -11,11 +11,16 @@ use crate::device::{BlockDeviceExt, Memory};
 use crate::fs::apfs::btree::{Node, Sizes};
 use crate::fs::apfs::build::node::TreeKind;
 use crate::fs::apfs::build::tree::{TreePlace, Writer};
-use crate::fs::apfs::layout::{BlockSize, FreeQueueKeyRaw, MAX_LEVELS, Oid, Paddr, Xid, object_type};
+use crate::fs::apfs::layout::{
+    BlockSize, FreeQueueKeyRaw, MAX_LEVELS, Oid, Paddr, Xid, object_type,
+};
 use crate::fs::build::output::Output;
 use crate::{Error, Kind, Result};
 
-const SIZES: Sizes = Sizes { key: size_of::<FreeQueueKeyRaw>(), value: size_of::<U64>() };
+const SIZES: Sizes = Sizes {
+    key: size_of::<FreeQueueKeyRaw>(),
+    value: size_of::<U64>(),
+};
 
 /// A queue: runs of blocks by the transaction that gave them up.
 #[derive(Debug, Default)]
@@ -34,26 +39,44 @@ impl Queue {
         Ok(queue)
     }
 
-    fn collect(&mut self, oid: Oid, objects: &[(Oid, Vec<u8>)], blocks: u64, levels: u16) -> Result<()> {
-        let corrupt = |message: String| Error::new(Kind::Corrupt, LAYER, message).named(format!("free queue node {oid:#x}"));
+    fn collect(
+        &mut self,
+        oid: Oid,
+        objects: &[(Oid, Vec<u8>)],
+        blocks: u64,
+        levels: u16,
+    ) -> Result<()> {
+        let corrupt = |message: String| {
+            Error::new(Kind::Corrupt, LAYER, message).named(format!("free queue node {oid:#x}"))
+        };
         let Some((_, bytes)) = objects.iter().find(|(found, _)| *found == oid) else {
             return Err(corrupt("is in no checkpoint map".into()));
         };
-        let node = Node::parse(oid, Paddr(0), bytes.clone().into_boxed_slice(), Some(SIZES)).map_err(corrupt)?;
+        let node = Node::parse(oid, Paddr(0), bytes.clone().into_boxed_slice(), Some(SIZES))
+            .map_err(corrupt)?;
         if node.level >= levels {
-            return Err(corrupt(format!("is on level {}, below {levels} expected", node.level)));
+            return Err(corrupt(format!(
+                "is on level {}, below {levels} expected",
+                node.level
+            )));
         }
         for (key, value) in (0..node.count).filter_map(|index| node.record(index)) {
-            let value = U64::read_from_prefix(value).ok().map(|(value, _)| value.get());
+            let value = U64::read_from_prefix(value)
+                .ok()
+                .map(|(value, _)| value.get());
             if node.level > 0 {
-                let child = value.ok_or_else(|| corrupt("has an entry that leads nowhere".into()))?;
+                let child =
+                    value.ok_or_else(|| corrupt("has an entry that leads nowhere".into()))?;
                 self.collect(Oid(child), objects, blocks, node.level)?;
                 continue;
             }
-            let (key, _) = FreeQueueKeyRaw::read_from_prefix(key).map_err(|_| corrupt("has a key that is cut short".into()))?;
+            let (key, _) = FreeQueueKeyRaw::read_from_prefix(key)
+                .map_err(|_| corrupt("has a key that is cut short".into()))?;
             let (start, count) = (key.paddr.get(), value.unwrap_or(1));
             if count == 0 || start.checked_add(count).is_none_or(|end| end > blocks) {
-                return Err(corrupt(format!("has {count} blocks from {start} on, the container has {blocks}")));
+                return Err(corrupt(format!(
+                    "has {count} blocks from {start} on, the container has {blocks}"
+                )));
             }
             if self.runs.insert((key.xid.get(), start), count).is_some() {
                 return Err(corrupt(format!("has block {start} twice")));
@@ -67,7 +90,11 @@ impl Queue {
     pub(super) fn add(&mut self, xid: Xid, blocks: Range<u64>) {
         let (mut start, mut count) = (blocks.start, blocks.end - blocks.start);
         self.blocks += count;
-        let before = self.runs.range(..(xid.0, start)).next_back().map(|(key, count)| (*key, *count));
+        let before = self
+            .runs
+            .range(..(xid.0, start))
+            .next_back()
+            .map(|(key, count)| (*key, *count));
         if let Some(((found, first), len)) = before
             && found == xid.0
             && first + len == start
@@ -83,8 +110,13 @@ impl Queue {
 
     /// Takes back what was added last by `xid`.
     pub(super) fn take_back(&mut self, xid: Xid, blocks: Range<u64>) {
-        let found = self.runs.range(..=(xid.0, blocks.start)).next_back().map(|(key, count)| (*key, *count));
-        let Some(((found, first), len)) = found.filter(|&((found, first), len)| found == xid.0 && first + len >= blocks.end)
+        let found = self
+            .runs
+            .range(..=(xid.0, blocks.start))
+            .next_back()
+            .map(|(key, count)| (*key, *count));
+        let Some(((found, first), len)) =
+            found.filter(|&((found, first), len)| found == xid.0 && first + len >= blocks.end)
         else {
             return;
         };
@@ -94,7 +126,8 @@ impl Queue {
             self.runs.insert((found, first), blocks.start - first);
         }
         if first + len > blocks.end {
-            self.runs.insert((found, blocks.end), first + len - blocks.end);
+            self.runs
+                .insert((found, blocks.end), first + len - blocks.end);
         }
     }
 
@@ -102,14 +135,19 @@ impl Queue {
     pub(super) fn drain_before(&mut self, xid: u64) -> Vec<Range<u64>> {
         let later = self.runs.split_off(&(xid, 0));
         let drained = std::mem::replace(&mut self.runs, later);
-        let runs: Vec<_> = drained.into_iter().map(|((_, start), count)| start..start + count).collect();
+        let runs: Vec<_> = drained
+            .into_iter()
+            .map(|((_, start), count)| start..start + count)
+            .collect();
         self.blocks -= runs.iter().map(|run| run.end - run.start).sum::<u64>();
         runs
     }
 
     /// Its runs, by the transactions that gave them up.
     pub(super) fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.runs.iter().map(|((_, start), count)| *start..start + count)
+        self.runs
+            .iter()
+            .map(|((_, start), count)| *start..start + count)
     }
 
     /// Blocks in it.
@@ -128,21 +166,52 @@ impl Queue {
     }
 
     /// The nodes of its tree, the root last. A run of one block has no value.
-    pub(super) fn nodes(&self, size: BlockSize, root: Oid, first: Oid, xid: Xid) -> Result<Vec<(Oid, Vec<u8>)>> {
+    pub(super) fn nodes(
+        &self,
+        size: BlockSize,
+        root: Oid,
+        first: Oid,
+        xid: Xid,
+    ) -> Result<Vec<(Oid, Vec<u8>)>> {
         let kind = TreeKind::free_queue(size);
         let most = (self.runs.len() / kind.capacity(true).max(1) + 2) * 2 * size.bytes();
         let memory = Memory::zeros(most);
-        let mut writer = Writer::new(kind, TreePlace { base: Paddr(0), oids: Some((root, first)), xid }, Output::new(&memory, 0));
+        let mut writer = Writer::new(
+            kind,
+            TreePlace {
+                base: Paddr(0),
+                oids: Some((root, first)),
+                xid,
+            },
+            Output::new(&memory, 0),
+        );
         for (&(xid, start), &count) in &self.runs {
-            let key = FreeQueueKeyRaw { xid: xid.into(), paddr: start.into() };
+            let key = FreeQueueKeyRaw {
+                xid: xid.into(),
+                paddr: start.into(),
+            };
             let count = count.to_le_bytes();
-            writer.add(key.as_bytes(), if count == 1_u64.to_le_bytes() { &[] } else { &count })?;
+            writer.add(
+                key.as_bytes(),
+                if count == 1_u64.to_le_bytes() {
+                    &[]
+                } else {
+                    &count
+                },
+            )?;
         }
         let (_, nodes) = writer.finish()?;
         (0..nodes)
             .map(|node| {
-                let oid = if node + 1 == nodes { root } else { Oid(first.0 + node) };
-                Ok((oid, memory.read_vec(node * u64::from(size.get()), size.bytes())?))
+                let oid = if node + 1 == nodes {
+                    root
+                } else {
+                    Oid(first.0 + node)
+                };
+                Ok((
+                    oid,
+                    memory.read_vec(node * u64::from(size.get()), size.bytes())?,
+                ))
             })
             .collect()
     }
@@ -150,5 +219,8 @@ impl Queue {
 
 /// Returns whether a checkpoint's object is a node of a free queue.
 pub(super) fn is_node(kind: u32, subtype: u32) -> bool {
-    matches!(kind & object_type::MASK, object_type::BTREE_ROOT | object_type::BTREE_NODE) && subtype == object_type::FREE_QUEUE
+    matches!(
+        kind & object_type::MASK,
+        object_type::BTREE_ROOT | object_type::BTREE_NODE
+    ) && subtype == object_type::FREE_QUEUE
 }

@@ -14,8 +14,8 @@ use crate::fs::apfs::btree::{Addressing, Node, Sizes, TreeKind};
 use crate::fs::apfs::build::node::TreeKind as Shape;
 use crate::fs::apfs::build::tree::{TreePlace, Writer, empty_root};
 use crate::fs::apfs::layout::{
-    ObjectRaw, Oid, OmapSnapshotRaw, Paddr, RecordKey, SNAPSHOT_NAMES_ID, SnapshotNameRaw, SnapshotRaw, Xid, object_type,
-    put_name, record_type, storage, tree_flags,
+    ObjectRaw, Oid, OmapSnapshotRaw, Paddr, RecordKey, SNAPSHOT_NAMES_ID, SnapshotNameRaw,
+    SnapshotRaw, Xid, object_type, put_name, record_type, storage, tree_flags,
 };
 use crate::fs::build::output::Output;
 
@@ -42,12 +42,21 @@ impl Volume {
         raw.snapshots = (raw.snapshots.get() + 1).into();
         raw.allocated_blocks = (raw.allocated_blocks.get() + 1).into();
         for (place, bytes) in &blocks {
-            self.store.device.write_at(self.store.offset(*place), bytes)?;
+            self.store
+                .device
+                .write_at(self.store.offset(*place), bytes)?;
         }
         let kind = (TreeKind::ExtentReferences, kind);
         let numbers = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(FIRST_NEW));
-        self.kept.insert(0, self.read.raw.extent_ref_tree_oid.into());
-        self.references = ChangingTree::open(&self.store, kind, Addressing::Physical, Oid(references.0), numbers)?;
+        self.kept
+            .insert(0, self.read.raw.extent_ref_tree_oid.into());
+        self.references = ChangingTree::open(
+            &self.store,
+            kind,
+            Addressing::Physical,
+            Oid(references.0),
+            numbers,
+        )?;
         self.commit()
     }
 
@@ -58,19 +67,40 @@ impl Volume {
     fn copy_superblock(&mut self, xid: Xid, blocks: &mut Vec<Block>) -> Result<Paddr> {
         let place = self.take_block()?;
         let mut raw = self.read.raw;
-        raw.object = ObjectRaw::new(Oid(place.0), xid, object_type::VOLUME | storage::PHYSICAL, 0);
-        for oid in [&mut raw.omap_oid, &mut raw.extent_ref_tree_oid, &mut raw.snap_meta_tree_oid] {
+        raw.object = ObjectRaw::new(
+            Oid(place.0),
+            xid,
+            object_type::VOLUME | storage::PHYSICAL,
+            0,
+        );
+        for oid in [
+            &mut raw.omap_oid,
+            &mut raw.extent_ref_tree_oid,
+            &mut raw.snap_meta_tree_oid,
+        ] {
             *oid = 0.into();
         }
         blocks.push(self.filled((place, raw.as_bytes().to_vec())));
         Ok(place)
     }
 
-    fn name_snapshot(&mut self, xid: Xid, name: &str, superblock: Paddr, blocks: &mut Vec<Block>) -> Result<()> {
+    fn name_snapshot(
+        &mut self,
+        xid: Xid,
+        name: &str,
+        superblock: Paddr,
+        blocks: &mut Vec<Block>,
+    ) -> Result<()> {
         let shape = Shape::physical(self.store.block_size, object_type::SNAP_META_TREE);
         let numbers = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(FIRST_NEW));
         let root = self.read.raw.snap_meta_tree_oid.into();
-        let mut tree = ChangingTree::open(&self.store, (TreeKind::Snapshots, shape), Addressing::Physical, root, numbers)?;
+        let mut tree = ChangingTree::open(
+            &self.store,
+            (TreeKind::Snapshots, shape),
+            Addressing::Physical,
+            root,
+            numbers,
+        )?;
         let raw = SnapshotRaw {
             extent_ref_tree_oid: self.read.raw.extent_ref_tree_oid,
             superblock_oid: superblock.into(),
@@ -87,9 +117,22 @@ impl Volume {
             key.put(&mut bytes);
             bytes
         };
-        tree.put(&on_disk(RecordKey::single(crate::fs::apfs::layout::FileId(xid.0), record_type::SNAPSHOT)), &value)?;
-        let key = RecordKey::named(SNAPSHOT_NAMES_ID, record_type::SNAPSHOT_NAME, name.as_bytes());
-        tree.put(&on_disk(key), SnapshotNameRaw { xid: xid.into() }.as_bytes())?;
+        tree.put(
+            &on_disk(RecordKey::single(
+                crate::fs::apfs::layout::FileId(xid.0),
+                record_type::SNAPSHOT,
+            )),
+            &value,
+        )?;
+        let key = RecordKey::named(
+            SNAPSHOT_NAMES_ID,
+            record_type::SNAPSHOT_NAME,
+            name.as_bytes(),
+        );
+        tree.put(
+            &on_disk(key),
+            SnapshotNameRaw { xid: xid.into() }.as_bytes(),
+        )?;
         let change = settle_physical(&mut tree, &mut self.space, xid, blocks)?;
         self.count_blocks(change);
         self.read.raw.snap_meta_tree_oid = tree.root().into();
@@ -108,13 +151,21 @@ impl Volume {
         let old = self.omap.0.snapshot_tree_oid.get();
         let place = self.take_block()?;
         let memory = Memory::zeros(size.bytes());
-        let place_of = TreePlace { base: Paddr(place.0), oids: None, xid };
+        let place_of = TreePlace {
+            base: Paddr(place.0),
+            oids: None,
+            xid,
+        };
         let mut writer = Writer::new(shape, place_of, Output::new(&memory, 0));
         if old != 0 {
             let bytes = self.store.read(LAYER, Paddr(old), 1)?;
-            let sizes = Sizes { key: size_of::<U64>(), value: size_of::<OmapSnapshotRaw>() };
+            let sizes = Sizes {
+                key: size_of::<U64>(),
+                value: size_of::<OmapSnapshotRaw>(),
+            };
             let node = Node::parse(Oid(old), Paddr(old), bytes, Some(sizes));
-            let node = node.map_err(|message| crate::Error::new(crate::Kind::Corrupt, LAYER, message))?;
+            let node =
+                node.map_err(|message| crate::Error::new(crate::Kind::Corrupt, LAYER, message))?;
             for (key, value) in (0..node.count).filter_map(|index| node.record(index)) {
                 writer.add(key, value)?;
             }
@@ -122,7 +173,10 @@ impl Volume {
         } else {
             self.read.raw.allocated_blocks = (self.read.raw.allocated_blocks.get() + 1).into();
         }
-        writer.add(U64::from(xid).as_bytes(), OmapSnapshotRaw::new_zeroed().as_bytes())?;
+        writer.add(
+            U64::from(xid).as_bytes(),
+            OmapSnapshotRaw::new_zeroed().as_bytes(),
+        )?;
         writer.finish()?;
         blocks.push((place, memory.read_vec(0, size.bytes())?));
         let raw = &mut self.omap.0;

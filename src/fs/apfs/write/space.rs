@@ -17,7 +17,9 @@ use self::chunks::{Bits, Info, chunk_at};
 pub(super) use self::resize::Kept;
 use super::LAYER;
 use super::queue::Queue;
-use crate::fs::apfs::layout::{BlockSize, ChunkInfoRaw, Oid, Paddr, SpacemanRaw, Xid, cibs_per_cab, space_device};
+use crate::fs::apfs::layout::{
+    BlockSize, ChunkInfoRaw, Oid, Paddr, SpacemanRaw, Xid, cibs_per_cab, space_device,
+};
 use crate::fs::apfs::store::Store;
 use crate::fs::bitmap::{clear_bits, run_at};
 use crate::{Error, Kind, Result};
@@ -70,13 +72,19 @@ pub(super) type Block = (Paddr, Vec<u8>);
 impl Space {
     /// The space that a space manager describes, whose counts were checked by the free map. `objects`: the checkpoint's nodes of
     /// free queues.
-    pub(super) fn open(store: &Store, manager: Vec<u8>, objects: &[(Oid, Vec<u8>)]) -> Result<Self> {
-        let (head, _) = SpacemanRaw::read_from_prefix(&manager).map_err(|_| corrupt("is cut short"))?;
+    pub(super) fn open(
+        store: &Store,
+        manager: Vec<u8>,
+        objects: &[(Oid, Vec<u8>)],
+    ) -> Result<Self> {
+        let (head, _) =
+            SpacemanRaw::read_from_prefix(&manager).map_err(|_| corrupt("is cut short"))?;
         let main = &head.devices[space_device::MAIN];
         let list = |at: u32, count: u32| -> Result<Vec<u64>> {
             let bytes = manager.get(at as usize..).unwrap_or_default();
             let list = <[U64]>::ref_from_prefix_with_elems(bytes, count as usize);
-            list.map(|(list, _)| list.iter().map(|at| at.get()).collect()).map_err(|_| corrupt("lists more than it holds"))
+            list.map(|(list, _)| list.iter().map(|at| at.get()).collect())
+                .map_err(|_| corrupt("lists more than it holds"))
         };
         let (mut cibs, mut cabs) = (Vec::new(), Vec::new());
         if main.cabs.get() == 0 {
@@ -86,8 +94,10 @@ impl Space {
             for cab in &cabs {
                 let block = store.read(LAYER, Paddr(*cab), 1)?;
                 let addresses = &block[size_of::<ChunkInfoRaw>()..];
-                let here = (main.cibs.get() as usize - cibs.len()).min(cibs_per_cab(store.block_size) as usize);
-                let (addresses, _) = <[U64]>::ref_from_prefix_with_elems(addresses, here).map_err(|_| corrupt("is cut short"))?;
+                let here = (main.cibs.get() as usize - cibs.len())
+                    .min(cibs_per_cab(store.block_size) as usize);
+                let (addresses, _) = <[U64]>::ref_from_prefix_with_elems(addresses, here)
+                    .map_err(|_| corrupt("is cut short"))?;
                 cibs.extend(addresses.iter().map(|at| at.get()));
             }
         }
@@ -119,28 +129,47 @@ impl Space {
         let (head, mut pool) = (&self.head, Vec::new());
         let pool_blocks = head.pool_blocks.get();
         let bitmaps = head.pool_bitmap_blocks.get();
-        if u64::from(bitmaps) != pool_blocks.div_ceil(self.per_chunk()) || head.ring_blocks.get() <= bitmaps {
-            return Err(corrupt(format!("has {bitmaps} bitmaps for a pool of {pool_blocks} blocks")));
+        if u64::from(bitmaps) != pool_blocks.div_ceil(self.per_chunk())
+            || head.ring_blocks.get() <= bitmaps
+        {
+            return Err(corrupt(format!(
+                "has {bitmaps} bitmaps for a pool of {pool_blocks} blocks"
+            )));
         }
         for bitmap in 0..bitmaps {
             let slot = self.array16(self.head.pool_slots.get(), bitmap)?;
             if u32::from(slot) >= head.ring_blocks.get() {
-                return Err(corrupt(format!("has the pool's bitmap {bitmap} in slot {slot} of {}", head.ring_blocks)));
+                return Err(corrupt(format!(
+                    "has the pool's bitmap {bitmap} in slot {slot} of {}",
+                    head.ring_blocks
+                )));
             }
-            pool.extend_from_slice(&self.store.read(LAYER, Paddr(head.ring_base.get() + u64::from(slot)), 1)?);
+            pool.extend_from_slice(&self.store.read(
+                LAYER,
+                Paddr(head.ring_base.get() + u64::from(slot)),
+                1,
+            )?);
         }
         Ok(pool)
     }
 
     fn array16(&self, offset: u32, index: u32) -> Result<u16> {
         let at = offset as usize + 2 * index as usize;
-        let found = self.manager.get(at..).and_then(|rest| U16::read_from_prefix(rest).ok());
-        found.map(|(value, _)| value.get()).ok_or_else(|| corrupt("is cut short"))
+        let found = self
+            .manager
+            .get(at..)
+            .and_then(|rest| U16::read_from_prefix(rest).ok());
+        found
+            .map(|(value, _)| value.get())
+            .ok_or_else(|| corrupt("is cut short"))
     }
 
     fn set_array16(&mut self, offset: u32, index: u32, value: u16) -> Result<()> {
         let at = offset as usize + 2 * index as usize;
-        let place = self.manager.get_mut(at..at + 2).ok_or_else(|| corrupt("is cut short"))?;
+        let place = self
+            .manager
+            .get_mut(at..at + 2)
+            .ok_or_else(|| corrupt("is cut short"))?;
         place.copy_from_slice(&value.to_le_bytes());
         Ok(())
     }
@@ -160,11 +189,22 @@ impl Space {
         self.xid = xid;
         // Metadata stays together at the front; what was given up there is used again. The numbers of the first blocks are
         // reserved, and as numbers of objects used only where there are few others.
-        self.next[Use::Metadata as usize] = if self.store.blocks < SMALL { 0 } else { Oid::FIRST_USER.0 };
+        self.next[Use::Metadata as usize] = if self.store.blocks < SMALL {
+            0
+        } else {
+            Oid::FIRST_USER.0
+        };
         for run in self.pool_queue.drain_before(pool) {
             let base = self.head.pool_base.get();
-            let inside = run.start.checked_sub(base).filter(|_| run.end <= base + self.head.pool_blocks.get());
-            let Some(start) = inside else { return Err(corrupt("a block in the pool's free queue is not in the pool")) };
+            let inside = run
+                .start
+                .checked_sub(base)
+                .filter(|_| run.end <= base + self.head.pool_blocks.get());
+            let Some(start) = inside else {
+                return Err(corrupt(
+                    "a block in the pool's free queue is not in the pool",
+                ));
+            };
             clear_bits(&mut self.pool, start as usize..(run.end - base) as usize);
             self.pool_changed = true;
         }
@@ -263,7 +303,8 @@ impl Space {
 
     /// The roots of its queues.
     pub(super) fn queue_roots(&self) -> [Oid; 2] {
-        [space_device::QUEUE_POOL, space_device::QUEUE_MAIN].map(|queue| self.head.queues[queue].tree_oid.into())
+        [space_device::QUEUE_POOL, space_device::QUEUE_MAIN]
+            .map(|queue| self.head.queues[queue].tree_oid.into())
     }
 
     /// Runs that the queue of the device can hold in the nodes that it may have, where all of this, and the queue of the pool, take

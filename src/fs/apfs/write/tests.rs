@@ -15,8 +15,9 @@ use crate::fs::apfs::build::{NewVolume, Options, Plan};
 use crate::fs::apfs::{Apfs, Container};
 use crate::fs::source::Tree;
 use crate::fs::{
-    Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, FreeMapExt, LockedVolume,
-    NewKind, NewNode, NodeId, Timestamp, VolumeEncryption, VolumeKey, VolumePlan,
+    Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork,
+    FreeMapExt, LockedVolume, NewKind, NewNode, NodeId, Timestamp, VolumeEncryption, VolumeKey,
+    VolumePlan,
 };
 use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
@@ -34,17 +35,38 @@ fn container(len: usize, case_sensitive: bool) -> Arc<Memory> {
 
 fn made(len: usize, case_sensitive: bool, encryption: Option<&VolumeEncryption>) -> Arc<Memory> {
     let created = Timestamp::from_seconds(1_700_000_000);
-    let volume = NewVolume { name: "Test".into(), case_sensitive, uuid: uuid::Uuid::nil() };
-    let options = Options { volumes: vec![volume], created, latest: None, uuid: uuid::Uuid::nil() };
+    let volume = NewVolume {
+        name: "Test".into(),
+        case_sensitive,
+        uuid: uuid::Uuid::nil(),
+    };
+    let options = Options {
+        volumes: vec![volume],
+        created,
+        latest: None,
+        uuid: uuid::Uuid::nil(),
+    };
     let device = Memory::zeros(len);
-    Plan::encrypted(Tree::empty(created), options, encryption).unwrap().build(&device, &Silent).unwrap();
+    Plan::encrypted(Tree::empty(created), options, encryption)
+        .unwrap()
+        .build(&device, &Silent)
+        .unwrap();
     Arc::new(device)
 }
 
 /// The same with an encrypted volume.
 fn encrypted(len: usize) -> Arc<Memory> {
     let passphrase = Secret::new(PASSPHRASE.to_vec());
-    made(len, false, Some(&VolumeEncryption { passphrase, recovery_key: None, hint: None, iterations: 1 }))
+    made(
+        len,
+        false,
+        Some(&VolumeEncryption {
+            passphrase,
+            recovery_key: None,
+            hint: None,
+            iterations: 1,
+        }),
+    )
 }
 
 fn key(_: &LockedVolume) -> Result<VolumeKey> {
@@ -63,11 +85,20 @@ fn open(device: &Arc<Memory>) -> ApfsMut {
 /// What is on disk, for everybody.
 fn read(device: &Arc<Memory>) -> Apfs {
     let container = Arc::new(Container::open(device.clone(), None).unwrap());
-    assert!(container.problems().is_empty(), "{:?}", container.problems());
+    assert!(
+        container.problems().is_empty(),
+        "{:?}",
+        container.problems()
+    );
     container.trusted_free_map().unwrap();
     let mut problems = Problems::default();
-    let unseen = container.check("here", &key, &mut problems, &Silent).unwrap();
-    assert!(unseen.is_empty() && problems.worst() <= Some(Severity::Note), "{problems:#?}");
+    let unseen = container
+        .check("here", &key, &mut problems, &Silent)
+        .unwrap();
+    assert!(
+        unseen.is_empty() && problems.worst() <= Some(Severity::Note),
+        "{problems:#?}"
+    );
     container.open_volume(1, None, &key).unwrap()
 }
 
@@ -95,12 +126,27 @@ fn files_and_folders_come_and_go() {
         let free = read(&device).volume().free;
         {
             let fs = open(&device);
-            let dir = fs.create(fs.root(), "Folder é", &NewNode::new(NewKind::Folder)).unwrap();
+            let dir = fs
+                .create(fs.root(), "Folder é", &NewNode::new(NewKind::Folder))
+                .unwrap();
             file(&fs, dir, "file", &[7; 100_000]);
             file(&fs, fs.root(), "empty", &[]);
-            fs.create(fs.root(), "link", &NewNode::new(NewKind::Symlink("to/there".into()))).unwrap();
-            fs.create(dir, "pipe", &NewNode::new(NewKind::Special(FileKind::Fifo, 0))).unwrap();
-            assert_eq!(kind(fs.create(dir, "file", &NewNode::new(NewKind::File))), Kind::Conflict);
+            fs.create(
+                fs.root(),
+                "link",
+                &NewNode::new(NewKind::Symlink("to/there".into())),
+            )
+            .unwrap();
+            fs.create(
+                dir,
+                "pipe",
+                &NewNode::new(NewKind::Special(FileKind::Fifo, 0)),
+            )
+            .unwrap();
+            assert_eq!(
+                kind(fs.create(dir, "file", &NewNode::new(NewKind::File))),
+                Kind::Conflict
+            );
             let again = fs.create(dir, "FILE", &NewNode::new(NewKind::File));
             assert_eq!(again.is_ok(), case_sensitive);
             assert_eq!(contents(&fs, "/Folder é/file"), [7; 100_000]);
@@ -108,12 +154,23 @@ fn files_and_folders_come_and_go() {
         }
         let found = read(&device);
         assert_eq!(contents(&found, "/Folder é/file"), [7; 100_000]);
-        assert_eq!(found.read_link(found.resolve("/link").unwrap().id).unwrap(), "to/there");
-        assert_eq!((found.volume().folders, found.volume().files), (1, if case_sensitive { 3 } else { 2 }));
+        assert_eq!(
+            found.read_link(found.resolve("/link").unwrap().id).unwrap(),
+            "to/there"
+        );
+        assert_eq!(
+            (found.volume().folders, found.volume().files),
+            (1, if case_sensitive { 3 } else { 2 })
+        );
         assert!(found.volume().free <= free - 100_000);
         let fs = open(&device);
         let dir = fs.resolve("/Folder é").unwrap().id;
-        let names: Vec<_> = fs.entries(dir).unwrap().into_iter().map(|entry| entry.name).collect();
+        let names: Vec<_> = fs
+            .entries(dir)
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.name)
+            .collect();
         names.iter().for_each(|name| fs.remove(dir, name).unwrap());
         fs.remove(fs.root(), "Folder é").unwrap();
         fs.remove(fs.root(), "empty").unwrap();
@@ -130,9 +187,12 @@ fn many_names_divide_nodes_and_leave_none() {
     let device = container(16 << 20, false);
     let mut random = Random::new(1);
     let fs = open(&device);
-    let mut names: Vec<String> = (0..3000).map(|n| format!("{n} {}", "name ".repeat(n % 17))).collect();
+    let mut names: Vec<String> = (0..3000)
+        .map(|n| format!("{n} {}", "name ".repeat(n % 17)))
+        .collect();
     for name in &names {
-        fs.create(fs.root(), name, &NewNode::new(NewKind::File)).unwrap();
+        fs.create(fs.root(), name, &NewNode::new(NewKind::File))
+            .unwrap();
     }
     assert_eq!(fs.entries(fs.root()).unwrap().len(), 3000);
     fs.sync().unwrap();
@@ -144,8 +204,15 @@ fn many_names_divide_nodes_and_leave_none() {
     fs.unmount().unwrap();
     let found = read(&device);
     assert!(found.entries(found.root()).unwrap().is_empty());
-    assert_eq!(found.raw.allocated_blocks.get(), 5, "blocks of an empty volume");
-    assert_eq!(found.raw.total_blocks_freed, found.raw.total_blocks_allocated);
+    assert_eq!(
+        found.raw.allocated_blocks.get(),
+        5,
+        "blocks of an empty volume"
+    );
+    assert_eq!(
+        found.raw.total_blocks_freed,
+        found.raw.total_blocks_allocated
+    );
 }
 
 #[test]
@@ -153,7 +220,9 @@ fn names_move_and_multiply() {
     let device = container(8 << 20, false);
     let fs = open(&device);
     let root = fs.root();
-    let dir = fs.create(root, "dir", &NewNode::new(NewKind::Folder)).unwrap();
+    let dir = fs
+        .create(root, "dir", &NewNode::new(NewKind::Folder))
+        .unwrap();
     let id = file(&fs, root, "a", b"contents");
     fs.link(id, dir, "b").unwrap();
     fs.link(id, root, "c").unwrap();
@@ -162,18 +231,36 @@ fn names_move_and_multiply() {
     fs.remove(root, "a").unwrap();
     fs.rename((dir, "b"), (root, "B"), Existing::Keep).unwrap();
     fs.rename((root, "B"), (root, "b"), Existing::Keep).unwrap();
-    assert_eq!(kind(fs.rename((root, "b"), (root, "c"), Existing::Keep)), Kind::Conflict);
-    fs.rename((root, "b"), (root, "c"), Existing::Replace).unwrap();
-    assert_eq!(fs.attributes(id).unwrap().links, 2, "two names of one file stay");
+    assert_eq!(
+        kind(fs.rename((root, "b"), (root, "c"), Existing::Keep)),
+        Kind::Conflict
+    );
+    fs.rename((root, "b"), (root, "c"), Existing::Replace)
+        .unwrap();
+    assert_eq!(
+        fs.attributes(id).unwrap().links,
+        2,
+        "two names of one file stay"
+    );
     let other = file(&fs, dir, "other", b"other");
-    fs.rename((dir, "other"), (root, "c"), Existing::Replace).unwrap();
-    assert_eq!((contents(&fs, "/c"), contents(&fs, "/b")), (b"other".to_vec(), b"contents".to_vec()));
+    fs.rename((dir, "other"), (root, "c"), Existing::Replace)
+        .unwrap();
+    assert_eq!(
+        (contents(&fs, "/c"), contents(&fs, "/b")),
+        (b"other".to_vec(), b"contents".to_vec())
+    );
     assert_eq!(fs.lookup(root, "C").unwrap().unwrap().id, other);
-    assert_eq!(kind(fs.rename((root, "dir"), (dir, "x"), Existing::Keep)), Kind::Invalid);
+    assert_eq!(
+        kind(fs.rename((root, "dir"), (dir, "x"), Existing::Keep)),
+        Kind::Invalid
+    );
     assert_eq!(kind(fs.link(dir, root, "d")), Kind::Unsupported);
     fs.unmount().unwrap();
     let found = read(&device);
-    assert_eq!((contents(&found, "/c"), contents(&found, "/b")), (b"other".to_vec(), b"contents".to_vec()));
+    assert_eq!(
+        (contents(&found, "/c"), contents(&found, "/b")),
+        (b"other".to_vec(), b"contents".to_vec())
+    );
     assert_eq!(found.attributes(id).unwrap().links, 1);
 }
 
@@ -184,20 +271,34 @@ fn attributes_of_all_sizes() {
     let id = file(&fs, fs.root(), "file", b"x");
     for len in [0, 1, 3804, 3805, 100_000] {
         let name = format!("user.{len}");
-        fs.set_xattr_bytes(id, &name, &vec![len as u8; len]).unwrap();
+        fs.set_xattr_bytes(id, &name, &vec![len as u8; len])
+            .unwrap();
         fs.set_xattr_bytes(id, &name, &vec![1; len]).unwrap();
     }
-    fs.set_xattr_bytes(id, "com.apple.ResourceFork", &[5; 5000]).unwrap();
-    fs.open_mut(id, Fork::Resource).unwrap().set_len(6000, Leave::Zeros).unwrap();
-    fs.set_xattr_bytes(id, "com.apple.FinderInfo", &[1; 32]).unwrap();
-    let change = Change { mode: Some(0o600), uid: Some(7), modified: Some(Timestamp::from_seconds(9)), ..Change::default() };
+    fs.set_xattr_bytes(id, "com.apple.ResourceFork", &[5; 5000])
+        .unwrap();
+    fs.open_mut(id, Fork::Resource)
+        .unwrap()
+        .set_len(6000, Leave::Zeros)
+        .unwrap();
+    fs.set_xattr_bytes(id, "com.apple.FinderInfo", &[1; 32])
+        .unwrap();
+    let change = Change {
+        mode: Some(0o600),
+        uid: Some(7),
+        modified: Some(Timestamp::from_seconds(9)),
+        ..Change::default()
+    };
     fs.set_attributes(id, &change).unwrap();
     assert_eq!(kind(fs.remove_xattr(id, "none")), Kind::NotFound);
     fs.remove_xattr(id, "user.3805").unwrap();
     fs.unmount().unwrap();
     let found = read(&device);
     let attributes = found.attributes(id).unwrap();
-    assert_eq!((attributes.mode, attributes.uid, attributes.modified), (0o600, 7, Some(Timestamp::from_seconds(9))));
+    assert_eq!(
+        (attributes.mode, attributes.uid, attributes.modified),
+        (0o600, 7, Some(Timestamp::from_seconds(9)))
+    );
     assert_eq!(attributes.resource_size, 6000);
     for len in [0, 1, 3804, 100_000] {
         let value = found.xattr(id, &format!("user.{len}")).unwrap().unwrap();
@@ -214,21 +315,34 @@ fn a_full_volume_stays_usable() {
     let mut count = 0;
     let error = loop {
         let name = format!("file {count}");
-        let made = fs.create(fs.root(), &name, &NewNode::new(NewKind::File)).and_then(|id| fs.write_all(id, &[3; 20_000]));
+        let made = fs
+            .create(fs.root(), &name, &NewNode::new(NewKind::File))
+            .and_then(|id| fs.write_all(id, &[3; 20_000]));
         match made {
             Ok(()) => count += 1,
             Err(error) => break error,
         }
     };
-    assert!(error.kind() == Kind::Limit && count > 20, "{count}: {error}");
+    assert!(
+        error.kind() == Kind::Limit && count > 20,
+        "{count}: {error}"
+    );
     fs.sync().unwrap();
     drop(fs);
     let fs = open(&device);
     for entry in fs.entries(fs.root()).unwrap() {
-        fs.remove(fs.root(), &entry.name).unwrap_or_else(|error: Error| panic!("{count}: {error}"));
+        fs.remove(fs.root(), &entry.name)
+            .unwrap_or_else(|error: Error| panic!("{count}: {error}"));
     }
     for _ in 0..2 {
-        fs.set_attributes(fs.root(), &Change { uid: Some(1), ..Change::default() }).unwrap();
+        fs.set_attributes(
+            fs.root(),
+            &Change {
+                uid: Some(1),
+                ..Change::default()
+            },
+        )
+        .unwrap();
         fs.sync().unwrap();
     }
     for number in 0..20 {
@@ -246,12 +360,24 @@ fn rings_turn() {
     for number in 0..100 {
         let name = format!("file {}", number % 5);
         let _ = fs.remove(fs.root(), &name);
-        file(&fs, fs.root(), &name, &vec![number; 9000 + 100 * usize::from(number)]);
+        file(
+            &fs,
+            fs.root(),
+            &name,
+            &vec![number; 9000 + 100 * usize::from(number)],
+        );
         fs.sync().unwrap();
         let found = read(&device);
-        assert_eq!(contents(&found, &format!("/{name}")).len(), 9000 + 100 * usize::from(number));
+        assert_eq!(
+            contents(&found, &format!("/{name}")).len(),
+            9000 + 100 * usize::from(number)
+        );
         let map = found.container.trusted_free_map().unwrap();
-        let free: u64 = map.free_runs(0..u64::MAX).map(|run| run.unwrap()).map(|run| run.end - run.start).sum();
+        let free: u64 = map
+            .free_runs(0..u64::MAX)
+            .map(|run| run.unwrap())
+            .map(|run| run.end - run.start)
+            .sum();
         assert_eq!(free, found.container.free());
     }
 }
@@ -270,7 +396,10 @@ fn snapshots_keep_what_they_have() {
     }
     fs.take_snapshot("first").unwrap();
     fs.write_all(id, &[3; 40_000]).unwrap();
-    fs.open_mut(id, Fork::Data).unwrap().write_at(5000, &[4; 100]).unwrap();
+    fs.open_mut(id, Fork::Data)
+        .unwrap()
+        .write_at(5000, &[4; 100])
+        .unwrap();
     fs.remove(root, "gone").unwrap();
     for number in 0..290 {
         fs.remove(root, &format!("many {number}")).unwrap();
@@ -283,7 +412,8 @@ fn snapshots_keep_what_they_have() {
         if fs.lookup(root, &name).unwrap().is_some() {
             fs.remove(root, &name)
         } else {
-            fs.create(root, &name, &NewNode::new(NewKind::File)).map(drop)
+            fs.create(root, &name, &NewNode::new(NewKind::File))
+                .map(drop)
         }
         .unwrap();
         fs.sync().unwrap();
@@ -291,10 +421,23 @@ fn snapshots_keep_what_they_have() {
     fs.unmount().unwrap();
     let container = Arc::new(Container::open(device.clone(), None).unwrap());
     container.trusted_free_map().unwrap();
-    let at = |snapshot: Option<&str>| container.open_volume(1, snapshot, &|_| unreachable!()).unwrap();
+    let at = |snapshot: Option<&str>| {
+        container
+            .open_volume(1, snapshot, &|_| unreachable!())
+            .unwrap()
+    };
     let (first, second, now) = (at(Some("first")), at(Some("second")), at(None));
-    assert_eq!((contents(&first, "/file"), contents(&first, "/gone")), (vec![1; 50_000], vec![2; 30_000]));
-    assert_eq!((first.entries(root).unwrap().len(), second.entries(root).unwrap().len()), (302, 11));
+    assert_eq!(
+        (contents(&first, "/file"), contents(&first, "/gone")),
+        (vec![1; 50_000], vec![2; 30_000])
+    );
+    assert_eq!(
+        (
+            first.entries(root).unwrap().len(),
+            second.entries(root).unwrap().len()
+        ),
+        (302, 11)
+    );
     let mut changed = vec![3; 40_000];
     changed[5000..5100].fill(4);
     assert!(contents(&second, "/file") == changed);
@@ -310,15 +453,25 @@ fn open_files_outlive_their_names() {
     let root = fs.root();
     let id = file(&fs, root, "file", &[1; 9000]);
     let other = file(&fs, root, "other", &[2; 9000]);
-    let (kept, also) = (fs.open_mut(id, Fork::Data).unwrap(), fs.open(other, Fork::Data).unwrap());
+    let (kept, also) = (
+        fs.open_mut(id, Fork::Data).unwrap(),
+        fs.open(other, Fork::Data).unwrap(),
+    );
     fs.remove(root, "file").unwrap();
     file(&fs, root, "new", &[3; 9000]);
-    fs.rename((root, "new"), (root, "other"), Existing::Replace).unwrap();
+    fs.rename((root, "new"), (root, "other"), Existing::Replace)
+        .unwrap();
     kept.write_at(100, &[9; 10]).unwrap();
     fs.sync().unwrap();
-    assert_eq!(kept.read_vec(95, 20).unwrap(), [&[1; 5][..], &[9; 10], &[1; 5]].concat());
+    assert_eq!(
+        kept.read_vec(95, 20).unwrap(),
+        [&[1; 5][..], &[9; 10], &[1; 5]].concat()
+    );
     assert_eq!(also.read_vec(0, 9000).unwrap(), [2; 9000]);
-    assert_eq!((fs.volume().files, kind(fs.link(id, root, "again"))), (1, Kind::NotFound));
+    assert_eq!(
+        (fs.volume().files, kind(fs.link(id, root, "again"))),
+        (1, Kind::NotFound)
+    );
     let crashed = Arc::new(Memory::from(device.to_vec()));
     drop((kept, also));
     fs.unmount().unwrap();
@@ -329,6 +482,9 @@ fn open_files_outlive_their_names() {
         let found = read(&device);
         assert!(found.entries(NodeId(3)).unwrap().is_empty());
         // Beside the volume's own, the blocks of one file.
-        assert_eq!((found.raw.allocated_blocks.get(), found.volume().files), (5 + 3, 1));
+        assert_eq!(
+            (found.raw.allocated_blocks.get(), found.volume().files),
+            (5 + 3, 1)
+        );
     }
 }

@@ -80,9 +80,23 @@ impl ChangingTree {
         let Ok((_, info)) = TreeInfoRaw::read_from_suffix(&node.bytes) else {
             return Err(store.corrupt(kind.layer(), root, node.paddr, "is cut short"));
         };
-        let shape = Shape { flags: info.flags.get(), ..shape };
+        let shape = Shape {
+            flags: info.flags.get(),
+            ..shape
+        };
         let (dropped, undo, saved) = (Vec::new(), Vec::new(), (info, 0));
-        Ok(Self { store: store.clone(), kind, shape, nodes, root, info, numbers, dropped, undo, saved })
+        Ok(Self {
+            store: store.clone(),
+            kind,
+            shape,
+            nodes,
+            root,
+            info,
+            numbers,
+            dropped,
+            undo,
+            saved,
+        })
     }
 
     /// The root's number.
@@ -130,10 +144,16 @@ impl ChangingTree {
     fn edit(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool> {
         let tree = self.reader()?;
         let Some(wanted) = self.kind.key(key) else {
-            return Err(Error::new(Kind::Invalid, self.kind.layer(), "a key that is none of this tree"));
+            return Err(Error::new(
+                Kind::Invalid,
+                self.kind.layer(),
+                "a key that is none of this tree",
+            ));
         };
         let path = tree.descend(&wanted)?;
-        let Some((leaf, _)) = path.last().cloned() else { return Ok(false) };
+        let Some((leaf, _)) = path.last().cloned() else {
+            return Ok(false);
+        };
         let at = tree.partition(&leaf, |found| found < wanted)?;
         let there = at < leaf.count && tree.key(&leaf, at)? == wanted;
         let mut records = records(&leaf);
@@ -142,7 +162,8 @@ impl ChangingTree {
                 let end = at + usize::from(there);
                 records.splice(at..end, [(Cow::Borrowed(key), Cow::Borrowed(value))]);
                 self.info.longest_key = (self.info.longest_key.get().max(key.len() as u32)).into(); // at most a node's
-                self.info.longest_value = (self.info.longest_value.get().max(value.len() as u32)).into();
+                self.info.longest_value =
+                    (self.info.longest_value.get().max(value.len() as u32)).into();
                 if !there {
                     self.info.key_count += 1;
                 }
@@ -185,8 +206,15 @@ impl ChangingTree {
     }
 
     /// Gives the last node of `path` these records, dividing it if need be, and sees to the nodes above it.
-    fn replace(&mut self, mut path: Vec<(Arc<Node>, usize)>, records: Vec<Record<'_>>, change: Change) -> Result<()> {
-        let Some((node, _)) = path.pop() else { return Ok(()) };
+    fn replace(
+        &mut self,
+        mut path: Vec<(Arc<Node>, usize)>,
+        records: Vec<Record<'_>>,
+        change: Change,
+    ) -> Result<()> {
+        let Some((node, _)) = path.pop() else {
+            return Ok(());
+        };
         let level = node.level;
         let parts = self.divide(&records, level == 0, change == Change::Appended)?;
         let Some((parent, index)) = path.last().cloned() else {
@@ -205,7 +233,10 @@ impl ChangingTree {
             let oid = if nth == 0 { node.oid } else { self.new_node() };
             let part = &records[part.clone()];
             self.store_node(oid, level, part)?;
-            entries.push((Cow::Owned(part[0].0.to_vec()), Cow::Owned(oid.0.to_le_bytes().to_vec())));
+            entries.push((
+                Cow::Owned(part[0].0.to_vec()),
+                Cow::Owned(oid.0.to_le_bytes().to_vec()),
+            ));
         }
         if parts.is_empty() {
             self.drop_node(node.oid);
@@ -228,34 +259,69 @@ impl ChangingTree {
 
     /// Joins a node that has become small with one beside it, if they fit one. Returns the entries of the parent that led to both,
     /// and the one that comes in their place.
-    fn join(&mut self, parent: &Node, index: usize, node: &Node, records: &[Record<'_>]) -> Result<Option<Joined>> {
+    fn join(
+        &mut self,
+        parent: &Node,
+        index: usize,
+        node: &Node,
+        records: &[Record<'_>],
+    ) -> Result<Option<Joined>> {
         let leaf = node.level == 0;
-        let size = |records: &[Record<'_>]| records.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        let size = |records: &[Record<'_>]| {
+            records
+                .iter()
+                .map(|(key, value)| key.len() + value.len())
+                .sum::<usize>()
+        };
         if !self.shape.fits(records.len(), 3 * size(records), leaf) {
             return Ok(None);
         }
         for beside in [index + 1, index.wrapping_sub(1)] {
-            let Some(oid) = parent.record(beside).and_then(|(_, value)| value.first_chunk()) else { continue };
+            let Some(oid) = parent
+                .record(beside)
+                .and_then(|(_, value)| value.first_chunk())
+            else {
+                continue;
+            };
             let oid = Oid(u64::from_le_bytes(*oid));
             let other = self.nodes.node(oid)?;
             let others = self::records(&other);
             let after = beside > index;
-            let all: Vec<_> = if after { [records, others.as_slice()].concat() } else { [others.as_slice(), records].concat() };
-            if other.level != node.level || all.is_empty() || !self.shape.fits(all.len(), size(&all), leaf) {
+            let all: Vec<_> = if after {
+                [records, others.as_slice()].concat()
+            } else {
+                [others.as_slice(), records].concat()
+            };
+            if other.level != node.level
+                || all.is_empty()
+                || !self.shape.fits(all.len(), size(&all), leaf)
+            {
                 continue;
             }
-            let (kept, gone) = if after { (node.oid, oid) } else { (oid, node.oid) };
+            let (kept, gone) = if after {
+                (node.oid, oid)
+            } else {
+                (oid, node.oid)
+            };
             self.store_node(kept, node.level, &all)?;
             self.drop_node(gone);
             let first = index.min(beside);
-            let entry = (Cow::Owned(all[0].0.to_vec()), Cow::Owned(kept.0.to_le_bytes().to_vec()));
+            let entry = (
+                Cow::Owned(all[0].0.to_vec()),
+                Cow::Owned(kept.0.to_le_bytes().to_vec()),
+            );
             return Ok(Some((first..first + 2, entry)));
         }
         Ok(None)
     }
 
     /// The root keeps its number: what does not fit moves into nodes below it.
-    fn replace_root(&mut self, level: u16, records: &[Record<'_>], parts: &[Range<usize>]) -> Result<()> {
+    fn replace_root(
+        &mut self,
+        level: u16,
+        records: &[Record<'_>],
+        parts: &[Range<usize>],
+    ) -> Result<()> {
         if parts.len() > 1 {
             let mut entries: Vec<Record<'_>> = Vec::with_capacity(parts.len());
             for part in parts {
@@ -280,20 +346,38 @@ impl ChangingTree {
             }
             self.drop_node(child);
             let owned = |bytes: &Cow<'_, [u8]>| Cow::Owned(bytes.to_vec());
-            (level, kept) = (below.level, inner.iter().map(|(key, value)| (owned(key), owned(value))).collect());
+            (level, kept) = (
+                below.level,
+                inner
+                    .iter()
+                    .map(|(key, value)| (owned(key), owned(value)))
+                    .collect(),
+            );
         }
         self.store_node(self.root, level, &kept)
     }
 
     /// The records of each node that these fill: one if they fit, none if there are none.
-    fn divide(&self, records: &[Record<'_>], leaf: bool, appended: bool) -> Result<Vec<Range<usize>>> {
+    fn divide(
+        &self,
+        records: &[Record<'_>],
+        leaf: bool,
+        appended: bool,
+    ) -> Result<Vec<Range<usize>>> {
         let size = |record: &Record<'_>| record.0.len() + record.1.len();
         let bytes: usize = records.iter().map(size).sum();
         if records.is_empty() || self.shape.fits(records.len(), bytes, leaf) {
-            return Ok(Some(0..records.len()).filter(|all| !all.is_empty()).into_iter().collect());
+            return Ok(Some(0..records.len())
+                .filter(|all| !all.is_empty())
+                .into_iter()
+                .collect());
         }
         // Records that come in order fill their nodes; others find nodes half full.
-        let wanted = if appended { bytes - size(&records[records.len() - 1]) } else { bytes / 2 };
+        let wanted = if appended {
+            bytes - size(&records[records.len() - 1])
+        } else {
+            bytes / 2
+        };
         let mut parts = Vec::new();
         let (mut start, mut taken) = (0, 0);
         for (at, record) in records.iter().enumerate() {
@@ -330,13 +414,29 @@ impl ChangingTree {
         Ok(())
     }
 
-    fn encode(&self, was: Oid, xid: Xid, oid: Oid, place: Paddr, level: u16, records: &[Record<'_>]) -> Result<Node> {
+    fn encode(
+        &self,
+        was: Oid,
+        xid: Xid,
+        oid: Oid,
+        place: Paddr,
+        level: u16,
+        records: &[Record<'_>],
+    ) -> Result<Node> {
         let mut draft = Draft::of_level(level);
-        records.iter().for_each(|(key, value)| draft.push(key, value));
+        records
+            .iter()
+            .for_each(|(key, value)| draft.push(key, value));
         let is_root = was == self.root;
-        let kind = if is_root { object_type::BTREE_ROOT } else { object_type::BTREE_NODE };
+        let kind = if is_root {
+            object_type::BTREE_ROOT
+        } else {
+            object_type::BTREE_NODE
+        };
         let head = ObjectRaw::new(oid, xid, kind | self.shape.storage, self.shape.subtype);
-        let bytes = draft.finish(&self.shape, head, is_root.then_some(self.info)).into_boxed_slice();
+        let bytes = draft
+            .finish(&self.shape, head, is_root.then_some(self.info))
+            .into_boxed_slice();
         let parsed = Node::parse(oid, place, bytes, self.kind.sizes());
         parsed.map_err(|message| Error::new(Kind::Corrupt, self.kind.layer(), message))
     }
@@ -362,7 +462,11 @@ impl ChangingTree {
     }
 
     /// Gives every changed node a block of transaction `xid`, by `place`; of a physical tree that is its number, too.
-    pub(super) fn settle(&mut self, xid: Xid, place: &mut dyn FnMut() -> Result<Paddr>) -> Result<Vec<Written>> {
+    pub(super) fn settle(
+        &mut self,
+        xid: Xid,
+        place: &mut dyn FnMut() -> Result<Paddr>,
+    ) -> Result<Vec<Written>> {
         let physical = self.is_physical();
         let mut moved = HashMap::new();
         let (mut written, mut nodes) = (Vec::new(), Vec::new());
@@ -373,14 +477,21 @@ impl ChangingTree {
             let mut records = records(&node);
             if node.level > 0 && physical {
                 for (_, child) in &mut records {
-                    let now = child.first_chunk().and_then(|oid| moved.get(&Oid(u64::from_le_bytes(*oid))));
+                    let now = child
+                        .first_chunk()
+                        .and_then(|oid| moved.get(&Oid(u64::from_le_bytes(*oid))));
                     if let Some(now) = now {
                         *child = Cow::Owned(now.0.to_le_bytes().to_vec());
                     }
                 }
             }
             let new = self.encode(node.oid, xid, oid, paddr, node.level, &records)?;
-            written.push(Written { was: node.oid, oid, place: paddr, bytes: new.bytes.clone() });
+            written.push(Written {
+                was: node.oid,
+                oid,
+                place: paddr,
+                bytes: new.bytes.clone(),
+            });
             nodes.push(Arc::new(new));
         }
         self.root = moved.get(&self.root).copied().unwrap_or(self.root);
@@ -393,5 +504,6 @@ impl ChangingTree {
 /// The records of a node.
 fn records(node: &Node) -> Vec<Record<'_>> {
     let all = (0..node.count).filter_map(|index| node.record(index));
-    all.map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value))).collect()
+    all.map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value)))
+        .collect()
 }

@@ -18,7 +18,8 @@ use crate::fs::apfs::btree::{Addressing, Key, TreeKind};
 use crate::fs::apfs::build::node::TreeKind as Shape;
 use crate::fs::apfs::container::Container;
 use crate::fs::apfs::layout::{
-    ContainerRaw, FileId, Oid, OmapRaw, Paddr, RecordKey, VolumeRaw, Xid, nanoseconds, object_type, record_type,
+    ContainerRaw, FileId, Oid, OmapRaw, Paddr, RecordKey, VolumeRaw, Xid, nanoseconds, object_type,
+    record_type,
 };
 use crate::fs::apfs::omap::{Omap, View};
 use crate::fs::apfs::store::Store;
@@ -73,14 +74,23 @@ pub(super) struct Volume {
 
 impl Volume {
     /// Opens volume `number`, from 1, of a container for changes.
-    pub(super) fn open(container: &Arc<Container>, number: u32, options: WriteOptions, key: AskKey<'_>) -> Result<Self> {
+    pub(super) fn open(
+        container: &Arc<Container>,
+        number: u32,
+        options: WriteOptions,
+        key: AskKey<'_>,
+    ) -> Result<Self> {
         container.store.device.info().check_writable(LAYER)?;
         allowed::check_newest(container)?;
         // What of the space is free must be beyond doubt.
         container.trusted_free_map()?;
-        let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+        let index = number
+            .checked_sub(1)
+            .and_then(|index| usize::try_from(index).ok());
         let oid = index.and_then(|index| container.volume_oids().nth(index));
-        let Some(oid) = oid else { return Err(Error::not_found(LAYER, format!("volume {number}"))) };
+        let Some(oid) = oid else {
+            return Err(Error::not_found(LAYER, format!("volume {number}")));
+        };
         let (raw, _) = container.volume_superblock(oid)?;
         let carried = Carried::read(container)?;
         allowed::check(container, &raw, &carried).map_err(|error| error.named(raw.label()))?;
@@ -91,21 +101,52 @@ impl Volume {
         let size = store.block_size;
         let omap_tree = |raw: &OmapRaw| {
             let kind = (TreeKind::Omap, Shape::omap(size));
-            ChangingTree::open(&store, kind, Addressing::Physical, raw.tree_oid.into(), physical())
+            ChangingTree::open(
+                &store,
+                kind,
+                Addressing::Physical,
+                raw.tree_oid.into(),
+                physical(),
+            )
         };
         let omap = Omap::open(&store, Paddr(raw.omap_oid.get()))?.raw;
         let kept = container.snapshot_references(&raw, &omap)?;
         let omap = (omap, omap_tree(&omap)?);
         let container_omap = container.view.omap.raw;
         let container_omap = (container_omap, omap_tree(&container_omap)?);
-        let references = (TreeKind::ExtentReferences, Shape::physical(size, object_type::EXTENT_REF_TREE));
-        let references =
-            ChangingTree::open(&store, references, Addressing::Physical, raw.extent_ref_tree_oid.into(), physical())?;
+        let references = (
+            TreeKind::ExtentReferences,
+            Shape::physical(size, object_type::EXTENT_REF_TREE),
+        );
+        let references = ChangingTree::open(
+            &store,
+            references,
+            Addressing::Physical,
+            raw.extent_ref_tree_oid.into(),
+            physical(),
+        )?;
         let xid = Xid(container.checkpoint());
-        let view = View { omap: Arc::new(Omap { raw: omap.0, tree: omap.1.reader()? }), xid };
-        let kind = (TreeKind::Files { hashed: read.names.hashed() }, Shape::files(size, read.cipher.is_some()));
+        let view = View {
+            omap: Arc::new(Omap {
+                raw: omap.0,
+                tree: omap.1.reader()?,
+            }),
+            xid,
+        };
+        let kind = (
+            TreeKind::Files {
+                hashed: read.names.hashed(),
+            },
+            Shape::files(size, read.cipher.is_some()),
+        );
         let stored = Addressing::Virtual(view, read.cipher.clone());
-        let files = ChangingTree::open(&store, kind, stored, raw.root_tree_oid.into(), next_oid.clone())?;
+        let files = ChangingTree::open(
+            &store,
+            kind,
+            stored,
+            raw.root_tree_oid.into(),
+            next_oid.clone(),
+        )?;
         let space = Space::open(&store, container.spaceman()?, &carried.queue_nodes)?;
         let read = read.with(raw, files.reader()?);
         let mut volume = Self {
@@ -139,16 +180,33 @@ impl Volume {
         let bytes = |blocks: u64| self.store.block_size.of(blocks).unwrap_or(u64::MAX);
         let free = bytes(self.space.free().saturating_sub(self.needed()));
         let info = self.read.volume();
-        let free = if self.read.raw.quota_blocks.get() == 0 { free } else { info.free.min(free) };
-        let pending = if self.read.raw.quota_blocks.get() == 0 { bytes(self.space.main_queue.blocks()) } else { 0 };
-        VolumeInfo { free, pending, ..info }
+        let free = if self.read.raw.quota_blocks.get() == 0 {
+            free
+        } else {
+            info.free.min(free)
+        };
+        let pending = if self.read.raw.quota_blocks.get() == 0 {
+            bytes(self.space.main_queue.blocks())
+        } else {
+            0
+        };
+        VolumeInfo {
+            free,
+            pending,
+            ..info
+        }
     }
 
     /// The moment that changes bear.
     pub(super) fn now(&self) -> Timestamp {
         self.options.now.unwrap_or_else(|| {
-            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            Timestamp { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+            let since = SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default();
+            Timestamp {
+                seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+                nanos: since.subsec_nanos(),
+            }
         })
     }
 
@@ -178,16 +236,24 @@ impl Volume {
     /// Runs that the free queue can hold, in the nodes that it may have and that a checkpoint has a place for.
     fn queue_room(&self) -> usize {
         let others = self.carried.objects.len() as u64;
-        self.space.queue_room(room(&self.container, self.store.block_size).saturating_sub(others))
+        self.space
+            .queue_room(room(&self.container, self.store.block_size).saturating_sub(others))
     }
 
     /// Does an operation whole or not at all. It may be begun again: where blocks are lacking that a commit gives back, that is
     /// done in between. `grows`: it may take more than it gives, and leaves room for those that do not.
-    pub(super) fn change<T>(&mut self, grows: bool, mut change: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
+    pub(super) fn change<T>(
+        &mut self,
+        grows: bool,
+        mut change: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         self.failed.check(LAYER)?;
         self.begin(KEPT_CHECKPOINTS)?;
         match self.step(grows, &mut change) {
-            Err(error) if error.kind() == Kind::Limit && (self.is_changed() || self.space.main_queue.blocks() > 0) => {
+            Err(error)
+                if error.kind() == Kind::Limit
+                    && (self.is_changed() || self.space.main_queue.blocks() > 0) =>
+            {
                 // What older checkpoints have is needed more.
                 self.commit()?;
                 self.begun = false;
@@ -198,14 +264,22 @@ impl Volume {
         }
     }
 
-    fn step<T>(&mut self, grows: bool, change: &mut dyn FnMut(&mut Self) -> Result<T>) -> Result<T> {
+    fn step<T>(
+        &mut self,
+        grows: bool,
+        change: &mut dyn FnMut(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         let raw = self.read.raw;
         self.files.mark();
         self.references.mark();
         self.space.mark();
         let done = change(self).and_then(|done| {
             self.read.files = self.files.reader()?;
-            let kept = if grows { (self.store.blocks / 64).clamp(16, 128) } else { 0 };
+            let kept = if grows {
+                (self.store.blocks / 64).clamp(16, 128)
+            } else {
+                0
+            };
             if self.space.free() < self.needed() + kept {
                 return Err(Error::new(Kind::Limit, LAYER, "the volume is full"));
             }
@@ -223,7 +297,9 @@ impl Volume {
             return done;
         }
         let queued = self.space.main_queue.runs() + self.files.changed() as usize;
-        if self.files.changed() + self.references.changed() > MOST_CHANGED || queued > self.queue_room() {
+        if self.files.changed() + self.references.changed() > MOST_CHANGED
+            || queued > self.queue_room()
+        {
             self.commit()?;
         }
         done
@@ -236,9 +312,12 @@ impl Volume {
         }
         let xid = self.xid();
         let room = self.queue_room();
-        let short = self.space.main_queue.runs() * 2 > room || self.space.free() < self.store.blocks / 16;
+        let short =
+            self.space.main_queue.runs() * 2 > room || self.space.free() < self.store.blocks / 16;
         let kept = if short { 0 } else { kept };
-        let begun = self.space.begin(xid, xid.0.saturating_sub(1), xid.0.saturating_sub(kept));
+        let begun = self
+            .space
+            .begin(xid, xid.0.saturating_sub(1), xid.0.saturating_sub(kept));
         self.failed.note(begun)?;
         self.begun = true;
         Ok(())
@@ -253,7 +332,14 @@ impl Volume {
         }
         for _ in 0..=KEPT_CHECKPOINTS {
             self.begin(KEPT_CHECKPOINTS)?;
-            let Self { store, container, carried, space, next_oid, .. } = self;
+            let Self {
+                store,
+                container,
+                carried,
+                space,
+                next_oid,
+                ..
+            } = self;
             let written = write_whole(store, container, carried, space, next_oid);
             self.failed.note(written)?;
             self.committed();
@@ -284,13 +370,21 @@ impl Volume {
     /// The inode of a number.
     pub(super) fn inode(&self, id: FileId) -> Result<Inode> {
         let key = Key::Record(RecordKey::single(id, record_type::INODE));
-        let found = self.files.reader()?.get(&key, |record| Inode::parse(id, record))?;
+        let found = self
+            .files
+            .reader()?
+            .get(&key, |record| Inode::parse(id, record))?;
         let none = || Error::not_found(LAYER, format!("object {id:#x}"));
-        found.ok_or_else(none)?.ok_or_else(|| corrupt(id, "its inode makes no sense"))
+        found
+            .ok_or_else(none)?
+            .ok_or_else(|| corrupt(id, "its inode makes no sense"))
     }
 
     pub(super) fn put_inode(&mut self, inode: &Inode) -> Result<()> {
-        self.put(RecordKey::single(inode.id, record_type::INODE), &inode.record())
+        self.put(
+            RecordKey::single(inode.id, record_type::INODE),
+            &inode.record(),
+        )
     }
 
     pub(super) fn put(&mut self, key: RecordKey<'_>, value: &[u8]) -> Result<()> {
@@ -299,7 +393,11 @@ impl Volume {
         self.files.put(&bytes, value)
     }
 
-    pub(super) fn put_raw(&mut self, key: RecordKey<'_>, value: &(impl IntoBytes + zerocopy::Immutable)) -> Result<()> {
+    pub(super) fn put_raw(
+        &mut self,
+        key: RecordKey<'_>,
+        value: &(impl IntoBytes + zerocopy::Immutable),
+    ) -> Result<()> {
         self.put(key, value.as_bytes())
     }
 

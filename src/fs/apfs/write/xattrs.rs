@@ -9,8 +9,8 @@ use super::inode::Inode;
 use super::volume::{Volume, corrupt};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::apfs::layout::{
-    FileId, MAX_EMBEDDED_XATTR, RecordKey, XattrRaw, XattrStreamRaw, XattrValue, inode_flags, record_type, xattr_flags,
-    xattr_name,
+    FileId, MAX_EMBEDDED_XATTR, RecordKey, XattrRaw, XattrStreamRaw, XattrValue, inode_flags,
+    record_type, xattr_flags, xattr_name,
 };
 use crate::fs::{Existing, NodeId, UF_COMPRESSED};
 use crate::{Error, Kind, Result};
@@ -21,7 +21,13 @@ const MAX_NAME: usize = 127;
 const FINDER_INFO: u64 = 32;
 
 impl Volume {
-    pub(super) fn set_xattr(&mut self, node: NodeId, name: &str, value: &dyn BlockDevice, existing: Existing) -> Result<()> {
+    pub(super) fn set_xattr(
+        &mut self,
+        node: NodeId,
+        name: &str,
+        value: &dyn BlockDevice,
+        existing: Existing,
+    ) -> Result<()> {
         check_name(name)?;
         let len = value.info().len;
         if name == xattr_name::FINDER_INFO && len != FINDER_INFO {
@@ -47,7 +53,10 @@ impl Volume {
                 volume.put_stream(&inode, name, value)?;
             } else {
                 let bytes = value.read_vec(0, len as usize)?;
-                let head = XattrRaw { flags: xattr_flags::EMBEDDED.into(), len: (len as u16).into() };
+                let head = XattrRaw {
+                    flags: xattr_flags::EMBEDDED.into(),
+                    len: (len as u16).into(),
+                };
                 volume.put(key, &[head.as_bytes(), &bytes].concat())?;
             }
             mark(&mut inode, name, true);
@@ -61,7 +70,9 @@ impl Volume {
             let mut inode = volume.object(node)?;
             check_changeable(&inode, name)?;
             let key = RecordKey::named(inode.id, record_type::XATTR, name.as_bytes());
-            let old = volume.record(key)?.ok_or_else(|| Error::not_found(LAYER, name))?;
+            let old = volume
+                .record(key)?
+                .ok_or_else(|| Error::not_found(LAYER, name))?;
             volume.drop_xattr_stream(&old)?;
             volume.remove_record(key)?;
             mark(&mut inode, name, false);
@@ -87,14 +98,33 @@ impl Volume {
 
     /// A stream for an attribute, empty.
     pub(super) fn new_xattr_stream(&mut self, owner: FileId) -> Extent {
-        let ids = StreamIds { stream: self.next_id(), owner };
-        Extent { ids, raw: self.new_stream(), holes: 0, sparse: false }
+        let ids = StreamIds {
+            stream: self.next_id(),
+            owner,
+        };
+        Extent {
+            ids,
+            raw: self.new_stream(),
+            holes: 0,
+            sparse: false,
+        }
     }
 
     /// The record of an attribute in a stream.
-    pub(super) fn put_xattr_stream(&mut self, id: FileId, name: &str, stream: &Extent) -> Result<()> {
-        let value = XattrStreamRaw { stream_id: stream.ids.stream.into(), stream: stream.raw };
-        let head = XattrRaw { flags: xattr_flags::DATA_STREAM.into(), len: (size_of::<XattrStreamRaw>() as u16).into() };
+    pub(super) fn put_xattr_stream(
+        &mut self,
+        id: FileId,
+        name: &str,
+        stream: &Extent,
+    ) -> Result<()> {
+        let value = XattrStreamRaw {
+            stream_id: stream.ids.stream.into(),
+            stream: stream.raw,
+        };
+        let head = XattrRaw {
+            flags: xattr_flags::DATA_STREAM.into(),
+            len: (size_of::<XattrStreamRaw>() as u16).into(),
+        };
         let key = RecordKey::named(id, record_type::XATTR, name.as_bytes());
         self.put(key, &[head.as_bytes(), value.as_bytes()].concat())
     }
@@ -104,17 +134,33 @@ impl Volume {
         match XattrValue::parse(record) {
             Some(XattrValue::Stream(at)) => self.cut(at.stream_id.into(), &(0..u64::MAX)).map(drop),
             Some(XattrValue::Embedded(_)) => Ok(()),
-            None => Err(Error::new(Kind::Corrupt, LAYER, "the record of an attribute makes no sense")),
+            None => Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                "the record of an attribute makes no sense",
+            )),
         }
     }
 
     /// The stream of an attribute, `None` if there is none of that name.
     pub(super) fn xattr_stream(&self, id: FileId, name: &str) -> Result<Option<Extent>> {
-        let Some(record) = self.record(RecordKey::named(id, record_type::XATTR, name.as_bytes()))? else { return Ok(None) };
+        let Some(record) =
+            self.record(RecordKey::named(id, record_type::XATTR, name.as_bytes()))?
+        else {
+            return Ok(None);
+        };
         match XattrValue::parse(&record) {
             Some(XattrValue::Stream(at)) => {
-                let ids = StreamIds { stream: at.stream_id.into(), owner: id };
-                Ok(Some(Extent { ids, raw: at.stream, holes: 0, sparse: false }))
+                let ids = StreamIds {
+                    stream: at.stream_id.into(),
+                    owner: id,
+                };
+                Ok(Some(Extent {
+                    ids,
+                    raw: at.stream,
+                    holes: 0,
+                    sparse: false,
+                }))
             }
             _ => Err(corrupt(id, "an attribute should be in a stream and is not")),
         }
@@ -123,7 +169,10 @@ impl Volume {
 
 fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME || name.contains('\0') {
-        let message = format!("the name of an attribute has 1 to {MAX_NAME} bytes without NUL, this one {} bytes", name.len());
+        let message = format!(
+            "the name of an attribute has 1 to {MAX_NAME} bytes without NUL, this one {} bytes",
+            name.len()
+        );
         return Err(Error::new(Kind::Limit, LAYER, message).named(name));
     }
     Ok(())

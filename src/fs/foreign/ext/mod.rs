@@ -22,7 +22,9 @@ const LAYER: &str = "ext block bitmap";
 /// The map of the volume on all of `device`.
 pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     let mut raw = SuperblockRaw::new_zeroed();
-    device.info().check(LAYER, SUPERBLOCK, size_of::<SuperblockRaw>() as u64)?;
+    device
+        .info()
+        .check(LAYER, SUPERBLOCK, size_of::<SuperblockRaw>() as u64)?;
     device.read_at(SUPERBLOCK, raw.as_mut_bytes())?;
     let superblock = Superblock::parse(raw, device.info().len)?;
     let geometry = Geometry {
@@ -32,7 +34,12 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
         per_piece: superblock.per_group,
     };
     let disorder = superblock.disorder().map(Into::into);
-    let mut ext = Ext { device, superblock, structures: Vec::new(), free: 0 };
+    let mut ext = Ext {
+        device,
+        superblock,
+        structures: Vec::new(),
+        free: 0,
+    };
     ext.look_at_groups()?;
     Ok(ForeignFree::new(LAYER, geometry, ext, disorder))
 }
@@ -75,7 +82,11 @@ impl Ext {
         all.sort_unstable_by_key(|run| run.start);
         all.dedup_by(|next, run| {
             let joins = next.start <= run.end;
-            run.end = if joins { run.end.max(next.end) } else { run.end };
+            run.end = if joins {
+                run.end.max(next.end)
+            } else {
+                run.end
+            };
             joins
         });
         self.structures = all;
@@ -83,7 +94,10 @@ impl Ext {
     }
 
     fn group(&self, index: u64) -> Result<Group> {
-        let bytes = self.device.read_vec(self.superblock.descriptor_at(index), self.superblock.descriptor_size)?;
+        let bytes = self.device.read_vec(
+            self.superblock.descriptor_at(index),
+            self.superblock.descriptor_size,
+        )?;
         self.superblock.group(index, &bytes)
     }
 
@@ -92,9 +106,13 @@ impl Ext {
         let first = index * self.superblock.per_group;
         let end = first + self.superblock.blocks_in(index);
         let from = self.structures.partition_point(|run| run.end <= first);
-        let within = self.structures[from..].iter().take_while(move |run| run.start < end);
+        let within = self.structures[from..]
+            .iter()
+            .take_while(move |run| run.start < end);
         // As many as a block has bits at most.
-        within.map(move |run| (run.start.max(first) - first) as usize..(run.end.min(end) - first) as usize)
+        within.map(move |run| {
+            (run.start.max(first) - first) as usize..(run.end.min(end) - first) as usize
+        })
     }
 }
 
@@ -105,22 +123,41 @@ impl Pieces for Ext {
         let len = (self.superblock.per_group / 8) as usize;
         if group.is_uninitialised {
             let mut bits = vec![0; len];
-            self.structures_in(index).for_each(|run| set_bits(&mut bits, run));
+            self.structures_in(index)
+                .for_each(|run| set_bits(&mut bits, run));
             let is_right = count_clear(&bits, count) as u64 == group.free;
-            return Ok(if is_right { Piece::Bits(bits) } else { Piece::Used });
+            return Ok(if is_right {
+                Piece::Bits(bits)
+            } else {
+                Piece::Used
+            });
         }
         let at = group.block_bitmap * self.superblock.block_size;
         let bits = self.device.read_vec(at, len)?;
-        let wrong = |message: String| Error::corrupt(LAYER, at, format!("group {index}: {message}; `e2fsck -f` mends it"));
+        let wrong = |message: String| {
+            Error::corrupt(
+                LAYER,
+                at,
+                format!("group {index}: {message}; `e2fsck -f` mends it"),
+            )
+        };
         if !self.superblock.is_bitmap_of(&group, &bits) {
             return Err(wrong("the checksum of its bitmap is wrong".into()));
         }
         let free = count_clear(&bits, count) as u64;
         if free != group.free {
-            return Err(wrong(format!("its bitmap has {free} free blocks, its descriptor counts {}", group.free)));
+            return Err(wrong(format!(
+                "its bitmap has {free} free blocks, its descriptor counts {}",
+                group.free
+            )));
         }
-        match self.structures_in(index).find(|run| run_at(&bits, run.start, run.end) != (true, run.end)) {
-            Some(run) => Err(wrong(format!("a structure of the volume in its blocks {run:?} is free in its bitmap"))),
+        match self
+            .structures_in(index)
+            .find(|run| run_at(&bits, run.start, run.end) != (true, run.end))
+        {
+            Some(run) => Err(wrong(format!(
+                "a structure of the volume in its blocks {run:?} is free in its bitmap"
+            ))),
             None => Ok(Piece::Bits(bits)),
         }
     }

@@ -4,8 +4,8 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::layout::ext::{
-    DESCRIPTOR_SUM, GroupRaw, MAGIC, SHORT_DESCRIPTOR, SUPERBLOCK, SuperblockRaw, compatible, group_flags, incompatible,
-    read_only, state,
+    DESCRIPTOR_SUM, GroupRaw, MAGIC, SHORT_DESCRIPTOR, SUPERBLOCK, SuperblockRaw, compatible,
+    group_flags, incompatible, read_only, state,
 };
 use super::super::layout::power;
 use super::super::sums::{crc16, crc32c};
@@ -52,20 +52,39 @@ impl Superblock {
     pub(in crate::fs::foreign) fn parse(raw: SuperblockRaw, len: u64) -> Result<Self> {
         let wrong = |message: String| Error::corrupt(LAYER, SUPERBLOCK, message);
         if raw.magic != MAGIC {
-            return Err(wrong(format!("magic {MAGIC:#06x} expected, {:#06x} found", raw.magic.get())));
+            return Err(wrong(format!(
+                "magic {MAGIC:#06x} expected, {:#06x} found",
+                raw.magic.get()
+            )));
         }
         let (found, readable) = (raw.incompatible.get(), raw.read_only.get());
         if readable & read_only::BIGALLOC != 0 {
-            return Err(Error::unsupported(LAYER, "free space of ext4 with clusters (bigalloc) is not read yet"));
+            return Err(Error::unsupported(
+                LAYER,
+                "free space of ext4 with clusters (bigalloc) is not read yet",
+            ));
         }
         let unknown = (found & !incompatible::KNOWN, readable & !read_only::KNOWN);
         if unknown != (0, 0) {
-            let message = format!("features not known here (incompatible {:#x}, read-only {:#x})", unknown.0, unknown.1);
+            let message = format!(
+                "features not known here (incompatible {:#x}, read-only {:#x})",
+                unknown.0, unknown.1
+            );
             return Err(Error::unsupported(LAYER, message));
         }
         let has_64 = found & incompatible::BITS_64 != 0;
-        let wide = |low: U32, high: U32| u64::from(low.get()) | if has_64 { u64::from(high.get()) << 32 } else { 0 };
-        let (blocks, free) = (wide(raw.blocks_low, raw.blocks_high), wide(raw.free_low, raw.free_high));
+        let wide = |low: U32, high: U32| {
+            u64::from(low.get())
+                | if has_64 {
+                    u64::from(high.get()) << 32
+                } else {
+                    0
+                }
+        };
+        let (blocks, free) = (
+            wide(raw.blocks_low, raw.blocks_high),
+            wide(raw.free_low, raw.free_high),
+        );
         let log = raw.log_block_size.get();
         let block_size = power(log).filter(|_| log <= 6).map(|power| 1024 * power);
         let block_size = block_size.ok_or_else(|| wrong(format!("blocks of 2^{log} KiB")))?;
@@ -73,10 +92,22 @@ impl Superblock {
         let per_group = u64::from(raw.blocks_per_group.get());
         let most = 8 * block_size;
         for (what, is_right) in [
-            ("blocks", blocks > first && blocks.checked_mul(block_size).is_some_and(|bytes| bytes <= len)),
+            (
+                "blocks",
+                blocks > first
+                    && blocks
+                        .checked_mul(block_size)
+                        .is_some_and(|bytes| bytes <= len),
+            ),
             ("free blocks", free < blocks),
-            ("the first data block", u64::from(raw.first_data_block.get()) == first),
-            ("blocks per group", (LEAST_PER_GROUP..=most).contains(&per_group) && per_group.is_multiple_of(8)),
+            (
+                "the first data block",
+                u64::from(raw.first_data_block.get()) == first,
+            ),
+            (
+                "blocks per group",
+                (LEAST_PER_GROUP..=most).contains(&per_group) && per_group.is_multiple_of(8),
+            ),
         ] {
             if !is_right {
                 let message = format!(
@@ -92,18 +123,36 @@ impl Superblock {
                 format!("{groups} block groups, more than {MOST_GROUPS} are not gone through"),
             ));
         }
-        let inode_size = if raw.revision.get() == 0 { 128 } else { u64::from(raw.inode_size.get()) };
+        let inode_size = if raw.revision.get() == 0 {
+            128
+        } else {
+            u64::from(raw.inode_size.get())
+        };
         let per = u64::from(raw.inodes_per_group.get());
-        if !inode_size.is_power_of_two() || !(128..=block_size).contains(&inode_size) || !(1..=most).contains(&per) {
-            return Err(wrong(format!("{per} inodes of {inode_size} bytes in a group")));
+        if !inode_size.is_power_of_two()
+            || !(128..=block_size).contains(&inode_size)
+            || !(1..=most).contains(&per)
+        {
+            return Err(wrong(format!(
+                "{per} inodes of {inode_size} bytes in a group"
+            )));
         }
-        let descriptor_size = if has_64 { usize::from(raw.descriptor_size.get()) } else { SHORT_DESCRIPTOR };
-        if has_64 && !(descriptor_size.is_power_of_two() && (size_of::<GroupRaw>()..=1024).contains(&descriptor_size)) {
+        let descriptor_size = if has_64 {
+            usize::from(raw.descriptor_size.get())
+        } else {
+            SHORT_DESCRIPTOR
+        };
+        if has_64
+            && !(descriptor_size.is_power_of_two()
+                && (size_of::<GroupRaw>()..=1024).contains(&descriptor_size))
+        {
             return Err(wrong(format!("descriptors of {descriptor_size} bytes")));
         }
-        let seed = (readable & read_only::METADATA_SUMS != 0).then(|| match found & incompatible::CHECKSUM_SEED {
-            0 => crc32c(!0, &raw.uuid),
-            _ => raw.checksum_seed.get(),
+        let seed = (readable & read_only::METADATA_SUMS != 0).then(|| {
+            match found & incompatible::CHECKSUM_SEED {
+                0 => crc32c(!0, &raw.uuid),
+                _ => raw.checksum_seed.get(),
+            }
         });
         let sum = crc32c(!0, &raw.as_bytes()[..0x3FC]);
         if seed.is_some() && (raw.checksum_type != 1 || raw.checksum.get() != sum) {
@@ -115,7 +164,18 @@ impl Superblock {
             return Err(wrong(message));
         }
         let inode_table = (per * inode_size).div_ceil(block_size);
-        Ok(Self { block_size, first, blocks, free, per_group, groups, inode_table, descriptor_size, seed, raw })
+        Ok(Self {
+            block_size,
+            first,
+            blocks,
+            free,
+            per_group,
+            groups,
+            inode_table,
+            descriptor_size,
+            seed,
+            raw,
+        })
     }
 
     /// Why the volume is not in order, if it is not.
@@ -162,7 +222,8 @@ impl Superblock {
 
     /// Returns whether block `number` of descriptors lies in a group of groups.
     fn is_meta(&self, number: u64) -> bool {
-        self.raw.incompatible.get() & incompatible::META_BG != 0 && number >= self.raw.first_meta_group.get().into()
+        self.raw.incompatible.get() & incompatible::META_BG != 0
+            && number >= self.raw.first_meta_group.get().into()
     }
 
     /// Returns whether group `index` begins with a copy of the superblock.
@@ -171,7 +232,11 @@ impl Superblock {
             return true;
         }
         if self.raw.compatible.get() & compatible::SPARSE_SUPER2 != 0 {
-            return self.raw.backup_groups.iter().any(|group| u64::from(group.get()) == index);
+            return self
+                .raw
+                .backup_groups
+                .iter()
+                .any(|group| u64::from(group.get()) == index);
         }
         if index == 1 || self.raw.read_only.get() & read_only::SPARSE_SUPER == 0 {
             return true;
@@ -187,7 +252,10 @@ impl Superblock {
 
     /// Blocks at the beginning of group `index` that copies of the superblock and of descriptors take, and room for more of these.
     pub(super) fn head_of(&self, index: u64) -> u64 {
-        let (per, copy) = (self.descriptors_per_block(), u64::from(self.has_superblock(index)));
+        let (per, copy) = (
+            self.descriptors_per_block(),
+            u64::from(self.has_superblock(index)),
+        );
         let number = index / per;
         if self.is_meta(number) {
             let place = index % per;
@@ -206,12 +274,17 @@ impl Superblock {
         let mut raw = GroupRaw::new_zeroed();
         let shared = bytes.len().min(size_of::<GroupRaw>());
         raw.as_mut_bytes()[..shared].copy_from_slice(&bytes[..shared]);
-        let wrong = |message: String| Error::corrupt("ext group descriptor", self.descriptor_at(index), message);
+        let wrong = |message: String| {
+            Error::corrupt("ext group descriptor", self.descriptor_at(index), message)
+        };
         let features = self.raw.read_only.get();
         if let Some(sum) = self.descriptor_sum(index, bytes)
             && sum != raw.checksum.get()
         {
-            return Err(wrong(format!("group {index}: checksum {sum:#06x} expected, {:#06x} found", raw.checksum.get())));
+            return Err(wrong(format!(
+                "group {index}: checksum {sum:#06x} expected, {:#06x} found",
+                raw.checksum.get()
+            )));
         }
         let wide = |low: U32, high: U32| u64::from(low.get()) | u64::from(high.get()) << 32;
         let is_uninitialised = raw.flags.get() & group_flags::BLOCKS_UNINITIALISED != 0
@@ -222,7 +295,8 @@ impl Superblock {
             inode_table: wide(raw.inode_table_low, raw.inode_table_high),
             free: u64::from(raw.free_low.get()) | u64::from(raw.free_high.get()) << 16,
             is_uninitialised,
-            bitmap_sum: u32::from(raw.block_bitmap_sum_low.get()) | u32::from(raw.block_bitmap_sum_high.get()) << 16,
+            bitmap_sum: u32::from(raw.block_bitmap_sum_low.get())
+                | u32::from(raw.block_bitmap_sum_high.get()) << 16,
         };
         for (what, at, count) in [
             ("bitmap of blocks", group.block_bitmap, 1),
@@ -230,11 +304,18 @@ impl Superblock {
             ("table of inodes", group.inode_table, self.inode_table),
         ] {
             if at <= self.first || at.checked_add(count).is_none_or(|end| end > self.blocks) {
-                return Err(wrong(format!("group {index}: its {what} is at block {at}, the volume has {}", self.blocks)));
+                return Err(wrong(format!(
+                    "group {index}: its {what} is at block {at}, the volume has {}",
+                    self.blocks
+                )));
             }
         }
         if group.free > self.blocks_in(index) {
-            return Err(wrong(format!("group {index}: {} of {} blocks are free", group.free, self.blocks_in(index))));
+            return Err(wrong(format!(
+                "group {index}: {} of {} blocks are free",
+                group.free,
+                self.blocks_in(index)
+            )));
         }
         Ok(group)
     }
@@ -255,7 +336,11 @@ impl Superblock {
     pub(super) fn is_bitmap_of(&self, group: &Group, bits: &[u8]) -> bool {
         let Some(seed) = self.seed else { return true };
         let sum = crc32c(seed, bits);
-        let told = if self.descriptor_size < size_of::<GroupRaw>() { sum & 0xFFFF } else { sum };
+        let told = if self.descriptor_size < size_of::<GroupRaw>() {
+            sum & 0xFFFF
+        } else {
+            sum
+        };
         told == group.bitmap_sum
     }
 }

@@ -88,30 +88,50 @@ impl Boot {
     pub(crate) fn parse(raw: &BootRaw, len: u64) -> Result<Self> {
         let wrong = |message: String| Error::corrupt(LAYER, 0, message);
         if raw.name != *b"EXFAT   " || raw.revision.get() >> 8 != 1 {
-            return Err(wrong(format!("exFAT of version 1 expected, {:#06x} found", raw.revision.get())));
+            return Err(wrong(format!(
+                "exFAT of version 1 expected, {:#06x} found",
+                raw.revision.get()
+            )));
         }
         let (shift, cluster_shift) = (u32::from(raw.sector_shift), u32::from(raw.cluster_shift));
         let sector = power(shift).filter(|_| (9..=12).contains(&shift));
         let per_cluster = power(cluster_shift).filter(|_| shift + cluster_shift <= 25);
         let Some((sector, per_cluster)) = sector.zip(per_cluster) else {
-            return Err(wrong(format!("2^{cluster_shift} sectors of 2^{shift} bytes in a cluster")));
+            return Err(wrong(format!(
+                "2^{cluster_shift} sectors of 2^{shift} bytes in a cluster"
+            )));
         };
         if raw.tables != 1 {
-            return Err(Error::unsupported(LAYER, format!("exFAT with {} tables (TexFAT)", raw.tables)));
+            return Err(Error::unsupported(
+                LAYER,
+                format!("exFAT with {} tables (TexFAT)", raw.tables),
+            ));
         }
         let (table, table_len) = (u64::from(raw.table.get()), u64::from(raw.table_len.get()));
-        let (heap, clusters, sectors) = (u64::from(raw.heap.get()), u64::from(raw.clusters.get()), raw.sectors.get());
+        let (heap, clusters, sectors) = (
+            u64::from(raw.heap.get()),
+            u64::from(raw.clusters.get()),
+            raw.sectors.get(),
+        );
         let ends = heap + clusters * per_cluster;
-        if table < 24 || table + table_len > heap || ends > sectors || sectors.checked_mul(sector).is_none_or(|end| end > len) {
+        if table < 24
+            || table + table_len > heap
+            || ends > sectors
+            || sectors.checked_mul(sector).is_none_or(|end| end > len)
+        {
             let message = format!(
                 "a table of {table_len} sectors from {table} on and {clusters} clusters from sector {heap} on do not fit {sectors} sectors of {sector} bytes, or these the {len} bytes that are there"
             );
             return Err(wrong(message));
         }
         let root = u64::from(raw.root.get());
-        if clusters == 0 || (clusters + 2) * 4 > table_len * sector || !(2..clusters + 2).contains(&root) {
-            let message =
-                format!("{clusters} clusters, the root directory in {root}; the table has {table_len} sectors of {sector} bytes");
+        if clusters == 0
+            || (clusters + 2) * 4 > table_len * sector
+            || !(2..clusters + 2).contains(&root)
+        {
+            let message = format!(
+                "{clusters} clusters, the root directory in {root}; the table has {table_len} sectors of {sector} bytes"
+            );
             return Err(wrong(message));
         }
         Ok(Self {
@@ -128,6 +148,11 @@ impl Boot {
 
 /// The sum of the first sectors, the two fields left out that change while the volume is in use.
 pub(crate) fn boot_sum(bytes: &[u8]) -> u32 {
-    let counted = bytes.iter().enumerate().filter(|(at, _)| !matches!(at, 0x6A | 0x6B | 0x70));
-    counted.fold(0, |sum: u32, (_, &byte)| sum.rotate_right(1).wrapping_add(byte.into()))
+    let counted = bytes
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !matches!(at, 0x6A | 0x6B | 0x70));
+    counted.fold(0, |sum: u32, (_, &byte)| {
+        sum.rotate_right(1).wrapping_add(byte.into())
+    })
 }

@@ -36,8 +36,19 @@ pub(crate) mod incompatible {
     pub(crate) const CHECKSUM_SEED: u32 = 0x2000;
     /// All that leave the maps as they are: directory entries with types, extents, multiple mount protection, flexible groups,
     /// values of attributes in inodes, large directories, data in inodes, encryption, names without case.
-    pub(crate) const KNOWN: u32 =
-        0x2 | RECOVER | META_BG | 0x40 | BITS_64 | 0x100 | 0x200 | 0x400 | CHECKSUM_SEED | 0x4000 | 0x8000 | 0x1_0000 | 0x2_0000;
+    pub(crate) const KNOWN: u32 = 0x2
+        | RECOVER
+        | META_BG
+        | 0x40
+        | BITS_64
+        | 0x100
+        | 0x200
+        | 0x400
+        | CHECKSUM_SEED
+        | 0x4000
+        | 0x8000
+        | 0x1_0000
+        | 0x2_0000;
 }
 
 /// Bits of [`SuperblockRaw::read_only`].

@@ -33,8 +33,10 @@ const _: () = assert!(size_of::<BootRaw>() == 0x5A);
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct TailRaw {
-    /*24*/ pub(crate) table: U32, // sectors of a table; on FAT12 and FAT16 the second byte has the flags
-    /*28*/ pub(crate) mirroring: U16, // bit 7: only the table of the lowest bits is kept
+    /*24*/
+    pub(crate) table: U32, // sectors of a table; on FAT12 and FAT16 the second byte has the flags
+    /*28*/
+    pub(crate) mirroring: U16, // bit 7: only the table of the lowest bits is kept
     /*2A*/ pub(crate) version: U16, // 0
     /*2C*/ pub(crate) root: U32, // its first cluster
     /*30*/ pub(crate) info_sector: U16,
@@ -86,17 +88,36 @@ impl Boot {
     /// The boot sector of a volume of `len` bytes.
     pub(crate) fn parse(raw: &BootRaw, len: u64) -> Result<Self> {
         let wrong = |message: String| Error::corrupt(LAYER, 0, message);
-        let (sector, per_cluster) = (u64::from(raw.sector_size.get()), u64::from(raw.sectors_per_cluster));
+        let (sector, per_cluster) = (
+            u64::from(raw.sector_size.get()),
+            u64::from(raw.sectors_per_cluster),
+        );
         if !matches!(sector, 512 | 1024 | 2048 | 4096) || !per_cluster.is_power_of_two() {
-            return Err(wrong(format!("{per_cluster} sectors of {sector} bytes in a cluster")));
+            return Err(wrong(format!(
+                "{per_cluster} sectors of {sector} bytes in a cluster"
+            )));
         }
-        let short = |short: U16, long: U32| if short.get() > 0 { u64::from(short.get()) } else { long.get().into() };
+        let short = |short: U16, long: U32| {
+            if short.get() > 0 {
+                u64::from(short.get())
+            } else {
+                long.get().into()
+            }
+        };
         let is_32 = raw.table.get() == 0;
-        let (sectors, table) = (short(raw.sectors, raw.sectors_long), short(raw.table, raw.tail.table));
+        let (sectors, table) = (
+            short(raw.sectors, raw.sectors_long),
+            short(raw.table, raw.tail.table),
+        );
         let (count, reserved) = (u64::from(raw.tables), u64::from(raw.reserved.get()));
         let root = (u64::from(raw.root_entries.get()) * 32).div_ceil(sector);
         let head = reserved + count * table + root;
-        if !(1..=2).contains(&count) || reserved == 0 || table == 0 || head >= sectors || sectors * sector > len {
+        if !(1..=2).contains(&count)
+            || reserved == 0
+            || table == 0
+            || head >= sectors
+            || sectors * sector > len
+        {
             let message = format!(
                 "{reserved} reserved sectors, {count} tables of {table} and {root} of the root directory do not fit the volume's {sectors} sectors of {sector} bytes, or these the {len} bytes that are there"
             );
@@ -125,16 +146,30 @@ impl Boot {
             )));
         }
         if is_32 && raw.tail.version.get() != 0 {
-            return Err(Error::unsupported(LAYER, format!("FAT32 of version {:#06x}", raw.tail.version.get())));
+            return Err(Error::unsupported(
+                LAYER,
+                format!("FAT32 of version {:#06x}", raw.tail.version.get()),
+            ));
         }
-        let (mirroring, kept) = (raw.tail.mirroring.get(), u64::from(raw.tail.mirroring.get() & 0xF));
-        let tables = if is_32 && mirroring & 0x80 != 0 { kept..kept + 1 } else { 0..count };
+        let (mirroring, kept) = (
+            raw.tail.mirroring.get(),
+            u64::from(raw.tail.mirroring.get() & 0xF),
+        );
+        let tables = if is_32 && mirroring & 0x80 != 0 {
+            kept..kept + 1
+        } else {
+            0..count
+        };
         if tables.end > count {
-            return Err(wrong(format!("table {kept} of {count} is the one that is kept")));
+            return Err(wrong(format!(
+                "table {kept} of {count} is the one that is kept"
+            )));
         }
         let root = is_32.then(|| u64::from(raw.tail.root.get()));
         if root.is_some_and(|root| !(2..clusters + 2).contains(&root)) {
-            return Err(wrong(format!("the root directory begins in cluster {root:?} of {clusters}")));
+            return Err(wrong(format!(
+                "the root directory begins in cluster {root:?} of {clusters}"
+            )));
         }
         Ok(Self {
             width,
@@ -146,7 +181,11 @@ impl Boot {
             clusters_at: head * sector,
             root,
             media: raw.media,
-            flags: if is_32 { raw.tail.flags } else { raw.tail.table.as_bytes()[1] },
+            flags: if is_32 {
+                raw.tail.flags
+            } else {
+                raw.tail.table.as_bytes()[1]
+            },
         })
     }
 }

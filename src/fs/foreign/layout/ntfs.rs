@@ -25,7 +25,8 @@ pub(crate) struct BootRaw {
     /*28*/ pub(crate) sectors: U64,
     /*30*/ pub(crate) table: U64, // cluster of $MFT
     /*38*/ pub(crate) table_copy: U64, // cluster of $MFTMirr
-    /*40*/ pub(crate) record: u8, // clusters; above 0x7F: minus the power of two of its bytes
+    /*40*/
+    pub(crate) record: u8, // clusters; above 0x7F: minus the power of two of its bytes
     /*41*/ pub(crate) rest: [u8; 15],
 }
 const _: () = assert!(size_of::<BootRaw>() == 0x50);
@@ -50,7 +51,8 @@ pub(crate) mod record {
 pub(crate) struct RecordRaw {
     /*00*/ pub(crate) magic: [u8; 4], // "FILE"
     /*04*/ pub(crate) fixups: U16, // where the array of what was replaced is
-    /*06*/ pub(crate) fixup_count: U16, // its entries: the mark, then one for each STRIDE
+    /*06*/
+    pub(crate) fixup_count: U16, // its entries: the mark, then one for each STRIDE
     /*08*/ pub(crate) lsn: U64,
     /*10*/ pub(crate) sequence: U16,
     /*12*/ pub(crate) links: U16,
@@ -147,7 +149,8 @@ pub(crate) struct RestartPageRaw {
     /*14*/ pub(crate) log_page: U32,
     /*18*/ pub(crate) area: U16, // where RestartAreaRaw is
     /*1A*/ pub(crate) minor: U16,
-    /*1C*/ pub(crate) major: U16, // 1; 2 while Windows 8 and later have the volume mounted
+    /*1C*/
+    pub(crate) major: U16, // 1; 2 while Windows 8 and later have the volume mounted
 }
 const _: () = assert!(size_of::<RestartPageRaw>() == 0x1E);
 
@@ -184,16 +187,32 @@ impl Boot {
     pub(crate) fn parse(raw: &BootRaw, len: u64) -> Result<Self> {
         let wrong = |message: String| Error::corrupt(LAYER, 0, message);
         let (sector, code) = (u64::from(raw.sector_size.get()), raw.sectors_per_cluster);
-        let per_cluster = if code > 0x80 { power(256 - u32::from(code)) } else { Some(code.into()) };
-        let cluster_size = per_cluster.and_then(|sectors| sectors.checked_mul(sector));
-        let cluster_size = cluster_size.filter(|size| size.is_power_of_two() && (512..=2 << 20).contains(size));
-        let Some(cluster_size) = cluster_size.filter(|_| matches!(sector, 512 | 1024 | 2048 | 4096)) else {
-            return Err(wrong(format!("{code:#04x} sectors of {sector} bytes in a cluster")));
+        let per_cluster = if code > 0x80 {
+            power(256 - u32::from(code))
+        } else {
+            Some(code.into())
         };
-        let bytes = raw.sectors.get().checked_mul(sector).filter(|bytes| *bytes <= len);
+        let cluster_size = per_cluster.and_then(|sectors| sectors.checked_mul(sector));
+        let cluster_size =
+            cluster_size.filter(|size| size.is_power_of_two() && (512..=2 << 20).contains(size));
+        let Some(cluster_size) =
+            cluster_size.filter(|_| matches!(sector, 512 | 1024 | 2048 | 4096))
+        else {
+            return Err(wrong(format!(
+                "{code:#04x} sectors of {sector} bytes in a cluster"
+            )));
+        };
+        let bytes = raw
+            .sectors
+            .get()
+            .checked_mul(sector)
+            .filter(|bytes| *bytes <= len);
         let clusters = bytes.map_or(0, |bytes| bytes / cluster_size);
         if clusters > MOST_CLUSTERS {
-            return Err(Error::unsupported(LAYER, format!("NTFS of {clusters} clusters, Windows makes {MOST_CLUSTERS}")));
+            return Err(Error::unsupported(
+                LAYER,
+                format!("NTFS of {clusters} clusters, Windows makes {MOST_CLUSTERS}"),
+            ));
         }
         let (table, table_copy) = (raw.table.get(), raw.table_copy.get());
         if table >= clusters || table_copy >= clusters {
@@ -203,10 +222,19 @@ impl Boot {
             );
             return Err(wrong(message));
         }
-        let record =
-            if raw.record > 0x7F { power(256 - u32::from(raw.record)) } else { Some(u64::from(raw.record) * cluster_size) };
+        let record = if raw.record > 0x7F {
+            power(256 - u32::from(raw.record))
+        } else {
+            Some(u64::from(raw.record) * cluster_size)
+        };
         match record.filter(|size| size.is_power_of_two() && (512..=16384).contains(size)) {
-            Some(record) => Ok(Self { cluster_size, clusters, table, table_copy, record_size: record as usize }),
+            Some(record) => Ok(Self {
+                cluster_size,
+                clusters,
+                table,
+                table_copy,
+                record_size: record as usize,
+            }),
             None => Err(wrong(format!("records of size {:#04x}", raw.record))),
         }
     }

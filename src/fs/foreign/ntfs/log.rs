@@ -15,9 +15,15 @@ const PAGE: usize = 4096;
 pub(super) fn disorder(volume: &Volume, log: &File) -> Result<Option<&'static str>> {
     let mut pages = vec![0; 2 * PAGE];
     volume.read(log, 0, &mut pages)?;
-    let is_closed = || pages.chunks_exact(PAGE).all(|page| is_clean(page) == Some(true));
+    let is_closed = || {
+        pages
+            .chunks_exact(PAGE)
+            .all(|page| is_clean(page) == Some(true))
+    };
     let in_order = pages.iter().all(|&byte| byte == 0xFF) || is_closed();
-    Ok((!in_order).then_some("was not cleanly unmounted, or Windows sleeps in it: changes may wait in its log"))
+    Ok((!in_order).then_some(
+        "was not cleanly unmounted, or Windows sleeps in it: changes may wait in its log",
+    ))
 }
 
 /// Returns whether a page says that the log was closed in order. `None`: it makes no sense.
@@ -27,7 +33,12 @@ fn is_clean(page: &[u8]) -> Option<bool> {
         return None;
     }
     let mut page = page.to_vec();
-    restore(&mut page, head.fixups.get().into(), head.fixup_count.get().into())?;
-    let (area, _) = RestartAreaRaw::read_from_prefix(page.get(usize::from(head.area.get())..)?).ok()?;
+    restore(
+        &mut page,
+        head.fixups.get().into(),
+        head.fixup_count.get().into(),
+    )?;
+    let (area, _) =
+        RestartAreaRaw::read_from_prefix(page.get(usize::from(head.area.get())..)?).ok()?;
     Some(area.client_in_use.get() == NO_CLIENT || area.flags.get() & VOLUME_IS_CLEAN != 0)
 }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::layout::ntfs::{Boot, BootRaw, VolumeInformationRaw, attribute, record as number, volume_flags};
+use super::layout::ntfs::{
+    Boot, BootRaw, VolumeInformationRaw, attribute, record as number, volume_flags,
+};
 use super::map::{ForeignFree, Geometry, Piece, Pieces};
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
@@ -33,16 +35,25 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     let boot = Boot::parse(&raw, device.info().len)?;
     // The table's own record stands at its front, and tells where the others are.
     let mut bytes = vec![0; boot.record_size];
-    device.info().check(LAYER, boot.table * boot.cluster_size, bytes.len() as u64)?;
+    device
+        .info()
+        .check(LAYER, boot.table * boot.cluster_size, bytes.len() as u64)?;
     device.read_at(boot.table * boot.cluster_size, &mut bytes)?;
     let table = Record::parse(number::TABLE, bytes)?;
     let table = table.ok_or_else(|| wrong("the master file table has no record of its own"))?;
     let table = File::of(&table, &boot)?;
-    let volume = Volume { device, boot, table };
+    let volume = Volume {
+        device,
+        boot,
+        table,
+    };
     let bitmap = volume.file(number::BITMAP)?;
     let needed = volume.boot.clusters.div_ceil(8);
     if bitmap.initialised < needed {
-        return Err(wrong(format!("the bitmap has {} bytes, {needed} are needed", bitmap.initialised)));
+        return Err(wrong(format!(
+            "the bitmap has {} bytes, {needed} are needed",
+            bitmap.initialised
+        )));
     }
     let log = volume.file(number::LOG)?;
     let disorder = if volume.flags()? & (volume_flags::DIRTY | volume_flags::CHECKING) != 0 {
@@ -50,10 +61,23 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     } else {
         log::disorder(&volume, &log)?
     };
-    let geometry =
-        Geometry { start: 0, block_size: volume.boot.cluster_size, blocks: volume.boot.clusters, per_piece: PER_PIECE };
-    let ntfs = Ntfs { volume, bitmap, log };
-    Ok(ForeignFree::new(LAYER, geometry, ntfs, disorder.map(Cow::Borrowed)))
+    let geometry = Geometry {
+        start: 0,
+        block_size: volume.boot.cluster_size,
+        blocks: volume.boot.clusters,
+        per_piece: PER_PIECE,
+    };
+    let ntfs = Ntfs {
+        volume,
+        bitmap,
+        log,
+    };
+    Ok(ForeignFree::new(
+        LAYER,
+        geometry,
+        ntfs,
+        disorder.map(Cow::Borrowed),
+    ))
 }
 
 fn wrong(message: impl Into<Cow<'static, str>>) -> Error {
@@ -88,8 +112,18 @@ impl File {
             Ok(())
         })?;
         match found {
-            Some((0, Value::Clusters { first: 0, runs, len, initialised })) => {
-                let clusters = runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.count));
+            Some((
+                0,
+                Value::Clusters {
+                    first: 0,
+                    runs,
+                    len,
+                    initialised,
+                },
+            )) => {
+                let clusters = runs
+                    .iter()
+                    .fold(0_u64, |sum, run| sum.saturating_add(run.count));
                 if has_list && clusters.saturating_mul(boot.cluster_size) < len {
                     return Err(Error::unsupported(
                         LAYER,
@@ -97,15 +131,23 @@ impl File {
                     ));
                 }
                 let is_whole = runs.iter().all(|run| run.start.is_some());
-                if !is_whole || initialised > len || clusters.saturating_mul(boot.cluster_size) < len {
-                    return Err(wrong(format!("a file of the volume's own has {clusters} clusters for {len} bytes")));
+                if !is_whole
+                    || initialised > len
+                    || clusters.saturating_mul(boot.cluster_size) < len
+                {
+                    return Err(wrong(format!(
+                        "a file of the volume's own has {clusters} clusters for {len} bytes"
+                    )));
                 }
                 Ok(Self { runs, initialised })
             }
-            _ if has_list => {
-                Err(Error::unsupported(LAYER, "NTFS whose own files are in so many pieces that a record does not hold them"))
-            }
-            _ => Err(wrong("a file of the volume's own has no contents of the usual kind")),
+            _ if has_list => Err(Error::unsupported(
+                LAYER,
+                "NTFS whose own files are in so many pieces that a record does not hold them",
+            )),
+            _ => Err(wrong(
+                "a file of the volume's own has no contents of the usual kind",
+            )),
         }
     }
 }
@@ -113,22 +155,34 @@ impl File {
 impl Volume {
     fn record(&self, number: u64) -> Result<Option<Record>> {
         let mut bytes = vec![0; self.boot.record_size];
-        self.read(&self.table, number * self.boot.record_size as u64, &mut bytes)?;
+        self.read(
+            &self.table,
+            number * self.boot.record_size as u64,
+            &mut bytes,
+        )?;
         Record::parse(number, bytes)
     }
 
     fn file(&self, number: u64) -> Result<File> {
-        let record = self.record(number)?.ok_or_else(|| wrong(format!("record {number} is not in use")))?;
+        let record = self
+            .record(number)?
+            .ok_or_else(|| wrong(format!("record {number} is not in use")))?;
         File::of(&record, &self.boot)
     }
 
     /// The flags of `$Volume`.
     fn flags(&self) -> Result<u16> {
-        let record = self.record(number::VOLUME)?.ok_or_else(|| wrong("the volume has no record"))?;
+        let record = self
+            .record(number::VOLUME)?
+            .ok_or_else(|| wrong("the volume has no record"))?;
         let mut flags = None;
         record.attributes(self.boot.clusters, &mut |attribute| {
-            if let (attribute::VOLUME_INFORMATION, Value::Resident(bytes)) = (attribute.kind, attribute.value) {
-                flags = VolumeInformationRaw::read_from_prefix(bytes).ok().map(|(raw, _)| raw.flags.get());
+            if let (attribute::VOLUME_INFORMATION, Value::Resident(bytes)) =
+                (attribute.kind, attribute.value)
+            {
+                flags = VolumeInformationRaw::read_from_prefix(bytes)
+                    .ok()
+                    .map(|(raw, _)| raw.flags.get());
             }
             Ok(())
         })?;
@@ -137,8 +191,15 @@ impl Volume {
 
     /// Fills `buf` from byte `at` of a file.
     fn read(&self, file: &File, at: u64, buf: &mut [u8]) -> Result<()> {
-        let end = at.checked_add(buf.len() as u64).filter(|end| *end <= file.initialised);
-        end.ok_or_else(|| wrong(format!("bytes from {at} on of a file of the volume's own, which has {}", file.initialised)))?;
+        let end = at
+            .checked_add(buf.len() as u64)
+            .filter(|end| *end <= file.initialised);
+        end.ok_or_else(|| {
+            wrong(format!(
+                "bytes from {at} on of a file of the volume's own, which has {}",
+                file.initialised
+            ))
+        })?;
         let size = self.boot.cluster_size;
         let (mut skip, mut rest) = (at, buf);
         // Runs are within the volume, so that bytes of them can be counted.
@@ -148,7 +209,9 @@ impl Volume {
                 skip -= bytes;
                 continue;
             }
-            let now = rest.len().min(usize::try_from(bytes - skip).unwrap_or(usize::MAX));
+            let now = rest
+                .len()
+                .min(usize::try_from(bytes - skip).unwrap_or(usize::MAX));
             let (now, later) = rest.split_at_mut(now);
             let start = start.ok_or_else(|| wrong("a file of the volume's own has a hole"))?;
             self.device.read_at(start * size + skip, now)?;
@@ -157,7 +220,11 @@ impl Volume {
                 break;
             }
         }
-        if rest.is_empty() { Ok(()) } else { Err(wrong("a file of the volume's own is cut short")) }
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            Err(wrong("a file of the volume's own is cut short"))
+        }
     }
 }
 
@@ -174,7 +241,8 @@ impl Ntfs {
         let (volume, size) = (&self.volume, self.volume.boot.record_size);
         let records = volume.table.initialised / size as u64;
         if records > MOST_RECORDS {
-            let message = format!("NTFS with {records} files, more than {MOST_RECORDS} are not gone through");
+            let message =
+                format!("NTFS with {records} files, more than {MOST_RECORDS} are not gone through");
             return Err(Error::unsupported(LAYER, message));
         }
         let per = (RECORDS / size) as u64;
@@ -182,11 +250,18 @@ impl Ntfs {
             let mut bytes = vec![0; (records - first).min(per) as usize * size];
             volume.read(&volume.table, first * size as u64, &mut bytes)?;
             for (number, bytes) in (first..).zip(bytes.chunks_exact(size)) {
-                let Some(record) = Record::parse(number, bytes.to_vec())? else { continue };
-                record.attributes(volume.boot.clusters, &mut |attribute| match attribute.value {
-                    Value::Clusters { runs, .. } => check_runs(map, &runs, &format!("file of record {number}")),
-                    Value::Resident(_) => Ok(()),
-                })?;
+                let Some(record) = Record::parse(number, bytes.to_vec())? else {
+                    continue;
+                };
+                record.attributes(
+                    volume.boot.clusters,
+                    &mut |attribute| match attribute.value {
+                        Value::Clusters { runs, .. } => {
+                            check_runs(map, &runs, &format!("file of record {number}"))
+                        }
+                        Value::Resident(_) => Ok(()),
+                    },
+                )?;
             }
         }
         Ok(())
@@ -194,20 +269,25 @@ impl Ntfs {
 }
 
 fn check_runs(map: &ForeignFree, runs: &[Run], what: &str) -> Result<()> {
-    runs.iter().filter_map(|run| Some((run.start?, run.count))).try_for_each(|(start, count)| map.check_used(start, count, what))
+    runs.iter()
+        .filter_map(|run| Some((run.start?, run.count)))
+        .try_for_each(|(start, count)| map.check_used(start, count, what))
 }
 
 impl Pieces for Ntfs {
     fn piece(&self, index: u64, count: usize) -> Result<Piece> {
         let mut bits = vec![0; count.div_ceil(8)];
-        self.volume.read(&self.bitmap, index * (PER_PIECE / 8), &mut bits)?;
+        self.volume
+            .read(&self.bitmap, index * (PER_PIECE / 8), &mut bits)?;
         Ok(Piece::Bits(bits))
     }
 
     fn check(&self, map: &ForeignFree) -> Result<()> {
         let copy = self.volume.file(number::TABLE_COPY)?;
         if copy.runs.first().and_then(|run| run.start) != Some(self.volume.boot.table_copy) {
-            return Err(wrong("the copy of the master file table is not where the boot sector says"));
+            return Err(wrong(
+                "the copy of the master file table is not where the boot sector says",
+            ));
         }
         map.check_used(0, 1, "boot sector")?;
         for (file, what) in [

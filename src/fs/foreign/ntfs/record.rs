@@ -3,7 +3,9 @@
 
 use zerocopy::FromBytes;
 
-use super::super::layout::ntfs::{AttributeRaw, IN_USE, NonResidentRaw, RecordRaw, ResidentRaw, STRIDE, attribute};
+use super::super::layout::ntfs::{
+    AttributeRaw, IN_USE, NonResidentRaw, RecordRaw, ResidentRaw, STRIDE, attribute,
+};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "ntfs record";
@@ -47,7 +49,11 @@ pub(super) struct Attribute<'a> {
 }
 
 fn wrong(number: u64, message: impl std::fmt::Display) -> Error {
-    Error::new(Kind::Corrupt, LAYER, format!("record {number}: {message}; `chkdsk` mends it"))
+    Error::new(
+        Kind::Corrupt,
+        LAYER,
+        format!("record {number}: {message}; `chkdsk` mends it"),
+    )
 }
 
 /// Puts the bytes back that stand at the ends of sectors. `None`: it was written in part.
@@ -57,7 +63,10 @@ pub(super) fn restore(bytes: &mut [u8], at: usize, count: usize) -> Option<()> {
     }
     let array = bytes.get(at..at.checked_add(2 * count)?)?.to_vec();
     let (mark, originals) = array.split_at(2);
-    for (sector, original) in bytes.chunks_exact_mut(STRIDE).zip(originals.chunks_exact(2)) {
+    for (sector, original) in bytes
+        .chunks_exact_mut(STRIDE)
+        .zip(originals.chunks_exact(2))
+    {
         let end = sector.get_mut(STRIDE - 2..)?;
         if end != mark {
             return None;
@@ -70,7 +79,8 @@ pub(super) fn restore(bytes: &mut [u8], at: usize, count: usize) -> Option<()> {
 impl Record {
     /// Record `number` of these bytes. `None`: it is not in use.
     pub(super) fn parse(number: u64, mut bytes: Vec<u8>) -> Result<Option<Self>> {
-        let (head, _) = RecordRaw::read_from_prefix(&bytes).map_err(|_| wrong(number, "is cut short"))?;
+        let (head, _) =
+            RecordRaw::read_from_prefix(&bytes).map_err(|_| wrong(number, "is cut short"))?;
         match &head.magic {
             b"FILE" => {}
             b"BAAD" => return Err(wrong(number, "was marked as broken")),
@@ -80,11 +90,18 @@ impl Record {
         if head.flags.get() & IN_USE == 0 {
             return Ok(None);
         }
-        let restored = restore(&mut bytes, head.fixups.get().into(), head.fixup_count.get().into());
+        let restored = restore(
+            &mut bytes,
+            head.fixups.get().into(),
+            head.fixup_count.get().into(),
+        );
         restored.ok_or_else(|| wrong(number, "was written in part"))?;
         let (used, first) = (head.used.get() as usize, usize::from(head.attributes.get()));
         if used > bytes.len() || first < size_of::<RecordRaw>() || first > used {
-            return Err(wrong(number, format!("{used} bytes are used, attributes begin at {first}")));
+            return Err(wrong(
+                number,
+                format!("{used} bytes are used, attributes begin at {first}"),
+            ));
         }
         bytes.truncate(used);
         bytes.drain(..first);
@@ -92,33 +109,61 @@ impl Record {
     }
 
     /// Calls `each` for every attribute. Runs are of a volume of so many clusters.
-    pub(super) fn attributes<'a>(&'a self, clusters: u64, each: &mut dyn FnMut(Attribute<'a>) -> Result<()>) -> Result<()> {
+    pub(super) fn attributes<'a>(
+        &'a self,
+        clusters: u64,
+        each: &mut dyn FnMut(Attribute<'a>) -> Result<()>,
+    ) -> Result<()> {
         let mut rest = &self.bytes[..];
         loop {
             let cut = || wrong(self.number, "an attribute is cut short");
-            let kind = rest.first_chunk().map(|kind| u32::from_le_bytes(*kind)).ok_or_else(cut)?;
+            let kind = rest
+                .first_chunk()
+                .map(|kind| u32::from_le_bytes(*kind))
+                .ok_or_else(cut)?;
             if kind == attribute::END {
                 return Ok(());
             }
             let (head, _) = AttributeRaw::read_from_prefix(rest).map_err(|_| cut())?;
-            let (bytes, after) = rest.split_at_checked(head.len.get() as usize).ok_or_else(cut)?;
+            let (bytes, after) = rest
+                .split_at_checked(head.len.get() as usize)
+                .ok_or_else(cut)?;
             let tail = bytes.get(size_of::<AttributeRaw>()..).ok_or_else(cut)?;
             let value = if head.non_resident == 0 {
                 let (raw, _) = ResidentRaw::read_from_prefix(tail).map_err(|_| cut())?;
-                let value = bytes.get(usize::from(raw.at.get())..).and_then(|bytes| bytes.get(..raw.len.get() as usize));
+                let value = bytes
+                    .get(usize::from(raw.at.get())..)
+                    .and_then(|bytes| bytes.get(..raw.len.get() as usize));
                 Value::Resident(value.ok_or_else(cut)?)
             } else {
                 let (raw, _) = NonResidentRaw::read_from_prefix(tail).map_err(|_| cut())?;
                 let pairs = bytes.get(usize::from(raw.runs.get())..).ok_or_else(cut)?;
-                let runs = runs(pairs, clusters).ok_or_else(|| wrong(self.number, "runs of clusters make no sense"))?;
-                let count = runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.count));
+                let runs = runs(pairs, clusters)
+                    .ok_or_else(|| wrong(self.number, "runs of clusters make no sense"))?;
+                let count = runs
+                    .iter()
+                    .fold(0_u64, |sum, run| sum.saturating_add(run.count));
                 if raw.last.get().wrapping_add(1).wrapping_sub(raw.first.get()) != count {
-                    let message = format!("clusters {} to {} in runs of {count}", raw.first.get(), raw.last.get());
+                    let message = format!(
+                        "clusters {} to {} in runs of {count}",
+                        raw.first.get(),
+                        raw.last.get()
+                    );
                     return Err(wrong(self.number, message));
                 }
-                Value::Clusters { first: raw.first.get(), runs, len: raw.len.get(), initialised: raw.initialised.get() }
+                Value::Clusters {
+                    first: raw.first.get(),
+                    runs,
+                    len: raw.len.get(),
+                    initialised: raw.initialised.get(),
+                }
             };
-            each(Attribute { kind, is_named: head.name_len > 0, flags: head.flags.get(), value })?;
+            each(Attribute {
+                kind,
+                is_named: head.name_len > 0,
+                flags: head.flags.get(),
+                value,
+            })?;
             rest = after;
         }
     }
@@ -134,7 +179,9 @@ fn runs(mut bytes: &[u8], clusters: u64) -> Option<Vec<Run>> {
             return Some(found);
         }
         let (count_len, place_len) = (usize::from(head & 0xF), usize::from(head >> 4));
-        let count = u64::try_from(signed(rest.get(..count_len)?)?).ok().filter(|count| *count > 0)?;
+        let count = u64::try_from(signed(rest.get(..count_len)?)?)
+            .ok()
+            .filter(|count| *count > 0)?;
         let rest = &rest[count_len..];
         let start = if place_len == 0 {
             None
@@ -165,8 +212,14 @@ mod tests {
     fn runs_are_those_of_the_list() {
         let run = |start, count| Run { start, count };
         // 0x18 clusters at 0x5634, 0x10 that are not stored, 0x30 before the first.
-        let list = [0x21, 0x18, 0x34, 0x56, 0x01, 0x10, 0x11, 0x30, 0xE0, 0x00, 0xFF];
-        let expected = vec![run(Some(0x5634), 0x18), run(None, 0x10), run(Some(0x5614), 0x30)];
+        let list = [
+            0x21, 0x18, 0x34, 0x56, 0x01, 0x10, 0x11, 0x30, 0xE0, 0x00, 0xFF,
+        ];
+        let expected = vec![
+            run(Some(0x5634), 0x18),
+            run(None, 0x10),
+            run(Some(0x5614), 0x30),
+        ];
         assert_eq!(runs(&list, 0x10000), Some(expected));
         assert_eq!(runs(&[0], 0), Some(vec![]));
         for (bad, clusters) in [
@@ -193,7 +246,10 @@ mod tests {
         }
         let mut restored = page.clone();
         restore(&mut restored, 48, 3).unwrap();
-        assert_eq!((&restored[510..512], &restored[1022..]), (&[2, 3][..], &[4, 5][..]));
+        assert_eq!(
+            (&restored[510..512], &restored[1022..]),
+            (&[2, 3][..], &[4, 5][..])
+        );
         assert!(restore(&mut page.clone(), 48, 2).is_none());
         assert!(restore(&mut page.clone(), 1020, 3).is_none());
         assert!(restore(&mut page.clone(), usize::MAX, 3).is_none());

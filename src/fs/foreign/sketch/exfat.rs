@@ -24,17 +24,28 @@ pub(crate) fn exfat(used: std::ops::Range<usize>) -> Vec<u8> {
     let mut bits = vec![0; clusters.div_ceil(8)];
     set_bits(&mut bits, used.start - 2..used.end - 2);
     put(&mut bytes, HEAP * SECTOR, &bits);
-    for (number, (kind, len)) in [(entry::BITMAP, bits.len()), (entry::UPCASE, 60)].into_iter().enumerate() {
+    for (number, (kind, len)) in [(entry::BITMAP, bits.len()), (entry::UPCASE, 60)]
+        .into_iter()
+        .enumerate()
+    {
         let mut raw = EntryRaw::new_zeroed();
         (raw.kind, raw.first, raw.len) = (kind, (2 + number as u32).into(), (len as u64).into());
-        put(&mut bytes, HEAP * SECTOR + 2 * 1024 + 32 * number, raw.as_bytes());
+        put(
+            &mut bytes,
+            HEAP * SECTOR + 2 * 1024 + 32 * number,
+            raw.as_bytes(),
+        );
     }
     bytes
 }
 
 /// Gives the boot sectors their check sum, where there are any.
 pub(crate) fn seal_exfat(bytes: &mut [u8]) {
-    let Some((summed, rest)) = bytes.split_at_mut_checked(SUMMED_SECTORS * SECTOR) else { return };
+    let Some((summed, rest)) = bytes.split_at_mut_checked(SUMMED_SECTORS * SECTOR) else {
+        return;
+    };
     let sum = boot_sum(summed).to_le_bytes();
-    rest.chunks_exact_mut(4).take(SECTOR / 4).for_each(|place| place.copy_from_slice(&sum));
+    rest.chunks_exact_mut(4)
+        .take(SECTOR / 4)
+        .for_each(|place| place.copy_from_slice(&sum));
 }

@@ -3,7 +3,9 @@
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::ext::superblock::Superblock;
-use super::super::layout::ext::{GroupRaw, MAGIC, SHORT_DESCRIPTOR, SuperblockRaw, group_flags, incompatible, read_only, state};
+use super::super::layout::ext::{
+    GroupRaw, MAGIC, SHORT_DESCRIPTOR, SuperblockRaw, group_flags, incompatible, read_only, state,
+};
 use super::super::sums::crc32c;
 use super::{LEN, put};
 use crate::fs::bitmap::{count_clear, set_bits};
@@ -32,16 +34,25 @@ pub(crate) fn ext(sums: ExtSums, used: std::ops::Range<usize>) -> Vec<u8> {
     let mut bytes = vec![0; LEN];
     let mut raw = SuperblockRaw::new_zeroed();
     (raw.inodes, raw.inodes_per_group, raw.inode_size) = (32.into(), 16.into(), 128.into());
-    (raw.blocks_low, raw.blocks_per_group) = ((LEN as u32 / 1024).into(), (PER_GROUP as u32).into());
-    (raw.first_data_block, raw.magic, raw.state, raw.revision) = (1.into(), MAGIC, state::CLEAN.into(), 1.into());
+    (raw.blocks_low, raw.blocks_per_group) =
+        ((LEN as u32 / 1024).into(), (PER_GROUP as u32).into());
+    (raw.first_data_block, raw.magic, raw.state, raw.revision) =
+        (1.into(), MAGIC, state::CLEAN.into(), 1.into());
     raw.uuid = [7; 16];
     let (incompatible, features) = match sums {
         ExtSums::None => (0, 0),
         ExtSums::Descriptors => (0, read_only::DESCRIPTOR_SUMS),
         ExtSums::All => (incompatible::BITS_64, read_only::METADATA_SUMS),
     };
-    (raw.incompatible, raw.read_only) = (incompatible.into(), (features | read_only::SPARSE_SUPER).into());
-    let size = if sums == ExtSums::All { size_of::<GroupRaw>() } else { SHORT_DESCRIPTOR };
+    (raw.incompatible, raw.read_only) = (
+        incompatible.into(),
+        (features | read_only::SPARSE_SUPER).into(),
+    );
+    let size = if sums == ExtSums::All {
+        size_of::<GroupRaw>()
+    } else {
+        SHORT_DESCRIPTOR
+    };
     raw.descriptor_size = (size as u16).into();
     raw.checksum_type = u8::from(sums == ExtSums::All);
     let mut free = 0;
@@ -58,7 +69,11 @@ pub(crate) fn ext(sums: ExtSums, used: std::ops::Range<usize>) -> Vec<u8> {
         let first = 1 + group * PER_GROUP;
         let block = |number: usize| ((first + HEAD + number) as u32).into();
         let mut descriptor = GroupRaw::new_zeroed();
-        (descriptor.block_bitmap_low, descriptor.inode_bitmap_low, descriptor.inode_table_low) = (block(0), block(1), block(2));
+        (
+            descriptor.block_bitmap_low,
+            descriptor.inode_bitmap_low,
+            descriptor.inode_table_low,
+        ) = (block(0), block(1), block(2));
         descriptor.free_low = (clear as u16).into();
         if sums == ExtSums::Descriptors && group == 1 {
             descriptor.flags = group_flags::BLOCKS_UNINITIALISED.into();
@@ -66,7 +81,10 @@ pub(crate) fn ext(sums: ExtSums, used: std::ops::Range<usize>) -> Vec<u8> {
             put(&mut bytes, (first + HEAD) * BLOCK, &bits);
         }
         let sum = crc32c(crc32c(!0, &raw.uuid), &bits);
-        (descriptor.block_bitmap_sum_low, descriptor.block_bitmap_sum_high) = ((sum as u16).into(), ((sum >> 16) as u16).into());
+        (
+            descriptor.block_bitmap_sum_low,
+            descriptor.block_bitmap_sum_high,
+        ) = ((sum as u16).into(), ((sum >> 16) as u16).into());
         descriptors.push(descriptor);
     }
     raw.free_low = (free as u32).into();
@@ -76,7 +94,11 @@ pub(crate) fn ext(sums: ExtSums, used: std::ops::Range<usize>) -> Vec<u8> {
     for (index, mut descriptor) in descriptors.into_iter().enumerate() {
         let sum = superblock.descriptor_sum(index as u64, &descriptor.as_bytes()[..size]);
         descriptor.checksum = sum.unwrap_or(0).into();
-        put(&mut bytes, 2048 + index * size, &descriptor.as_bytes()[..size]);
+        put(
+            &mut bytes,
+            2048 + index * size,
+            &descriptor.as_bytes()[..size],
+        );
     }
     bytes
 }

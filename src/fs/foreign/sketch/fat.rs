@@ -16,8 +16,10 @@ pub(crate) fn fat(width: Width, used: std::ops::Range<usize>) -> Vec<u8> {
         Width::Fat32 => (2048, 32, 16, 0, 1),
     };
     let mut raw = BootRaw::new_zeroed();
-    (raw.jump, raw.sector_size, raw.sectors_per_cluster) = ([0xEB, 0x3C, 0x90], (SECTOR as u16).into(), per_cluster);
-    (raw.reserved, raw.tables, raw.root_entries, raw.media) = (reserved.into(), 2, root_entries.into(), 0xF8);
+    (raw.jump, raw.sector_size, raw.sectors_per_cluster) =
+        ([0xEB, 0x3C, 0x90], (SECTOR as u16).into(), per_cluster);
+    (raw.reserved, raw.tables, raw.root_entries, raw.media) =
+        (reserved.into(), 2, root_entries.into(), 0xF8);
     raw.sectors = sectors.into();
     match width {
         Width::Fat32 => (raw.tail.table, raw.tail.root) = (u32::from(table).into(), 2.into()),
@@ -40,9 +42,20 @@ fn packed(width: Width, entries: &[u32]) -> Vec<u8> {
     match width {
         Width::Fat12 => entries
             .chunks_exact(2)
-            .flat_map(|pair| ((pair[0] & 0xFFF) | (pair[1] & 0xFFF) << 12).to_le_bytes().into_iter().take(3))
+            .flat_map(|pair| {
+                ((pair[0] & 0xFFF) | (pair[1] & 0xFFF) << 12)
+                    .to_le_bytes()
+                    .into_iter()
+                    .take(3)
+            })
             .collect(),
-        Width::Fat16 => entries.iter().flat_map(|entry| (*entry as u16).to_le_bytes()).collect(),
-        Width::Fat32 => entries.iter().flat_map(|entry| entry.to_le_bytes()).collect(),
+        Width::Fat16 => entries
+            .iter()
+            .flat_map(|entry| (*entry as u16).to_le_bytes())
+            .collect(),
+        Width::Fat32 => entries
+            .iter()
+            .flat_map(|entry| entry.to_le_bytes())
+            .collect(),
     }
 }

@@ -50,13 +50,17 @@ impl Tree {
 
     /// What [`undo`](Self::undo) needs.
     pub(in crate::fs::hfsplus) fn save(&self) -> Saved {
-        Saved { head: self.head, map: self.map.clone() }
+        Saved {
+            head: self.head,
+            map: self.map.clone(),
+        }
     }
 
     /// Writes the header if it has changed since `saved`; the changes stay.
     pub(in crate::fs::hfsplus) fn keep(&mut self, saved: &Saved) -> Result<()> {
         if self.head != saved.head {
-            self.file.overwrite(FIRST_RECORD.into(), self.head.as_bytes())?;
+            self.file
+                .overwrite(FIRST_RECORD.into(), self.head.as_bytes())?;
         }
         Ok(())
     }
@@ -69,7 +73,10 @@ impl Tree {
     /// Where the nodes written since the last call lie on the volume, and how they rank among each other.
     pub(in crate::fs::hfsplus) fn take_ranks(&mut self) -> Vec<(u64, Rank)> {
         let ranks = std::mem::take(&mut self.ranks);
-        ranks.into_iter().map(|(number, rank)| (self.file.volume_offset(self.offset(number)), rank)).collect()
+        ranks
+            .into_iter()
+            .map(|(number, rank)| (self.file.volume_offset(self.offset(number)), rank))
+            .collect()
     }
 
     /// A node gets records that another one has: it is best in its place before the other loses them.
@@ -90,7 +97,11 @@ impl Tree {
     pub(in crate::fs::hfsplus) fn insert(&mut self, key: &[u8], data: &[u8]) -> Result<()> {
         let (path, found) = self.path(key)?;
         if found {
-            return Err(Error::new(Kind::Conflict, self.kind.layer(), "the key of a new record exists already"));
+            return Err(Error::new(
+                Kind::Conflict,
+                self.kind.layer(),
+                "the key of a new record exists already",
+            ));
         }
         self.head.leaf_records += 1;
         let record = [key, data].concat();
@@ -107,12 +118,18 @@ impl Tree {
     pub(in crate::fs::hfsplus) fn replace(&mut self, key: &[u8], data: &[u8]) -> Result<()> {
         let (path, found) = self.path(key)?;
         let Some(leaf) = path.last().filter(|_| found) else {
-            return Err(Error::new(Kind::Corrupt, self.kind.layer(), "the record to be changed does not exist"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                self.kind.layer(),
+                "the record to be changed does not exist",
+            ));
         };
         let place = leaf.index..leaf.index + 1;
         // The key as it was: another spelling of it may be the same to the tree.
         let old = leaf.node.record(leaf.index as u16).unwrap_or_default();
-        let length = old.first_chunk().map_or(0, |length| 2 + usize::from(u16::from_be_bytes(*length)));
+        let length = old
+            .first_chunk()
+            .map_or(0, |length| 2 + usize::from(u16::from_be_bytes(*length)));
         let record = [old.get(..length).unwrap_or(key), data].concat();
         self.splice(path, place, vec![record])
     }
@@ -120,7 +137,9 @@ impl Tree {
     /// Removes a record; `false` if there is none of that key.
     pub(in crate::fs::hfsplus) fn remove(&mut self, key: &[u8]) -> Result<bool> {
         let (path, found) = self.path(key)?;
-        let Some(leaf) = path.last().filter(|_| found) else { return Ok(false) };
+        let Some(leaf) = path.last().filter(|_| found) else {
+            return Ok(false);
+        };
         self.head.leaf_records -= 1;
         let place = leaf.index..leaf.index + 1;
         self.splice(path, place, Vec::new())?;
@@ -137,15 +156,23 @@ impl Tree {
             let after = self.partition(&node, |record| Some(wanted.compare(record)?.is_le()))?;
             let index = after.saturating_sub(1);
             number = self.child(&node, index)?;
-            path.push(Step { node, index: index.into() });
+            path.push(Step {
+                node,
+                index: index.into(),
+            });
         }
         if self.depth == 0 {
             return Ok((path, false));
         }
         let node = self.node(number, node_kind::LEAF, 1)?;
         let index = self.partition(&node, |record| Some(wanted.compare(record)?.is_lt()))?;
-        let found = node.record(index).is_some_and(|record| wanted.compare(record) == Some(Ordering::Equal));
-        path.push(Step { node, index: index.into() });
+        let found = node
+            .record(index)
+            .is_some_and(|record| wanted.compare(record) == Some(Ordering::Equal));
+        path.push(Step {
+            node,
+            index: index.into(),
+        });
         Ok((path, found))
     }
 
@@ -162,7 +189,12 @@ impl Tree {
     }
 
     /// Puts `records` in the place of those in `range` of the last node of `path`, and does above what follows from that.
-    fn splice(&mut self, mut path: Vec<Step>, mut range: Range<usize>, mut records: Vec<Vec<u8>>) -> Result<()> {
+    fn splice(
+        &mut self,
+        mut path: Vec<Step>,
+        mut range: Range<usize>,
+        mut records: Vec<Vec<u8>>,
+    ) -> Result<()> {
         while let Some(step) = path.pop() {
             if let Some(bytes) = self.edited(&step, path.is_empty(), &range, &records) {
                 return self.put_bytes(step.node.number, step.node.kind, bytes);
@@ -170,11 +202,15 @@ impl Tree {
             let mut draft = Draft::of(&step.node);
             let appended = range.end == draft.len() && !records.is_empty();
             draft.splice(range, &records);
-            let Some(parent) = path.last() else { return self.put_root(draft, appended) };
+            let Some(parent) = path.last() else {
+                return self.put_root(draft, appended);
+            };
             let (slots, nodes) = self.arrange(draft, appended, parent)?;
             nodes.iter().try_for_each(|node| self.put(node))?;
             let entries: Vec<_> = nodes.iter().map(|node| self.index_record(node)).collect();
-            let same = |(slot, entry): (usize, &Vec<u8>)| parent.node.record(slot as u16) == Some(entry.as_slice());
+            let same = |(slot, entry): (usize, &Vec<u8>)| {
+                parent.node.record(slot as u16) == Some(entry.as_slice())
+            };
             if slots.len() == entries.len() && slots.clone().zip(&entries).all(same) {
                 return Ok(());
             }
@@ -185,12 +221,25 @@ impl Tree {
 
     /// The last node of a path with `records` in the place of those in `range`, if nothing else follows from that: it has room,
     /// stays as full as nodes should be, and begins with the same key.
-    fn edited(&self, step: &Step, is_root: bool, range: &Range<usize>, records: &[Vec<u8>]) -> Option<Box<[u8]>> {
+    fn edited(
+        &self,
+        step: &Step,
+        is_root: bool,
+        range: &Range<usize>,
+        records: &[Vec<u8>],
+    ) -> Option<Box<[u8]>> {
         let [record] = records else { return None };
-        let key_length = |record: &[u8]| record.first_chunk().map_or(0, |length| 2 + usize::from(u16::from_be_bytes(*length)));
+        let key_length = |record: &[u8]| {
+            record
+                .first_chunk()
+                .map_or(0, |length| 2 + usize::from(u16::from_be_bytes(*length)))
+        };
         let same_beginning = || {
             let (old, length) = (step.node.record(0).unwrap_or_default(), key_length(record));
-            range.end == 1 && old.get(..length).is_some_and(|key| Some(key) == record.get(..length))
+            range.end == 1
+                && old
+                    .get(..length)
+                    .is_some_and(|key| Some(key) == record.get(..length))
         };
         if !is_root && range.start == 0 && !same_beginning() {
             return None;
@@ -238,7 +287,8 @@ impl Tree {
     }
 
     fn set_root(&mut self, number: u32, depth: u8) {
-        (self.head.root_node, self.head.tree_depth, self.depth) = (number.into(), u16::from(depth).into(), depth);
+        (self.head.root_node, self.head.tree_depth, self.depth) =
+            (number.into(), u16::from(depth).into(), depth);
     }
 
     /// Writes a node.
@@ -251,7 +301,11 @@ impl Tree {
         self.touched.push(number);
         let rank = self.ranks.entry(number).or_insert(Rank::Other);
         if *rank != Rank::New {
-            *rank = if kind == node_kind::LEAF { Rank::Leaf } else { Rank::Other };
+            *rank = if kind == node_kind::LEAF {
+                Rank::Leaf
+            } else {
+                Rank::Other
+            };
         }
         let node = Node::parse(number, bytes).map_err(|message| self.corrupt(number, message))?;
         self.cache.put(&Arc::new(node));
@@ -261,8 +315,13 @@ impl Tree {
     /// The record that leads to a node, for the level above.
     fn index_record(&self, node: &Draft) -> Vec<u8> {
         let first = node.record(0);
-        let length = first.first_chunk().map_or(0, |length| u16::from_be_bytes(*length));
-        let mut record = first.get(..2 + usize::from(length)).unwrap_or(first).to_vec();
+        let length = first
+            .first_chunk()
+            .map_or(0, |length| u16::from_be_bytes(*length));
+        let mut record = first
+            .get(..2 + usize::from(length))
+            .unwrap_or(first)
+            .to_vec();
         if let Some(room) = self.index_key {
             // A key of the natural length, in room that is the same for all.
             record.resize(2 + usize::from(room.max(length)), 0);
@@ -276,7 +335,10 @@ impl Tree {
         if draft.used() <= self.node_size.into() {
             return Ok(());
         }
-        let message = format!("a record is too large for nodes of {} bytes", self.node_size);
+        let message = format!(
+            "a record is too large for nodes of {} bytes",
+            self.node_size
+        );
         Err(Error::new(Kind::Limit, self.kind.layer(), message))
     }
 }

@@ -39,7 +39,9 @@ impl<'t> Cursor<'t> {
 
     /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the tree.
     fn settle(&mut self) -> Result<bool> {
-        let Some(node) = &self.node else { return Ok(false) };
+        let Some(node) = &self.node else {
+            return Ok(false);
+        };
         if self.index < node.records {
             if let Some(before) = self.index.checked_sub(1) {
                 self.check_ascends(node, before, node, self.index)?;
@@ -50,11 +52,16 @@ impl<'t> Cursor<'t> {
             return Ok(false);
         }
         if node.next == node.number {
-            return Err(self.tree.corrupt(node.number, "points to itself as the next leaf"));
+            return Err(self
+                .tree
+                .corrupt(node.number, "points to itself as the next leaf"));
         }
         let next = self.tree.node(node.next, node_kind::LEAF, 1)?;
         if next.previous != node.number {
-            let message = format!("node {} expected as the previous leaf, {} found", node.number, next.previous);
+            let message = format!(
+                "node {} expected as the previous leaf, {} found",
+                node.number, next.previous
+            );
             return Err(self.tree.corrupt(next.number, message));
         }
         self.check_ascends(node, node.records - 1, &next, 0)?;
@@ -64,11 +71,20 @@ impl<'t> Cursor<'t> {
     }
 
     fn check_ascends(&self, a: &Node, a_index: u16, b: &Node, b_index: u16) -> Result<()> {
-        let order = a.record(a_index).zip(b.record(b_index)).and_then(|(a, b)| self.tree.order.compare(a, b));
+        let order = a
+            .record(a_index)
+            .zip(b.record(b_index))
+            .and_then(|(a, b)| self.tree.order.compare(a, b));
         match order {
             Some(Ordering::Less) => Ok(()),
-            Some(_) => Err(self.tree.corrupt(b.number, format!("record {b_index} does not come after the one before it"))),
-            None => Err(self.tree.corrupt(b.number, format!("record {b_index} or the one before it has no valid key"))),
+            Some(_) => Err(self.tree.corrupt(
+                b.number,
+                format!("record {b_index} does not come after the one before it"),
+            )),
+            None => Err(self.tree.corrupt(
+                b.number,
+                format!("record {b_index} or the one before it has no valid key"),
+            )),
         }
     }
 }

@@ -28,7 +28,15 @@ pub(super) struct Draft {
 impl Draft {
     /// An empty node without neighbours.
     pub(super) fn new(number: u32, kind: i8, height: u8) -> Self {
-        Self { number, next: 0, previous: 0, kind, height, bytes: Vec::new(), ends: Vec::new() }
+        Self {
+            number,
+            next: 0,
+            previous: 0,
+            kind,
+            height,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+        }
     }
 
     /// A node as it is.
@@ -61,7 +69,11 @@ impl Draft {
     }
 
     fn start(&self, index: usize) -> usize {
-        index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or_default()
+        index
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Bytes of a node that these records take.
@@ -101,7 +113,12 @@ impl Draft {
     pub(super) fn move_tail(&mut self, first: usize, to: &mut Self) {
         let start = self.start(first);
         let moved = self.bytes.len() - start;
-        let ends: Vec<usize> = self.ends.split_off(first).iter().map(|end| end - start).collect();
+        let ends: Vec<usize> = self
+            .ends
+            .split_off(first)
+            .iter()
+            .map(|end| end - start)
+            .collect();
         to.ends.iter_mut().for_each(|end| *end += moved);
         to.ends.splice(0..0, ends);
         to.bytes.splice(0..0, self.bytes.split_off(start));
@@ -111,14 +128,18 @@ impl Draft {
     pub(super) fn move_head(&mut self, count: usize, to: &mut Self) {
         let (moved, base) = (self.start(count), to.bytes.len());
         to.bytes.extend(self.bytes.drain(..moved));
-        to.ends.extend(self.ends.drain(..count).map(|end| base + end));
+        to.ends
+            .extend(self.ends.drain(..count).map(|end| base + end));
         self.ends.iter_mut().for_each(|end| *end -= moved);
     }
 
     /// The node as it lies on disk, its free space zero. Its records must fit in `size` bytes.
     pub(super) fn finish(&self, size: u16) -> Box<[u8]> {
         let size = usize::from(size);
-        debug_assert!(self.used() <= size, "a node is divided before it is written");
+        debug_assert!(
+            self.used() <= size,
+            "a node is divided before it is written"
+        );
         let head = NodeDescriptorRaw {
             forward_link: self.next.into(),
             backward_link: self.previous.into(),
@@ -150,7 +171,9 @@ mod tests {
     use crate::testing::Random;
 
     fn records(draft: &Draft) -> Vec<Vec<u8>> {
-        (0..draft.len()).map(|index| draft.record(index).to_vec()).collect()
+        (0..draft.len())
+            .map(|index| draft.record(index).to_vec())
+            .collect()
     }
 
     #[test]
@@ -159,9 +182,15 @@ mod tests {
         let mut draft = Draft::new(7, -1, 1);
         draft.splice(0..0, &[record(1, 4), record(2, 6), record(3, 2)]);
         draft.splice(1..2, &[record(4, 2), record(5, 8)]);
-        assert_eq!(records(&draft), [record(1, 4), record(4, 2), record(5, 8), record(3, 2)]);
+        assert_eq!(
+            records(&draft),
+            [record(1, 4), record(4, 2), record(5, 8), record(3, 2)]
+        );
         assert_eq!(draft.used(), 14 + 16 + 2 * 5);
-        assert_eq!((draft.used_before(1), draft.used_from(3)), (14 + 4 + 4, 14 + 2 + 4));
+        assert_eq!(
+            (draft.used_before(1), draft.used_from(3)),
+            (14 + 4 + 4, 14 + 2 + 4)
+        );
 
         let mut right = Draft::new(8, -1, 1);
         right.splice(0..0, &[record(9, 2)]);
@@ -169,7 +198,10 @@ mod tests {
         assert_eq!(records(&draft), [record(1, 4), record(4, 2)]);
         assert_eq!(records(&right), [record(5, 8), record(3, 2), record(9, 2)]);
         right.move_head(2, &mut draft);
-        assert_eq!(records(&draft), [record(1, 4), record(4, 2), record(5, 8), record(3, 2)]);
+        assert_eq!(
+            records(&draft),
+            [record(1, 4), record(4, 2), record(5, 8), record(3, 2)]
+        );
         assert_eq!(records(&right), [record(9, 2)]);
         draft.splice(0..4, &[]);
         assert!(draft.is_empty());
@@ -215,8 +247,21 @@ mod tests {
         (draft.next, draft.previous) = (9, 5);
         draft.splice(0..0, &[vec![1; 5], vec![2; 6]]);
         let node = Node::parse(7, draft.finish(512)).unwrap();
-        assert_eq!((node.next, node.previous, node.kind, node.height, node.records), (9, 5, 0, 2, 2));
-        assert_eq!(node.record(0), Some(&[1, 1, 1, 1, 1, 0][..]), "odd records are padded");
+        assert_eq!(
+            (
+                node.next,
+                node.previous,
+                node.kind,
+                node.height,
+                node.records
+            ),
+            (9, 5, 0, 2, 2)
+        );
+        assert_eq!(
+            node.record(0),
+            Some(&[1, 1, 1, 1, 1, 0][..]),
+            "odd records are padded"
+        );
         assert_eq!(records(&Draft::of(&node)), records(&draft));
     }
 }

@@ -7,7 +7,9 @@ use super::draft::Draft;
 use super::{Rank, Tree};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::hfsplus::extents::ForkDevice;
-use crate::fs::hfsplus::layout::{FIRST_RECORD, HEADER_MAP_OFFSET, header_map_bits, map_node_bits, node_kind};
+use crate::fs::hfsplus::layout::{
+    FIRST_RECORD, HEADER_MAP_OFFSET, header_map_bits, map_node_bits, node_kind,
+};
 use crate::{Error, Kind, Result};
 
 /// Bytes of the map that are looked through in one go.
@@ -27,7 +29,11 @@ impl Tree {
     pub(super) fn take_node(&mut self) -> Result<u32> {
         let total = self.head.total_nodes.get();
         let Some(free) = self.head.free_nodes.get().checked_sub(1) else {
-            return Err(Error::new(Kind::Limit, self.kind.layer(), format!("all {total} nodes are in use")));
+            return Err(Error::new(
+                Kind::Limit,
+                self.kind.layer(),
+                format!("all {total} nodes are in use"),
+            ));
         };
         let from = self.map()?.first_free;
         let number = self.find_free(from)?.ok_or_else(|| {
@@ -43,7 +49,8 @@ impl Tree {
 
     /// Gives node `number` back, all zero.
     pub(super) fn free_node(&mut self, number: u32) -> Result<()> {
-        self.file.overwrite(self.offset(number), &vec![0; self.node_size.into()])?;
+        self.file
+            .overwrite(self.offset(number), &vec![0; self.node_size.into()])?;
         self.cache.forget(number);
         self.touched.push(number);
         self.ranks.insert(number, Rank::Freed);
@@ -58,7 +65,8 @@ impl Tree {
     pub(in crate::fs::hfsplus) fn grow(&mut self, file: ForkDevice) -> Result<()> {
         let before = self.head.total_nodes.get();
         let total = file.len() / u64::from(self.node_size);
-        let total = u32::try_from(total).map_err(|_| Error::new(Kind::Limit, self.kind.layer(), "2^32 nodes are too many"))?;
+        let total = u32::try_from(total)
+            .map_err(|_| Error::new(Kind::Limit, self.kind.layer(), "2^32 nodes are too many"))?;
         self.map()?;
         self.file = file;
         self.head.total_nodes = total.into();
@@ -87,9 +95,11 @@ impl Tree {
         let size = usize::from(self.node_size);
         let mut draft = Draft::new(number, node_kind::MAP, 0);
         draft.splice(0..0, &[vec![0; size - 20]]);
-        self.file.overwrite(self.offset(number), &draft.finish(self.node_size))?;
+        self.file
+            .overwrite(self.offset(number), &draft.finish(self.node_size))?;
         let last = self.map()?.nodes.last().copied().unwrap_or_default();
-        self.file.overwrite(self.offset(last), U32::new(number).as_bytes())?;
+        self.file
+            .overwrite(self.offset(last), U32::new(number).as_bytes())?;
         self.map_mut()?.nodes.push(number);
         self.head.free_nodes -= 1;
         self.mark(number, true)
@@ -104,16 +114,24 @@ impl Tree {
             self.map = Some(self.load_map()?);
         }
         // Filled just above.
-        self.map.as_mut().ok_or_else(|| Error::new(Kind::Corrupt, self.kind.layer(), "has no map"))
+        self.map
+            .as_mut()
+            .ok_or_else(|| Error::new(Kind::Corrupt, self.kind.layer(), "has no map"))
     }
 
     fn load_map(&self) -> Result<NodeMap> {
         let total = self.head.total_nodes.get();
-        let mut map = NodeMap { nodes: vec![0], first_free: 1 };
+        let mut map = NodeMap {
+            nodes: vec![0],
+            first_free: 1,
+        };
         let mut next = u32::from_be_bytes(self.file.read_array(0)?);
         while next != 0 {
             // Each map node adds bits, so a chain that goes in circles is soon too long.
-            if next >= total || map.bits(self.node_size) > u64::from(total) + u64::from(map_node_bits(self.node_size)) {
+            if next >= total
+                || map.bits(self.node_size)
+                    > u64::from(total) + u64::from(map_node_bits(self.node_size))
+            {
                 return Err(self.corrupt(next, "the chain of map nodes leads nowhere"));
             }
             let head: [u8; 12] = self.file.read_array(self.offset(next))?;
@@ -124,7 +142,10 @@ impl Tree {
             next = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
         }
         match map.bits(self.node_size) < u64::from(total) {
-            true => Err(self.corrupt(0, format!("the map has bits for less than the tree's {total} nodes"))),
+            true => Err(self.corrupt(
+                0,
+                format!("the map has bits for less than the tree's {total} nodes"),
+            )),
             false => Ok(map),
         }
     }
@@ -139,8 +160,15 @@ impl Tree {
         let [bits] = self.file.read_array(offset)?;
         let bit = 0x80 >> (number % 8);
         if (bits & bit != 0) == used {
-            let (is, expected) = if used { ("used", "free") } else { ("free", "used") };
-            return Err(self.corrupt(number, format!("is {is} in the map, {expected} expected; the tree needs repair")));
+            let (is, expected) = if used {
+                ("used", "free")
+            } else {
+                ("free", "used")
+            };
+            return Err(self.corrupt(
+                number,
+                format!("is {is} in the map, {expected} expected; the tree needs repair"),
+            ));
         }
         self.file.overwrite(offset, &[bits ^ bit])
     }
@@ -151,7 +179,9 @@ impl Tree {
         let mut at = from - from % 8;
         while at < total {
             let map = self.map()?;
-            let Some((node, byte)) = map.place(at, node_size) else { break };
+            let Some((node, byte)) = map.place(at, node_size) else {
+                break;
+            };
             let room = NodeMap::end(node, node_size).saturating_sub(byte);
             let mut piece = [0; PIECE];
             let piece = &mut piece[..PIECE.min(usize::try_from(room).unwrap_or(PIECE))];
@@ -188,7 +218,10 @@ impl NodeMap {
         let behind = number - in_header;
         let index = 1 + behind / map_node_bits(node_size);
         let node = self.nodes.get(usize::try_from(index).ok()?)?;
-        Some((*node, u64::from(FIRST_RECORD) + u64::from(behind % map_node_bits(node_size) / 8)))
+        Some((
+            *node,
+            u64::from(FIRST_RECORD) + u64::from(behind % map_node_bits(node_size) / 8),
+        ))
     }
 
     /// Where the map record of a node ends.

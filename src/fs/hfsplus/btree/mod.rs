@@ -24,8 +24,9 @@ use node::NodeCache;
 
 use super::extents::ForkDevice;
 use super::layout::{
-    AttributeKey, BIG_KEYS, CatalogKey, ExtentKeyRaw, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, MAX_DEPTH, NODE_SIZES,
-    NodeDescriptorRaw, TreeHeaderRaw, VARIABLE_INDEX_KEYS, Variant, node_kind,
+    AttributeKey, BIG_KEYS, CatalogKey, ExtentKeyRaw, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD,
+    MAX_DEPTH, NODE_SIZES, NodeDescriptorRaw, TreeHeaderRaw, VARIABLE_INDEX_KEYS, Variant,
+    node_kind,
 };
 #[cfg(feature = "testing")]
 use super::layout::{AttributeRecord, CatalogRecord};
@@ -66,11 +67,16 @@ impl TreeKind {
             (Self::Extents, _) => Ok(KeyOrder::Extents),
             (Self::Attributes, _) => Ok(KeyOrder::Attributes),
             (Self::Catalog(Variant::HfsPlus), _) => Ok(KeyOrder::Catalog(NameOrder::Folding)),
-            (Self::Catalog(Variant::Hfsx), KEY_COMPARE_FOLD) => Ok(KeyOrder::Catalog(NameOrder::Folding)),
-            (Self::Catalog(Variant::Hfsx), KEY_COMPARE_BINARY) => Ok(KeyOrder::Catalog(NameOrder::Binary)),
-            (Self::Catalog(Variant::Hfsx), other) => {
-                Err(Error::unsupported(self.layer(), format!("key comparison 0xcf or 0xbc expected, {other:#04x} found")))
+            (Self::Catalog(Variant::Hfsx), KEY_COMPARE_FOLD) => {
+                Ok(KeyOrder::Catalog(NameOrder::Folding))
             }
+            (Self::Catalog(Variant::Hfsx), KEY_COMPARE_BINARY) => {
+                Ok(KeyOrder::Catalog(NameOrder::Binary))
+            }
+            (Self::Catalog(Variant::Hfsx), other) => Err(Error::unsupported(
+                self.layer(),
+                format!("key comparison 0xcf or 0xbc expected, {other:#04x} found"),
+            )),
         }
     }
 }
@@ -117,16 +123,28 @@ impl Wanted<'_> {
         match self {
             Self::Extents(file, fork, start) => {
                 let (key, _) = ExtentKeyRaw::read_from_prefix(record).ok()?;
-                Some((key.file_id.get(), key.fork_type, key.start_block.get()).cmp(&(*file, *fork, *start)))
+                Some(
+                    (key.file_id.get(), key.fork_type, key.start_block.get())
+                        .cmp(&(*file, *fork, *start)),
+                )
             }
             Self::Catalog(names, wanted) => {
                 let (key, _) = CatalogKey::split(record)?;
-                Some(key.parent.cmp(&wanted.parent).then_with(|| names.compare(key.name, wanted.name)))
+                Some(
+                    key.parent
+                        .cmp(&wanted.parent)
+                        .then_with(|| names.compare(key.name, wanted.name)),
+                )
             }
             Self::Attributes(wanted) => {
                 let (key, _) = AttributeKey::split(record)?;
                 let names = || compare_binary(key.name, wanted.name);
-                Some(key.file.cmp(&wanted.file).then_with(names).then(key.start_block.cmp(&wanted.start_block)))
+                Some(
+                    key.file
+                        .cmp(&wanted.file)
+                        .then_with(names)
+                        .then(key.start_block.cmp(&wanted.start_block)),
+                )
             }
         }
     }
@@ -169,32 +187,64 @@ impl Tree {
     /// Opens the tree in `file`.
     pub(super) fn open(file: ForkDevice, kind: TreeKind) -> Result<Self> {
         let header = read_header(&file, kind)?;
-        let corrupt =
-            |message: String| Error::corrupt(kind.layer(), file.volume_offset(0), format!("node 0 (header): {message}"));
+        let corrupt = |message: String| {
+            Error::corrupt(
+                kind.layer(),
+                file.volume_offset(0),
+                format!("node 0 (header): {message}"),
+            )
+        };
         let node_size = header.node_size.get();
         if !node_size.is_power_of_two() || !NODE_SIZES.contains(&node_size) {
-            return Err(corrupt(format!("node size is {node_size}, a power of two from 512 to 32768 expected")));
+            return Err(corrupt(format!(
+                "node size is {node_size}, a power of two from 512 to 32768 expected"
+            )));
         }
         let total_nodes = header.total_nodes.get();
         if u64::from(total_nodes) * u64::from(node_size) > file.len() {
-            let message = format!("claims {total_nodes} nodes of {node_size} bytes in a file of {} bytes", file.len());
+            let message = format!(
+                "claims {total_nodes} nodes of {node_size} bytes in a file of {} bytes",
+                file.len()
+            );
             return Err(corrupt(message));
         }
         let (root, depth) = (header.root_node.get(), header.tree_depth.get());
-        let Some(depth) = u8::try_from(depth).ok().filter(|&depth| u16::from(depth) <= MAX_DEPTH) else {
-            return Err(corrupt(format!("depth is {depth}, at most {MAX_DEPTH} expected")));
+        let Some(depth) = u8::try_from(depth)
+            .ok()
+            .filter(|&depth| u16::from(depth) <= MAX_DEPTH)
+        else {
+            return Err(corrupt(format!(
+                "depth is {depth}, at most {MAX_DEPTH} expected"
+            )));
         };
         if (depth == 0) != (root == 0) || root >= total_nodes.max(1) {
-            return Err(corrupt(format!("root is node {root} of {total_nodes} in a tree of depth {depth}")));
+            return Err(corrupt(format!(
+                "root is node {root} of {total_nodes} in a tree of depth {depth}"
+            )));
         }
         let attributes = header.attributes.get();
         if attributes & BIG_KEYS == 0 {
-            return Err(corrupt(format!("16-bit key lengths expected, attributes are {attributes:#x}")));
+            return Err(corrupt(format!(
+                "16-bit key lengths expected, attributes are {attributes:#x}"
+            )));
         }
-        let index_key = (attributes & VARIABLE_INDEX_KEYS == 0).then(|| header.max_key_length.get());
+        let index_key =
+            (attributes & VARIABLE_INDEX_KEYS == 0).then(|| header.max_key_length.get());
         let (order, cache) = (kind.order(&header)?, NodeCache::new());
         let (map, touched, ranks) = (None, Vec::new(), HashMap::new());
-        Ok(Self { kind, order, file, node_size, head: header, depth, index_key, cache, map, touched, ranks })
+        Ok(Self {
+            kind,
+            order,
+            file,
+            node_size,
+            head: header,
+            depth,
+            index_key,
+            cache,
+            map,
+            touched,
+            ranks,
+        })
     }
 
     /// Keeps at most so many bytes of nodes in memory, and no fewer than a handful of nodes.
@@ -213,7 +263,9 @@ impl Tree {
         let total = self.head.total_nodes.get();
         let mut node = vec![0; usize::from(self.node_size)];
         for number in (0..total).step_by((total / most.max(1)).max(1) as usize) {
-            let _ = self.file.read_at(u64::from(number) * u64::from(self.node_size), &mut node);
+            let _ = self
+                .file
+                .read_at(u64::from(number) * u64::from(self.node_size), &mut node);
         }
     }
 
@@ -224,8 +276,14 @@ impl Tree {
 
     /// An error about node `number`.
     pub(super) fn corrupt(&self, number: u32, message: impl std::fmt::Display) -> Error {
-        let offset = self.file.volume_offset(u64::from(number) * u64::from(self.node_size));
-        Error::corrupt(self.kind.layer(), offset, format!("node {number}: {message}"))
+        let offset = self
+            .file
+            .volume_offset(u64::from(number) * u64::from(self.node_size));
+        Error::corrupt(
+            self.kind.layer(),
+            offset,
+            format!("node {number}: {message}"),
+        )
     }
 
     /// The first record whose key is not before `key`.
@@ -250,7 +308,10 @@ impl Tree {
     pub(super) fn get<T>(&self, key: &[u8], found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         let mut cursor = self.seek(key)?;
         let order = self.order;
-        Ok(cursor.next()?.filter(|record| order.compare(record, key) == Some(Ordering::Equal)).map(found))
+        Ok(cursor
+            .next()?
+            .filter(|record| order.compare(record, key) == Some(Ordering::Equal))
+            .map(found))
     }
 
     /// The first record of all.
@@ -265,7 +326,9 @@ impl Tree {
     /// A key of ours, to compare others with.
     fn wanted<'k>(&self, key: &'k [u8]) -> Result<Wanted<'k>> {
         let message = "the key that is looked for is none";
-        self.order.wanted(key).ok_or_else(|| Error::new(Kind::Invalid, self.kind.layer(), message))
+        self.order
+            .wanted(key)
+            .ok_or_else(|| Error::new(Kind::Invalid, self.kind.layer(), message))
     }
 
     /// Returns how many records at the beginning of a node satisfy `before`.
@@ -276,7 +339,11 @@ impl Tree {
             match node.record(middle).and_then(&before) {
                 Some(true) => low = middle + 1,
                 Some(false) => high = middle,
-                None => return Err(self.corrupt(node.number, format!("record {middle} has no valid key"))),
+                None => {
+                    return Err(
+                        self.corrupt(node.number, format!("record {middle} has no valid key"))
+                    );
+                }
             }
         }
         Ok(low)
@@ -284,7 +351,9 @@ impl Tree {
 
     /// The child that index record `index` leads to.
     fn child(&self, node: &Node, index: u16) -> Result<u32> {
-        let child = node.record(index).and_then(|record| child_of(record, self.index_key));
+        let child = node
+            .record(index)
+            .and_then(|record| child_of(record, self.index_key));
         child.ok_or_else(|| self.corrupt(node.number, format!("record {index} leads to no node")))
     }
 
@@ -295,7 +364,10 @@ impl Tree {
             None => self.read(number)?,
         };
         if (node.kind, node.height) != (kind, height) {
-            let message = format!("kind {kind} and height {height} expected, {} and {} found", node.kind, node.height);
+            let message = format!(
+                "kind {kind} and height {height} expected, {} and {} found",
+                node.kind, node.height
+            );
             return Err(self.corrupt(number, message));
         }
         if node.records == 0 {
@@ -307,12 +379,18 @@ impl Tree {
     fn read(&self, number: u32) -> Result<Arc<Node>> {
         let total_nodes = self.head.total_nodes.get();
         if number == 0 || number >= total_nodes {
-            let message = format!("the tree leads to node {number}, 1 to {} expected", total_nodes.saturating_sub(1));
+            let message = format!(
+                "the tree leads to node {number}, 1 to {} expected",
+                total_nodes.saturating_sub(1)
+            );
             return Err(Error::new(Kind::Corrupt, self.kind.layer(), message));
         }
         let mut bytes = vec![0; usize::from(self.node_size)].into_boxed_slice();
-        self.file.read_at(u64::from(number) * u64::from(self.node_size), &mut bytes)?;
-        let node = Node::parse(number, bytes).map(Arc::new).map_err(|message| self.corrupt(number, message))?;
+        self.file
+            .read_at(u64::from(number) * u64::from(self.node_size), &mut bytes)?;
+        let node = Node::parse(number, bytes)
+            .map(Arc::new)
+            .map_err(|message| self.corrupt(number, message))?;
         self.cache.put(&node);
         Ok(node)
     }
@@ -337,11 +415,17 @@ struct HeaderNodeRaw {
 fn read_header(file: &ForkDevice, kind: TreeKind) -> Result<TreeHeaderRaw> {
     let corrupt = |message| Error::corrupt(kind.layer(), file.volume_offset(0), message);
     if file.len() < size_of::<HeaderNodeRaw>() as u64 {
-        return Err(corrupt(format!("a tree expected, a file of {} bytes found", file.len())));
+        return Err(corrupt(format!(
+            "a tree expected, a file of {} bytes found",
+            file.len()
+        )));
     }
     let header: HeaderNodeRaw = read_structure(file, 0)?;
     if header.node.kind != node_kind::HEADER {
-        return Err(corrupt(format!("node 0: a header node (kind 1) expected, kind {} found", header.node.kind)));
+        return Err(corrupt(format!(
+            "node 0: a header node (kind 1) expected, kind {} found",
+            header.node.kind
+        )));
     }
     Ok(header.tree)
 }
@@ -350,12 +434,23 @@ fn read_header(file: &ForkDevice, kind: TreeKind) -> Result<TreeHeaderRaw> {
 /// node, without a tree around it.
 #[cfg(feature = "testing")]
 pub(crate) fn read_node(bytes: &[u8]) -> usize {
-    let Ok(node) = Node::parse(1, bytes.into()) else { return 0 };
-    let records: Vec<_> = (0..node.records).filter_map(|index| node.record(index)).collect();
-    assert_eq!(records.len(), usize::from(node.records), "a record is not within its node");
-    for order in
-        [KeyOrder::Extents, KeyOrder::Catalog(NameOrder::Folding), KeyOrder::Catalog(NameOrder::Binary), KeyOrder::Attributes]
-    {
+    let Ok(node) = Node::parse(1, bytes.into()) else {
+        return 0;
+    };
+    let records: Vec<_> = (0..node.records)
+        .filter_map(|index| node.record(index))
+        .collect();
+    assert_eq!(
+        records.len(),
+        usize::from(node.records),
+        "a record is not within its node"
+    );
+    for order in [
+        KeyOrder::Extents,
+        KeyOrder::Catalog(NameOrder::Folding),
+        KeyOrder::Catalog(NameOrder::Binary),
+        KeyOrder::Attributes,
+    ] {
         for pair in records.windows(2) {
             let turned = order.compare(pair[1], pair[0]).map(Ordering::reverse);
             assert_eq!(order.compare(pair[0], pair[1]), turned, "{order:?}");
@@ -363,5 +458,12 @@ pub(crate) fn read_node(bytes: &[u8]) -> usize {
     }
     let in_catalog = |record| CatalogRecord::parse(CatalogKey::split(record)?.1).map(drop);
     let of_attributes = |record| AttributeRecord::parse(AttributeKey::split(record)?.1).map(drop);
-    records.iter().filter(|record| in_catalog(record).or_else(|| of_attributes(record)).is_some()).count()
+    records
+        .iter()
+        .filter(|record| {
+            in_catalog(record)
+                .or_else(|| of_attributes(record))
+                .is_some()
+        })
+        .count()
 }

@@ -33,17 +33,35 @@ impl Node {
         let (head, _) = NodeDescriptorRaw::read_from_prefix(&bytes).map_err(|_| "is cut short")?;
         let records = head.record_count.get();
         let table = 2 * (usize::from(records) + 1);
-        let Some(end) = bytes.len().checked_sub(table).filter(|&end| end >= usize::from(FIRST_RECORD)) else {
+        let Some(end) = bytes
+            .len()
+            .checked_sub(table)
+            .filter(|&end| end >= usize::from(FIRST_RECORD))
+        else {
             return Err(format!("claims {records} records in {} bytes", bytes.len()));
         };
         let (next, previous) = (head.forward_link.get(), head.backward_link.get());
-        let node = Self { number, next, previous, kind: head.kind, height: head.height, records, bytes };
+        let node = Self {
+            number,
+            next,
+            previous,
+            kind: head.kind,
+            height: head.height,
+            records,
+            bytes,
+        };
         let mut before = usize::from(FIRST_RECORD);
         for index in 0..=records {
             let offset = node.offset(index).unwrap_or(usize::MAX);
-            let in_order = if index == 0 { offset == before } else { offset > before };
+            let in_order = if index == 0 {
+                offset == before
+            } else {
+                offset > before
+            };
             if !in_order || offset > end {
-                return Err(format!("offset {index} of its records is {offset}, more than {before} up to {end} expected"));
+                return Err(format!(
+                    "offset {index} of its records is {offset}, more than {before} up to {end} expected"
+                ));
             }
             before = offset;
         }
@@ -52,14 +70,18 @@ impl Node {
 
     /// The first of the offsets that is odd. Records have even lengths, and macOS refuses nodes where one has not.
     pub(in crate::fs::hfsplus) fn odd_offset(&self) -> Option<usize> {
-        (0..=self.records).filter_map(|index| self.offset(index)).find(|offset| !offset.is_multiple_of(2))
+        (0..=self.records)
+            .filter_map(|index| self.offset(index))
+            .find(|offset| !offset.is_multiple_of(2))
     }
 
     /// Where record `index` begins; the one after the last is the beginning of the free space.
     #[inline]
     fn offset(&self, index: u16) -> Option<usize> {
         let at = self.bytes.len().checked_sub(2 * (usize::from(index) + 1))?;
-        Some(usize::from(u16::from_be_bytes(*self.bytes.get(at..)?.first_chunk()?)))
+        Some(usize::from(u16::from_be_bytes(
+            *self.bytes.get(at..)?.first_chunk()?,
+        )))
     }
 
     /// The node's bytes with `record` in the place of those in `range`, and how many of them are used; `None` if it has no room.
@@ -122,25 +144,40 @@ impl NodeCache {
 
     /// A cache of at most so many bytes, for a tree of at most so many nodes.
     pub(super) fn of_bytes(bytes: usize, node_size: u16, nodes: usize) -> Self {
-        Self::of_slots((bytes / usize::from(node_size)).min(nodes).max(LEAST_CACHED))
+        Self::of_slots(
+            (bytes / usize::from(node_size))
+                .min(nodes)
+                .max(LEAST_CACHED),
+        )
     }
 
     /// Returns how many nodes are in it.
     pub(super) fn len(&self) -> usize {
-        let taken = |slot: &&Mutex<Option<Arc<Node>>>| slot.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let taken = |slot: &&Mutex<Option<Arc<Node>>>| {
+            slot.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_some()
+        };
         self.slots.iter().filter(taken).count()
     }
 
     fn of_slots(slots: usize) -> Self {
-        Self { slots: (0..slots).map(|_| Mutex::default()).collect() }
+        Self {
+            slots: (0..slots).map(|_| Mutex::default()).collect(),
+        }
     }
 
     fn slot(&self, number: u32) -> std::sync::MutexGuard<'_, Option<Arc<Node>>> {
-        self.slots[number as usize % self.slots.len()].lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots[number as usize % self.slots.len()]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn get(&self, number: u32) -> Option<Arc<Node>> {
-        self.slot(number).as_ref().filter(|node| node.number == number).cloned()
+        self.slot(number)
+            .as_ref()
+            .filter(|node| node.number == number)
+            .cloned()
     }
 
     pub(super) fn put(&self, node: &Arc<Node>) {

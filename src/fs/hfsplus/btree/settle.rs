@@ -11,7 +11,12 @@ use crate::fs::hfsplus::layout::node_kind;
 impl Tree {
     /// What becomes of `draft`, a changed node below `parent`: the records of the parent that speak of the nodes
     /// concerned, and these nodes as they are to be written, in order. Freed nodes are not among them.
-    pub(super) fn arrange(&mut self, draft: Draft, appended: bool, parent: &Step) -> Result<(Range<usize>, Vec<Draft>)> {
+    pub(super) fn arrange(
+        &mut self,
+        draft: Draft,
+        appended: bool,
+        parent: &Step,
+    ) -> Result<(Range<usize>, Vec<Draft>)> {
         let (slot, size) = (parent.index, usize::from(self.node_size));
         if draft.is_empty() {
             self.unlink(&draft)?;
@@ -44,10 +49,16 @@ impl Tree {
         let size = usize::from(self.node_size);
         let last = draft.len().saturating_sub(1);
         let fits = |at: usize| draft.used_before(at) <= size && draft.used_from(at) <= size;
-        let middle = (1..=last).find(|&at| draft.used_before(at) >= draft.used_from(at)).unwrap_or(last);
+        let middle = (1..=last)
+            .find(|&at| draft.used_before(at) >= draft.used_from(at))
+            .unwrap_or(last);
         let at = if appended && fits(last) { last } else { middle };
         // Records of very different lengths: anywhere will do.
-        let at = if fits(at) { at } else { (1..=last).find(|&at| fits(at)).unwrap_or(at) };
+        let at = if fits(at) {
+            at
+        } else {
+            (1..=last).find(|&at| fits(at)).unwrap_or(at)
+        };
         let mut right = Draft::new(self.take_node()?, draft.kind, draft.height);
         (right.previous, right.next) = (draft.number, draft.next);
         draft.move_tail(at, &mut right);
@@ -90,17 +101,26 @@ impl Tree {
         if left.next == right.number && right.previous == left.number {
             return Ok(());
         }
-        let message = format!("node {} should be next but is not; the tree needs repair", right.number);
+        let message = format!(
+            "node {} should be next but is not; the tree needs repair",
+            right.number
+        );
         Err(self.corrupt(left.number, message))
     }
 
     /// The child of `parent` in `slot`, if there is one.
     fn neighbour(&self, parent: &Step, slot: Option<usize>) -> Result<Option<Draft>> {
-        let Some(slot) = slot.and_then(|slot| u16::try_from(slot).ok()).filter(|&slot| slot < parent.node.records) else {
+        let Some(slot) = slot
+            .and_then(|slot| u16::try_from(slot).ok())
+            .filter(|&slot| slot < parent.node.records)
+        else {
             return Ok(None);
         };
-        let (kind, height) =
-            if parent.node.height == 2 { (node_kind::LEAF, 1) } else { (node_kind::INDEX, parent.node.height - 1) };
+        let (kind, height) = if parent.node.height == 2 {
+            (node_kind::LEAF, 1)
+        } else {
+            (node_kind::INDEX, parent.node.height - 1)
+        };
         let node = self.node(self.child(&parent.node, slot)?, kind, height)?;
         Ok(Some(Draft::of(&node)))
     }
@@ -140,7 +160,9 @@ fn share(mut left: Draft, mut right: Draft, size: usize) -> Result<(Draft, Draft
         return Err(Box::new(right));
     }
     let both = left.used() + right.used();
-    let fits = |count: &usize| left.used() + right.used_before(*count) <= size && right.used_from(*count) <= size;
+    let fits = |count: &usize| {
+        left.used() + right.used_before(*count) <= size && right.used_from(*count) <= size
+    };
     let uneven = |count: &usize| (left.used() + right.used_before(*count)).abs_diff(both / 2);
     match (1..right.len()).filter(fits).min_by_key(uneven) {
         None => Err(Box::new(right)),

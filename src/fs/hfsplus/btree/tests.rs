@@ -11,7 +11,8 @@ use crate::fs::hfsplus::build::tests::check::check_tree;
 use crate::fs::hfsplus::build::{self};
 use crate::fs::hfsplus::extents::{Owner, Space};
 use crate::fs::hfsplus::layout::{
-    AllocBlock, CATALOG_MAX_KEY_LENGTH, Cnid, EXTENTS_KEY_LENGTH, Extent, ExtentKeyRaw, ForkRaw, VARIABLE_INDEX_KEYS,
+    AllocBlock, CATALOG_MAX_KEY_LENGTH, Cnid, EXTENTS_KEY_LENGTH, Extent, ExtentKeyRaw, ForkRaw,
+    VARIABLE_INDEX_KEYS,
 };
 use crate::testing::Random;
 
@@ -28,7 +29,11 @@ impl Alone {
         let variable = kind != TreeKind::Extents;
         let header = build::TreeKind {
             node_size,
-            max_key_length: if variable { CATALOG_MAX_KEY_LENGTH } else { EXTENTS_KEY_LENGTH },
+            max_key_length: if variable {
+                CATALOG_MAX_KEY_LENGTH
+            } else {
+                EXTENTS_KEY_LENGTH
+            },
             attributes: if variable { VARIABLE_INDEX_KEYS } else { 0 },
             key_compare_type: KEY_COMPARE_BINARY,
             total_nodes,
@@ -64,15 +69,26 @@ impl Alone {
     }
 
     fn check(&self, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
-        let records = check_tree(&*self.device, &self.fork(), 512, self.kind != TreeKind::Extents);
+        let records = check_tree(
+            &*self.device,
+            &self.fork(),
+            512,
+            self.kind != TreeKind::Extents,
+        );
         assert_eq!(records.len(), model.len());
         assert_eq!(&records.iter().cloned().collect::<BTreeMap<_, _>>(), model);
         let opened = Tree::open(file(&self.device), self.kind).unwrap();
         for tree in [&opened, &self.tree] {
             let mut cursor = tree.first().unwrap();
             for (key, data) in &records {
-                assert_eq!(cursor.next().unwrap(), Some([&key[..], data].concat().as_slice()));
-                assert_eq!(tree.get(key, <[u8]>::to_vec).unwrap(), Some([&key[..], data].concat()));
+                assert_eq!(
+                    cursor.next().unwrap(),
+                    Some([&key[..], data].concat().as_slice())
+                );
+                assert_eq!(
+                    tree.get(key, <[u8]>::to_vec).unwrap(),
+                    Some([&key[..], data].concat())
+                );
             }
             assert_eq!(cursor.next().unwrap(), None);
         }
@@ -81,33 +97,66 @@ impl Alone {
 
 fn fork(device: &Memory) -> ForkRaw {
     let len = device.info().len;
-    let extent = Extent { start: AllocBlock(0), count: (len / 512) as u32 };
-    let mut fork = ForkRaw { logical_size: len.into(), total_blocks: extent.count.into(), ..Default::default() };
+    let extent = Extent {
+        start: AllocBlock(0),
+        count: (len / 512) as u32,
+    };
+    let mut fork = ForkRaw {
+        logical_size: len.into(),
+        total_blocks: extent.count.into(),
+        ..Default::default()
+    };
     fork.extents[0] = extent.into();
     fork
 }
 
 fn file(device: &Arc<Memory>) -> ForkDevice {
     let fork = fork(device);
-    let space = Space { device: device.clone(), block_size: 512, total_blocks: fork.total_blocks.get() };
-    space.fork(&fork, &Owner::Special("tree"), &mut |_| Ok(None)).unwrap()
+    let space = Space {
+        device: device.clone(),
+        block_size: 512,
+        total_blocks: fork.total_blocks.get(),
+    };
+    space
+        .fork(&fork, &Owner::Special("tree"), &mut |_| Ok(None))
+        .unwrap()
 }
 
 fn extent_key(file: u32, start_block: u32) -> Vec<u8> {
     let key_length = EXTENTS_KEY_LENGTH.into();
-    ExtentKeyRaw { key_length, fork_type: 0, pad: 0, file_id: file.into(), start_block: start_block.into() }.as_bytes().to_vec()
+    ExtentKeyRaw {
+        key_length,
+        fork_type: 0,
+        pad: 0,
+        file_id: file.into(),
+        start_block: start_block.into(),
+    }
+    .as_bytes()
+    .to_vec()
 }
 
 /// A catalog key whose name is `len` units long and ends with `number`.
 fn name_key(parent: u32, number: u64, len: usize) -> Vec<u8> {
-    let name: Vec<U16> = format!("{number:0>len$}").encode_utf16().map(U16::new).collect();
+    let name: Vec<U16> = format!("{number:0>len$}")
+        .encode_utf16()
+        .map(U16::new)
+        .collect();
     let mut key = Vec::new();
-    CatalogKey { parent: Cnid(parent), name: &name }.put(&mut key);
+    CatalogKey {
+        parent: Cnid(parent),
+        name: &name,
+    }
+    .put(&mut key);
     key
 }
 
 /// Up and down in size, one record at a time, with undone changes in between.
-fn model(mut alone: Alone, seed: u64, key: impl Fn(&mut Random) -> Vec<u8>, data: impl Fn(&mut Random) -> Vec<u8>) {
+fn model(
+    mut alone: Alone,
+    seed: u64,
+    key: impl Fn(&mut Random) -> Vec<u8>,
+    data: impl Fn(&mut Random) -> Vec<u8>,
+) {
     let mut random = Random::new(seed);
     let mut model = BTreeMap::new();
     for phase in 0..6 {
@@ -121,7 +170,10 @@ fn model(mut alone: Alone, seed: u64, key: impl Fn(&mut Random) -> Vec<u8>, data
             }
             let removes = random.within(0..10) < if phase % 2 == 0 { 2 } else { 8 };
             // In phases of removal, mostly what is there.
-            let near = model.range(key.clone()..).next().map(|(key, _): (&Vec<u8>, &Vec<u8>)| key.clone());
+            let near = model
+                .range(key.clone()..)
+                .next()
+                .map(|(key, _): (&Vec<u8>, &Vec<u8>)| key.clone());
             let there = model.contains_key(&key);
             if removes {
                 let key = near.unwrap_or(key);
@@ -131,8 +183,16 @@ fn model(mut alone: Alone, seed: u64, key: impl Fn(&mut Random) -> Vec<u8>, data
                     model.remove(&key);
                 }
             } else if there {
-                assert_eq!(alone.change(true, |tree| tree.insert(&key, &data)).unwrap_err().kind(), Kind::Conflict);
-                alone.change(keep, |tree| tree.replace(&key, &data)).unwrap();
+                assert_eq!(
+                    alone
+                        .change(true, |tree| tree.insert(&key, &data))
+                        .unwrap_err()
+                        .kind(),
+                    Kind::Conflict
+                );
+                alone
+                    .change(keep, |tree| tree.replace(&key, &data))
+                    .unwrap();
                 if keep {
                     model.insert(key, data);
                 }
@@ -169,7 +229,11 @@ fn a_tree_of_records_of_all_lengths_is_the_model() {
     for seed in 0..3 {
         let alone = Alone::new(TreeKind::Catalog(Variant::Hfsx), 4096, 4);
         let key = |random: &mut Random| {
-            let len = if random.one_in(3) { random.within(1..256) as usize } else { 12 };
+            let len = if random.one_in(3) {
+                random.within(1..256) as usize
+            } else {
+                12
+            };
             name_key(random.within(2..6) as u32, random.within(0..900), len)
         };
         model(alone, seed, key, |random| {
@@ -209,7 +273,9 @@ fn a_map_of_many_nodes_grows_with_its_tree() {
         alone.tree.insert(&key, &[1; 64]).unwrap();
         model.insert(key, vec![1; 64]);
     }
-    alone.change(true, |tree| tree.remove(&extent_key(7, 0))).unwrap();
+    alone
+        .change(true, |tree| tree.remove(&extent_key(7, 0)))
+        .unwrap();
     model.remove(&extent_key(7, 0));
     let saved = alone.tree.save();
     alone.tree.take_node().unwrap();
@@ -222,13 +288,19 @@ fn a_map_of_many_nodes_grows_with_its_tree() {
 #[test]
 fn a_record_that_fits_no_node_is_refused() {
     let mut alone = Alone::new(TreeKind::Catalog(Variant::Hfsx), 512, 8);
-    let error = alone.change(true, |tree| tree.insert(&name_key(2, 1, 200), &[1; 200])).unwrap_err();
+    let error = alone
+        .change(true, |tree| tree.insert(&name_key(2, 1, 200), &[1; 200]))
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Limit, "{error}");
-    alone.change(true, |tree| tree.insert(&name_key(2, 1, 20), &[1; 200])).unwrap();
+    alone
+        .change(true, |tree| tree.insert(&name_key(2, 1, 20), &[1; 200]))
+        .unwrap();
     let mut number = 2;
     while alone.tree.free_nodes().0 > 0 {
         number += 1;
-        if let Err(error) = alone.change(true, |tree| tree.insert(&name_key(2, number, 20), &[1; 200])) {
+        if let Err(error) = alone.change(true, |tree| {
+            tree.insert(&name_key(2, number, 20), &[1; 200])
+        }) {
             assert_eq!(error.kind(), Kind::Limit);
             break;
         }

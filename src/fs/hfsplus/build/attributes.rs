@@ -8,24 +8,42 @@ use super::forks::{self, Blocks, Part, is_large};
 use super::objects::Objects;
 use crate::Result;
 use crate::fs::build::tree::body;
-use crate::fs::hfsplus::layout::{AttributeKey, ForkAttributeRaw, InlineAttributeHeadRaw, attribute_type};
+use crate::fs::hfsplus::layout::{
+    AttributeKey, ForkAttributeRaw, InlineAttributeHeadRaw, attribute_type,
+};
 use crate::fs::hfsplus::unicode::encode_attribute_name;
 use crate::fs::source::{Stream, Tree};
 
 /// Gives every record to `sink`. Values that are not in hand are read.
-pub(super) fn emit(tree: &Tree, objects: &Objects, blocks: &Blocks, sink: &mut Sink<'_>) -> Result<()> {
+pub(super) fn emit(
+    tree: &Tree,
+    objects: &Objects,
+    blocks: &Blocks,
+    sink: &mut Sink<'_>,
+) -> Result<()> {
     let (mut name, mut key, mut record) = (Vec::<U16>::new(), Vec::new(), Vec::new());
     for node in 0..tree.nodes.len() as u32 {
-        let Some(source) = body(tree, node) else { continue };
+        let Some(source) = body(tree, node) else {
+            continue;
+        };
         for (place, text, value) in forks::attributes(source) {
             name.clear();
             encode_attribute_name(text, &mut name)?;
             key.clear();
-            AttributeKey { file: objects.cnid(node), name: &name, start_block: 0 }.put(&mut key);
+            AttributeKey {
+                file: objects.cnid(node),
+                name: &name,
+                start_block: 0,
+            }
+            .put(&mut key);
             record.clear();
             if is_large(value) {
                 let fork = blocks.fork(source, blocks.first(node), Part::Attribute(place));
-                let raw = ForkAttributeRaw { record_type: attribute_type::FORK.into(), reserved: 0.into(), fork };
+                let raw = ForkAttributeRaw {
+                    record_type: attribute_type::FORK.into(),
+                    reserved: 0.into(),
+                    fork,
+                };
                 record.extend_from_slice(raw.as_bytes());
             } else {
                 put_inline(tree, value, &mut record)?;
@@ -38,15 +56,20 @@ pub(super) fn emit(tree: &Tree, objects: &Objects, blocks: &Blocks, sink: &mut S
 
 fn put_inline(tree: &Tree, value: &Stream, record: &mut Vec<u8>) -> Result<()> {
     let size = value.len() as u32; // an inline value is shorter than a node
-    let head =
-        InlineAttributeHeadRaw { record_type: attribute_type::INLINE.into(), reserved: Default::default(), size: size.into() };
+    let head = InlineAttributeHeadRaw {
+        record_type: attribute_type::INLINE.into(),
+        reserved: Default::default(),
+        size: size.into(),
+    };
     record.extend_from_slice(head.as_bytes());
     match value {
         Stream::Bytes(bytes) => record.extend_from_slice(bytes),
         Stream::Extern { len, .. } => {
             let start = record.len();
             record.resize(start + *len as usize, 0);
-            tree.contents.open(value)?.read_at(0, &mut record[start..])?;
+            tree.contents
+                .open(value)?
+                .read_at(0, &mut record[start..])?;
         }
     }
     Ok(())

@@ -37,9 +37,14 @@ pub(super) fn write(out: &mut Output<'_>, used: &[Extent]) -> Result<()> {
         let mut bytes = vec![0; (STEP / 8) as usize];
         for extent in used {
             let inside = |block: u64| (block.clamp(step, step + STEP) - step) as usize;
-            set_bits(&mut bytes, inside(extent.start.0.into())..inside(extent.end()));
+            set_bits(
+                &mut bytes,
+                inside(extent.start.0.into())..inside(extent.end()),
+            );
         }
-        let bits = used.last().map_or(0, |last| last.end().clamp(step, step + STEP) - step);
+        let bits = used
+            .last()
+            .map_or(0, |last| last.end().clamp(step, step + STEP) - step);
         bytes.truncate(bits.div_ceil(8) as usize);
         out.seek(base + step / 8)?;
         out.append(&bytes)?;
@@ -69,14 +74,18 @@ mod tests {
     #[test]
     fn the_bitmap_of_a_large_volume() {
         let device = Memory::zeros(1 << 20);
-        let used =
-            [(0, 3), (1_000_000, 600_000), (8_000_001, 7)].map(|(start, count)| Extent { start: AllocBlock(start), count });
+        let used = [(0, 3), (1_000_000, 600_000), (8_000_001, 7)].map(|(start, count)| Extent {
+            start: AllocBlock(start),
+            count,
+        });
         let mut out = Output::new(&device, 512);
         write(&mut out, &used).unwrap();
         let bytes = device.read_vec(512, (1 << 20) - 512).unwrap();
         let set = |block: u64| bytes[(block / 8) as usize] & (0x80 >> (block % 8)) != 0;
         for block in 0..8_100_000 {
-            let expected = used.iter().any(|extent| (u64::from(extent.start.0)..extent.end()).contains(&block));
+            let expected = used
+                .iter()
+                .any(|extent| (u64::from(extent.start.0)..extent.end()).contains(&block));
             assert_eq!(set(block), expected, "{block}");
         }
     }

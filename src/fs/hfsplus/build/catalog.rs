@@ -36,19 +36,27 @@ pub(super) type Sink<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 impl Catalog<'_> {
     /// Gives every record to `sink`.
     pub(super) fn emit(&self, sink: &mut Sink<'_>) -> Result<()> {
-        let mut out = Emitter { sink, key: Vec::new(), thread: Vec::new() };
+        let mut out = Emitter {
+            sink,
+            key: Vec::new(),
+            thread: Vec::new(),
+        };
         let links = self.links();
         self.named(&mut out, 0, Cnid::ROOT_PARENT, &links)?;
         out.thread(Cnid::ROOT, Cnid::ROOT_PARENT, self.objects.name(0), true)?;
         let mut done = 0;
         for own in self.objects.own() {
             let before = &self.objects.children(0)[done..own.before];
-            before.iter().try_for_each(|&child| self.named(&mut out, child, Cnid::ROOT, &links))?;
+            before
+                .iter()
+                .try_for_each(|&child| self.named(&mut out, child, Cnid::ROOT, &links))?;
             done = own.before;
             self.own(&mut out, own)?;
         }
         let after = &self.objects.children(0)[done..];
-        after.iter().try_for_each(|&child| self.named(&mut out, child, Cnid::ROOT, &links))?;
+        after
+            .iter()
+            .try_for_each(|&child| self.named(&mut out, child, Cnid::ROOT, &links))?;
         let mut own: Vec<&Own> = self.objects.own().iter().collect();
         own.sort_by_key(|own| own.cnid);
         for own in own {
@@ -67,13 +75,20 @@ impl Catalog<'_> {
     fn own(&self, out: &mut Emitter<'_, '_>, own: &Own) -> Result<()> {
         let fork = match own.purpose {
             Purpose::PrivateFolder => {
-                let record = self.style.private_folder(own.cnid, self.objects.links().len() as u32);
+                let record = self
+                    .style
+                    .private_folder(own.cnid, self.objects.links().len() as u32);
                 return out.record(Cnid::ROOT, &own.name, &record);
             }
             Purpose::Journal => self.journal.body,
             Purpose::JournalInfo => self.journal.info,
         };
-        let record = journal_file(own.cnid, self.style.volume_date(), fork, self.blocks.block_size());
+        let record = journal_file(
+            own.cnid,
+            self.style.volume_date(),
+            fork,
+            self.blocks.block_size(),
+        );
         out.record(Cnid::ROOT, &own.name, &record)
     }
 
@@ -81,12 +96,20 @@ impl Catalog<'_> {
     fn below(&self, out: &mut Emitter<'_, '_>, node: u32, links: &Links) -> Result<()> {
         let source = &self.tree.nodes[node as usize];
         let cnid = self.objects.cnid(node);
-        if let (true, Some(private)) = (self.objects.links().contains_key(&node), self.objects.private_folder()) {
+        if let (true, Some(private)) = (
+            self.objects.links().contains_key(&node),
+            self.objects.private_folder(),
+        ) {
             out.thread(cnid, private, &inode_name(cnid), false)?;
         }
         let parent = self.objects.cnid(source.parent);
         let folder = source.kind == SourceKind::Folder;
-        out.thread(self.objects.link_cnid(node), parent, self.objects.name(node), folder)?;
+        out.thread(
+            self.objects.link_cnid(node),
+            parent,
+            self.objects.name(node),
+            folder,
+        )?;
         if folder {
             for &child in self.objects.children(node) {
                 self.named(out, child, cnid, links)?;
@@ -96,35 +119,64 @@ impl Catalog<'_> {
     }
 
     /// The record under the name of `node`.
-    fn named(&self, out: &mut Emitter<'_, '_>, node: u32, parent: Cnid, links: &Links) -> Result<()> {
+    fn named(
+        &self,
+        out: &mut Emitter<'_, '_>,
+        node: u32,
+        parent: Cnid,
+        links: &Links,
+    ) -> Result<()> {
         let name = self.objects.name(node);
         if let Some(link) = links.get(&node) {
-            let record = self.style.link(self.objects.link_cnid(node), link.target, link.previous, link.next);
+            let record = self.style.link(
+                self.objects.link_cnid(node),
+                link.target,
+                link.previous,
+                link.next,
+            );
             return out.record(parent, name, &record);
         }
         let cnid = self.objects.cnid(node);
-        let Some(source) = body(self.tree, node) else { return Ok(()) };
+        let Some(source) = body(self.tree, node) else {
+            return Ok(());
+        };
         if source.kind != SourceKind::Folder {
             let first = self.blocks.first(node);
-            return out.record(parent, name, &self.style.file(source, cnid, self.blocks, first));
+            return out.record(
+                parent,
+                name,
+                &self.style.file(source, cnid, self.blocks, first),
+            );
         }
         let children = self.objects.children(node);
         let is_folder = |child: &&u32| self.tree.nodes[**child as usize].kind == SourceKind::Folder;
         let folders = children.iter().filter(is_folder).count() as u32;
         let own = if node == 0 { self.objects.own() } else { &[] };
-        let (valence, folders) =
-            (children.len() + own.len(), folders + own.iter().filter(|own| own.purpose.is_folder()).count() as u32);
-        out.record(parent, name, &self.style.folder(source, cnid, valence as u32, folders))
+        let (valence, folders) = (
+            children.len() + own.len(),
+            folders + own.iter().filter(|own| own.purpose.is_folder()).count() as u32,
+        );
+        out.record(
+            parent,
+            name,
+            &self.style.folder(source, cnid, valence as u32, folders),
+        )
     }
 
     /// The hard-linked files proper, which the private folder sorts by the text of their numbers.
     fn inodes(&self, out: &mut Emitter<'_, '_>, private: Cnid) -> Result<()> {
-        let mut inodes: Vec<(Vec<U16>, u32)> =
-            self.objects.links().keys().map(|&node| (inode_name(self.objects.cnid(node)), node)).collect();
+        let mut inodes: Vec<(Vec<U16>, u32)> = self
+            .objects
+            .links()
+            .keys()
+            .map(|&node| (inode_name(self.objects.cnid(node)), node))
+            .collect();
         inodes.sort_by(|a, b| a.0.as_bytes().cmp(b.0.as_bytes()));
         for (name, node) in inodes {
             let (cnid, first) = (self.objects.cnid(node), self.blocks.first(node));
-            let mut record = self.style.file(&self.tree.nodes[node as usize], cnid, self.blocks, first);
+            let mut record =
+                self.style
+                    .file(&self.tree.nodes[node as usize], cnid, self.blocks, first);
             let names = self.objects.chain(node).into_iter().flatten();
             let (count, newest) = names.fold((0_u32, node), |(count, _), name| (count + 1, name));
             record.flags = (record.flags.get() | record_flags::HAS_LINK_CHAIN).into();
@@ -144,7 +196,14 @@ impl Catalog<'_> {
             let cnid = |place: usize| names.get(place).map(|&node| self.objects.link_cnid(node));
             for (place, &node) in names.iter().enumerate() {
                 let (previous, next) = (cnid(place + 1), place.checked_sub(1).and_then(cnid));
-                links.insert(node, Link { target, previous, next });
+                links.insert(
+                    node,
+                    Link {
+                        target,
+                        previous,
+                        next,
+                    },
+                );
             }
         }
         links
@@ -169,7 +228,12 @@ struct Emitter<'a, 'b> {
 }
 
 impl Emitter<'_, '_> {
-    fn record(&mut self, parent: Cnid, name: &[U16], record: &(impl IntoBytes + Immutable)) -> Result<()> {
+    fn record(
+        &mut self,
+        parent: Cnid,
+        name: &[U16],
+        record: &(impl IntoBytes + Immutable),
+    ) -> Result<()> {
         self.key.clear();
         CatalogKey { parent, name }.put(&mut self.key);
         (self.sink)(&self.key, record.as_bytes())
@@ -177,9 +241,18 @@ impl Emitter<'_, '_> {
 
     fn thread(&mut self, of: Cnid, parent: Cnid, name: &[U16], folder: bool) -> Result<()> {
         self.key.clear();
-        CatalogKey { parent: of, name: &[] }.put(&mut self.key);
+        CatalogKey {
+            parent: of,
+            name: &[],
+        }
+        .put(&mut self.key);
         self.thread.clear();
-        Thread { parent, name, folder }.put(&mut self.thread);
+        Thread {
+            parent,
+            name,
+            folder,
+        }
+        .put(&mut self.thread);
         (self.sink)(&self.key, &self.thread)
     }
 }

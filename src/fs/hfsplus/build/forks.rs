@@ -27,7 +27,11 @@ pub(super) enum Part {
 
 /// What has a name of its own in the attributes tree.
 pub(super) fn attributes(source: &SourceNode) -> impl Iterator<Item = (usize, &str, &Stream)> {
-    let all = source.xattrs.iter().enumerate().map(|(place, (name, value))| (place, &**name, value));
+    let all = source
+        .xattrs
+        .iter()
+        .enumerate()
+        .map(|(place, (name, value))| (place, &**name, value));
     all.filter(|(_, name, _)| !matches!(*name, FINDER_INFO | RESOURCE_FORK))
 }
 
@@ -43,11 +47,18 @@ pub(super) fn contents(source: &SourceNode) -> impl Iterator<Item = (Part, Conte
         SourceKind::Symlink(target) => Some(Content::InHand(target.as_bytes())),
         _ => None,
     };
-    let resource = source.xattrs.iter().find(|(name, _)| &**name == RESOURCE_FORK);
+    let resource = source
+        .xattrs
+        .iter()
+        .find(|(name, _)| &**name == RESOURCE_FORK);
     let resource = resource.map(|(_, value)| (Part::Resource, Content::of(value)));
     let large = attributes(source).filter(|(.., value)| is_large(value));
     let large = large.map(|(place, _, value)| (Part::Attribute(place), Content::of(value)));
-    data.map(|content| (Part::Data, content)).into_iter().chain(resource).chain(large).filter(|(_, content)| content.len() > 0)
+    data.map(|content| (Part::Data, content))
+        .into_iter()
+        .chain(resource)
+        .chain(large)
+        .filter(|(_, content)| content.len() > 0)
 }
 
 /// Where each node's blocks begin.
@@ -61,17 +72,24 @@ pub(super) struct Blocks {
 /// The blocks that all bodies take; 2^64 - 1 when they are beyond counting.
 pub(super) fn blocks_of(tree: &Tree, block_size: u32) -> u64 {
     let bodies = (0..tree.nodes.len() as u32).filter_map(|node| body(tree, node));
-    bodies.map(|source| blocks_of_body(source, block_size)).fold(0, u64::saturating_add)
+    bodies
+        .map(|source| blocks_of_body(source, block_size))
+        .fold(0, u64::saturating_add)
 }
 
 fn blocks_of_body(source: &SourceNode, block_size: u32) -> u64 {
-    contents(source).map(|(_, content)| content.len().div_ceil(block_size.into())).fold(0, u64::saturating_add)
+    contents(source)
+        .map(|(_, content)| content.len().div_ceil(block_size.into()))
+        .fold(0, u64::saturating_add)
 }
 
 impl Blocks {
     /// No blocks for anything: for records whose length alone counts.
     pub(super) fn nowhere(tree: &Tree) -> Self {
-        Self { block_size: u32::MAX, first: vec![0; tree.nodes.len() + 1] }
+        Self {
+            block_size: u32::MAX,
+            first: vec![0; tree.nodes.len() + 1],
+        }
     }
 
     /// Gives every body its blocks, from `start` on.
@@ -90,7 +108,8 @@ impl Blocks {
 
     /// The bytes of the volume that all bodies fill.
     pub(super) fn range(&self) -> Range<u64> {
-        let offset = |block: Option<&u32>| AllocBlock(block.copied().unwrap_or(0)).offset(self.block_size);
+        let offset =
+            |block: Option<&u32>| AllocBlock(block.copied().unwrap_or(0)).offset(self.block_size);
         offset(self.first.first())..offset(self.first.last())
     }
 
@@ -106,7 +125,9 @@ impl Blocks {
     /// The last node whose body begins at or before `offset` of the volume, or the first one.
     pub(super) fn node_at(&self, offset: u64) -> u32 {
         let block = offset / u64::from(self.block_size);
-        let after = self.first.partition_point(|&first| u64::from(first) <= block);
+        let after = self
+            .first
+            .partition_point(|&first| u64::from(first) <= block);
         // Nodes without blocks begin where the next one does: the first of those has it.
         after.saturating_sub(1).min(self.first.len() - 2) as u32
     }
@@ -117,8 +138,16 @@ impl Blocks {
         for (this, content) in contents(source) {
             let count = content.len().div_ceil(self.block_size.into()) as u32; // allotted, so it fits
             if this == part {
-                let mut fork = ForkRaw { logical_size: content.len().into(), total_blocks: count.into(), ..Default::default() };
-                fork.extents[0] = Extent { start: AllocBlock(start), count }.into();
+                let mut fork = ForkRaw {
+                    logical_size: content.len().into(),
+                    total_blocks: count.into(),
+                    ..Default::default()
+                };
+                fork.extents[0] = Extent {
+                    start: AllocBlock(start),
+                    count,
+                }
+                .into();
                 return fork;
             }
             start += count;
@@ -143,7 +172,11 @@ impl Places for Laid<'_> {
         true
     }
 
-    fn pieces(&self, stretch: Range<u64>, each: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
+    fn pieces(
+        &self,
+        stretch: Range<u64>,
+        each: &mut dyn FnMut(Piece<'_>) -> Result<()>,
+    ) -> Result<()> {
         let block_size = self.blocks.block_size;
         for node in self.blocks.node_at(stretch.start)..self.tree.nodes.len() as u32 {
             let mut at = self.blocks.first(node).offset(block_size);
@@ -153,7 +186,12 @@ impl Places for Laid<'_> {
             for (_, content) in body(self.tree, node).into_iter().flat_map(contents) {
                 let after = at + content.len().next_multiple_of(block_size.into());
                 if at < stretch.end && after > stretch.start {
-                    each(Piece { node, content, from: 0, place: at..after })?;
+                    each(Piece {
+                        node,
+                        content,
+                        from: 0,
+                        place: at..after,
+                    })?;
                 }
                 at = after;
             }
@@ -163,7 +201,13 @@ impl Places for Laid<'_> {
 }
 
 fn fits(block: u64) -> Result<u32> {
-    u32::try_from(block).map_err(|_| Error::new(Kind::Limit, LAYER, "the files need more than 2^32 allocation blocks"))
+    u32::try_from(block).map_err(|_| {
+        Error::new(
+            Kind::Limit,
+            LAYER,
+            "the files need more than 2^32 allocation blocks",
+        )
+    })
 }
 
 /// Refuses what a record cannot express; puts attributes in the order of the tree.
@@ -176,14 +220,24 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
     let has_resource_fork = matches!(source.kind, SourceKind::File(_));
     for (name, value) in &source.xattrs {
         if &**name == FINDER_INFO && !matches!(value, Stream::Bytes(bytes) if bytes.len() == 32) {
-            let message = format!("its {FINDER_INFO} has {} bytes, 32 bytes in hand expected", value.len());
+            let message = format!(
+                "its {FINDER_INFO} has {} bytes, 32 bytes in hand expected",
+                value.len()
+            );
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         if &**name == RESOURCE_FORK && !has_resource_fork && !value.is_empty() {
-            return Err(Error::unsupported(LAYER, "only a file can have a resource fork"));
+            return Err(Error::unsupported(
+                LAYER,
+                "only a file can have a resource fork",
+            ));
         }
         if value.len() > u64::from(u32::MAX >> 1) && &**name != RESOURCE_FORK {
-            return Err(Error::new(Kind::Limit, LAYER, format!("its attribute {name} is larger than 2 GiB")));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("its attribute {name} is larger than 2 GiB"),
+            ));
         }
     }
     let mut sorted = Vec::with_capacity(source.xattrs.len());
@@ -194,8 +248,15 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
     }
     sorted.sort_by(|a, b| crate::fs::hfsplus::unicode::compare_binary(&a.0, &b.0));
     if let Some(same) = sorted.windows(2).find(|two| two[0].0 == two[1].0) {
-        return Err(Error::new(Kind::Conflict, LAYER, format!("its attribute {} exists twice", same[0].1)));
+        return Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            format!("its attribute {} exists twice", same[0].1),
+        ));
     }
-    source.xattrs = sorted.into_iter().map(|(_, name, value)| (name, value)).collect();
+    source.xattrs = sorted
+        .into_iter()
+        .map(|(_, name, value)| (name, value))
+        .collect();
     Ok(())
 }

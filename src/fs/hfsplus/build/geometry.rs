@@ -1,9 +1,13 @@
 //! Where everything lies on a volume of a certain length.
 
 use super::objects::LAYER;
-use super::recipe::{self, ATTRIBUTES_NODE_SIZE, EXTENTS_NODE_SIZE, GAP_CLUMPS, MIN_LEN_FOR_GAPS, MIN_VOLUME_LEN};
+use super::recipe::{
+    self, ATTRIBUTES_NODE_SIZE, EXTENTS_NODE_SIZE, GAP_CLUMPS, MIN_LEN_FOR_GAPS, MIN_VOLUME_LEN,
+};
 use super::tree::map_nodes;
-use crate::fs::hfsplus::layout::{AllocBlock, Extent, ForkRaw, HEADER_OFFSET, MIN_BLOCK_SIZE, reserved_blocks};
+use crate::fs::hfsplus::layout::{
+    AllocBlock, Extent, ForkRaw, HEADER_OFFSET, MIN_BLOCK_SIZE, reserved_blocks,
+};
 use crate::{Error, Kind, Result};
 
 /// What a tree of files asks of its volume.
@@ -27,7 +31,10 @@ pub(super) struct JournalPlace {
 
 impl JournalPlace {
     /// No journal.
-    pub(super) const NONE: Self = Self { info: Extent::NONE, body: Extent::NONE };
+    pub(super) const NONE: Self = Self {
+        info: Extent::NONE,
+        body: Extent::NONE,
+    };
 }
 
 /// The place of a B-tree's file.
@@ -49,8 +56,12 @@ impl TreePlace {
 
 /// A fork of the volume header.
 pub(super) fn special_fork(extent: Extent, size: u64, clump: u32) -> ForkRaw {
-    let mut fork =
-        ForkRaw { logical_size: size.into(), clump_size: clump.into(), total_blocks: extent.count.into(), ..Default::default() };
+    let mut fork = ForkRaw {
+        logical_size: size.into(),
+        clump_size: clump.into(),
+        total_blocks: extent.count.into(),
+        ..Default::default()
+    };
     fork.extents[0] = extent.into();
     fork
 }
@@ -76,14 +87,16 @@ impl Geometry {
     pub(super) fn new(len: u64, block_size: u32, needs: &Needs) -> Result<Self> {
         let too_small = |blocks: u64| {
             let least = blocks.saturating_mul(block_size.into());
-            let message = format!("{len} bytes are too few for the volume; about {least} are needed");
+            let message =
+                format!("{len} bytes are too few for the volume; about {least} are needed");
             Error::new(Kind::Limit, LAYER, message)
         };
         if len < MIN_VOLUME_LEN {
             return Err(too_small(MIN_VOLUME_LEN.div_ceil(block_size.into())));
         }
         let total_blocks = u32::try_from(len / u64::from(block_size)).map_err(|_| {
-            let message = format!("{len} bytes are more than 2^32 - 1 blocks of {block_size} bytes");
+            let message =
+                format!("{len} bytes are more than 2^32 - 1 blocks of {block_size} bytes");
             Error::new(Kind::Limit, LAYER, message)
         })?;
         let sizes = Sizes::new(len, block_size, total_blocks, needs)?;
@@ -102,7 +115,10 @@ impl Geometry {
         let mut take = |blocks: u64, gap: u64| {
             let start = AllocBlock(next as u32); // within `total_blocks`, as just checked
             next += blocks + gap;
-            Extent { start, count: blocks as u32 }
+            Extent {
+                start,
+                count: blocks as u32,
+            }
         };
         Ok(Self {
             len,
@@ -111,13 +127,23 @@ impl Geometry {
             bitmap: take(sizes.bitmap_blocks, 0),
             journal: match sizes.journal_blocks {
                 0 => JournalPlace::NONE,
-                blocks => JournalPlace { info: take(1, 0), body: take(blocks - 1, 0) },
+                blocks => JournalPlace {
+                    info: take(1, 0),
+                    body: take(blocks - 1, 0),
+                },
             },
             extents: sizes.extents.at(take(sizes.extents.blocks, 0)),
-            attributes: sizes.attributes.at(take(sizes.attributes.blocks, gap(sizes.attributes.clump))),
-            catalog: sizes.catalog.at(take(sizes.catalog.blocks, gap(sizes.catalog.clump))),
+            attributes: sizes
+                .attributes
+                .at(take(sizes.attributes.blocks, gap(sizes.attributes.clump))),
+            catalog: sizes
+                .catalog
+                .at(take(sizes.catalog.blocks, gap(sizes.catalog.clump))),
             data: take(needs.data_blocks, 0),
-            tail: Extent { start: AllocBlock((total - tail) as u32), count: tail as u32 },
+            tail: Extent {
+                start: AllocBlock((total - tail) as u32),
+                count: tail as u32,
+            },
         })
     }
 
@@ -133,7 +159,8 @@ impl Geometry {
             let blocks = (head + files + tail).saturating_add(needs.data_blocks);
             let enough = blocks.saturating_mul(block_size.into());
             if blocks > u64::from(u32::MAX) {
-                let message = format!("the files need more than 2^32 - 1 blocks of {block_size} bytes");
+                let message =
+                    format!("the files need more than 2^32 - 1 blocks of {block_size} bytes");
                 return Err(Error::new(Kind::Limit, LAYER, message));
             }
             if enough <= len {
@@ -145,7 +172,10 @@ impl Geometry {
 
     /// All used blocks, in order and apart.
     pub(super) fn used(&self) -> Vec<Extent> {
-        let head = Extent { start: AllocBlock(0), count: self.bitmap.start.0 };
+        let head = Extent {
+            start: AllocBlock(0),
+            count: self.bitmap.start.0,
+        };
         let JournalPlace { info, body } = self.journal;
         let all = [
             head,
@@ -175,7 +205,11 @@ impl Geometry {
     /// Where to look for free blocks first: behind the data.
     pub(super) fn next_allocation(&self) -> u32 {
         let behind = self.data.end().min(u64::from(self.tail.start.0)) as u32;
-        if behind < self.tail.start.0 { behind } else { self.bitmap.start.0 }
+        if behind < self.tail.start.0 {
+            behind
+        } else {
+            self.bitmap.start.0
+        }
     }
 
     /// Where the alternate header lies.
@@ -210,24 +244,40 @@ struct TreeSize {
 impl Sizes {
     fn new(len: u64, block_size: u32, total_blocks: u32, needs: &Needs) -> Result<Self> {
         let catalog_node = recipe::catalog_node_size(len, block_size);
-        let catalog_nodes = if catalog_node == 4096 { needs.catalog_nodes.0 } else { needs.catalog_nodes.1 };
+        let catalog_nodes = if catalog_node == 4096 {
+            needs.catalog_nodes.0
+        } else {
+            needs.catalog_nodes.1
+        };
         let tree = |tree, node_size, nodes| {
             let clump = recipe::clump(tree, len, node_size, block_size);
             TreeSize::new(node_size, nodes, clump, block_size)
         };
         Ok(Self {
             block_size,
-            bitmap_blocks: u64::from(total_blocks).div_ceil(8).div_ceil(block_size.into()),
-            journal_blocks: needs.journal.map_or(0, |sector| 1 + recipe::journal_len(len, sector).div_ceil(block_size.into())),
+            bitmap_blocks: u64::from(total_blocks)
+                .div_ceil(8)
+                .div_ceil(block_size.into()),
+            journal_blocks: needs.journal.map_or(0, |sector| {
+                1 + recipe::journal_len(len, sector).div_ceil(block_size.into())
+            }),
             extents: tree(recipe::Tree::Extents, EXTENTS_NODE_SIZE, 1)?,
-            attributes: tree(recipe::Tree::Attributes, ATTRIBUTES_NODE_SIZE, needs.attribute_nodes)?,
+            attributes: tree(
+                recipe::Tree::Attributes,
+                ATTRIBUTES_NODE_SIZE,
+                needs.attribute_nodes,
+            )?,
             catalog: tree(recipe::Tree::Catalog, catalog_node, catalog_nodes)?,
         })
     }
 
     /// The blocks of the volume's own files.
     fn volumes_own(&self) -> u64 {
-        self.bitmap_blocks + self.journal_blocks + self.extents.blocks + self.attributes.blocks + self.catalog.blocks
+        self.bitmap_blocks
+            + self.journal_blocks
+            + self.extents.blocks
+            + self.attributes.blocks
+            + self.catalog.blocks
     }
 
     fn gap(&self, clump: u32) -> u64 {
@@ -241,19 +291,30 @@ impl TreeSize {
         let per_clump = u64::from(clump / u32::from(node_size));
         let mut clumps = 1;
         loop {
-            let total = u32::try_from(clumps * per_clump)
-                .map_err(|_| Error::new(Kind::Limit, LAYER, "a tree would have more than 2^32 nodes"))?;
+            let total = u32::try_from(clumps * per_clump).map_err(|_| {
+                Error::new(Kind::Limit, LAYER, "a tree would have more than 2^32 nodes")
+            })?;
             let needed = u64::from(used) + u64::from(map_nodes(node_size, total));
             if needed <= u64::from(total) {
                 let blocks = clumps * u64::from(clump) / u64::from(block_size);
-                return Ok(Self { blocks, node_size, total_nodes: total, clump });
+                return Ok(Self {
+                    blocks,
+                    node_size,
+                    total_nodes: total,
+                    clump,
+                });
             }
             clumps = needed.div_ceil(per_clump);
         }
     }
 
     fn at(&self, extent: Extent) -> TreePlace {
-        TreePlace { extent, node_size: self.node_size, total_nodes: self.total_nodes, clump: self.clump }
+        TreePlace {
+            extent,
+            node_size: self.node_size,
+            total_nodes: self.total_nodes,
+            clump: self.clump,
+        }
     }
 }
 
@@ -262,6 +323,7 @@ pub(super) fn check_block_size(block_size: u32) -> Result<()> {
     if block_size.is_power_of_two() && block_size >= MIN_BLOCK_SIZE {
         return Ok(());
     }
-    let message = format!("a block is a power of two of at least {MIN_BLOCK_SIZE} bytes, not {block_size}");
+    let message =
+        format!("a block is a power of two of at least {MIN_BLOCK_SIZE} bytes, not {block_size}");
     Err(Error::new(Kind::Invalid, LAYER, message))
 }

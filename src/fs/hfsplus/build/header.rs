@@ -8,7 +8,8 @@ use super::recipe::file_clump;
 use crate::Result;
 use crate::device::BlockDevice;
 use crate::fs::hfsplus::layout::{
-    HEADER_OFFSET, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX, VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeaderRaw, volume_attributes,
+    HEADER_OFFSET, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX, VERSION_HFS_PLUS, VERSION_HFSX,
+    VolumeHeaderRaw, volume_attributes,
 };
 
 /// Who last wrote the volume. Any word of four letters that is not one of Apple's.
@@ -24,16 +25,28 @@ pub(super) struct Identity {
 }
 
 /// The header of a clean volume.
-pub(super) fn header(geometry: &Geometry, objects: &Objects, identity: Identity) -> VolumeHeaderRaw {
-    let (signature, version) =
-        if identity.hfsx { (SIGNATURE_HFSX, VERSION_HFSX) } else { (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS) };
+pub(super) fn header(
+    geometry: &Geometry,
+    objects: &Objects,
+    identity: Identity,
+) -> VolumeHeaderRaw {
+    let (signature, version) = if identity.hfsx {
+        (SIGNATURE_HFSX, VERSION_HFSX)
+    } else {
+        (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS)
+    };
     let bitmap_len = u64::from(geometry.bitmap.count) * u64::from(geometry.block_size);
     let clump = file_clump(geometry.block_size);
-    let journaled = if geometry.journal == JournalPlace::NONE { 0 } else { volume_attributes::JOURNALED };
+    let journaled = if geometry.journal == JournalPlace::NONE {
+        0
+    } else {
+        volume_attributes::JOURNALED
+    };
     VolumeHeaderRaw {
         signature: signature.into(),
         version: version.into(),
-        attributes: (volume_attributes::UNMOUNTED | volume_attributes::UNUSED_NODE_FIX | journaled).into(),
+        attributes: (volume_attributes::UNMOUNTED | volume_attributes::UNUSED_NODE_FIX | journaled)
+            .into(),
         last_mounted_version: MADE_BY,
         journal_info_block: geometry.journal.info.start.0.into(),
         // Local time where the volume was made; this place knows none but UTC.
@@ -54,7 +67,11 @@ pub(super) fn header(geometry: &Geometry, objects: &Objects, identity: Identity)
         encodings_bitmap: 1.into(),
         finder_info: Default::default(),
         identifier: identity.identifier.into(),
-        allocation_file: special_fork(geometry.bitmap, bitmap_len, geometry.bitmap.count * geometry.block_size),
+        allocation_file: special_fork(
+            geometry.bitmap,
+            bitmap_len,
+            geometry.bitmap.count * geometry.block_size,
+        ),
         extents_file: geometry.extents.fork(),
         catalog_file: geometry.catalog.fork(),
         attributes_file: geometry.attributes.fork(),
@@ -64,7 +81,11 @@ pub(super) fn header(geometry: &Geometry, objects: &Objects, identity: Identity)
 
 /// Writes the header in both places, once everything else is durable: the first header, which makes a volume of the
 /// bytes, comes last.
-pub(super) fn write(device: &dyn BlockDevice, geometry: &Geometry, header: &VolumeHeaderRaw) -> Result<()> {
+pub(super) fn write(
+    device: &dyn BlockDevice,
+    geometry: &Geometry,
+    header: &VolumeHeaderRaw,
+) -> Result<()> {
     device.flush()?;
     device.write_at(geometry.alternate_offset(), header.as_bytes())?;
     device.flush()?;

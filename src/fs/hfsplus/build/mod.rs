@@ -34,8 +34,8 @@ use tree::{Shape, Writer};
 pub(super) use tree::{TreeKind, map_nodes};
 
 use super::layout::{
-    ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, HEADER_OFFSET, JournalInfoBlockRaw,
-    KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, MIN_BLOCK_SIZE, VARIABLE_INDEX_KEYS,
+    ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, HEADER_OFFSET,
+    JournalInfoBlockRaw, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, MIN_BLOCK_SIZE, VARIABLE_INDEX_KEYS,
 };
 use super::unicode::NameOrder;
 use crate::device::BlockDevice;
@@ -81,12 +81,29 @@ pub struct Plan {
 impl Plan {
     /// Plans a volume that holds `tree`. Refuses, naming the file, what the volume cannot hold.
     pub fn new(mut tree: Tree, options: Options) -> Result<Self> {
-        let order = if options.case_sensitive { NameOrder::Binary } else { NameOrder::Folding };
-        options.block_size.map_or(Ok(()), geometry::check_block_size)?;
+        let order = if options.case_sensitive {
+            NameOrder::Binary
+        } else {
+            NameOrder::Folding
+        };
+        options
+            .block_size
+            .map_or(Ok(()), geometry::check_block_size)?;
         let objects = Objects::new(&tree, &options.name, order, options.journaled)?;
         forks::prepare(&mut tree)?;
-        let style = Style { created: options.created, latest: options.latest, hfsx: options.case_sensitive };
-        let mut plan = Self { tree, options, objects, style, catalog_nodes: (0, 0), attribute_nodes: 0 };
+        let style = Style {
+            created: options.created,
+            latest: options.latest,
+            hfsx: options.case_sensitive,
+        };
+        let mut plan = Self {
+            tree,
+            options,
+            objects,
+            style,
+            catalog_nodes: (0, 0),
+            attribute_nodes: 0,
+        };
         plan.measure()?;
         Ok(plan)
     }
@@ -95,11 +112,12 @@ impl Plan {
     fn measure(&mut self) -> Result<()> {
         let nowhere = Blocks::nowhere(&self.tree);
         let (mut small, mut large) = (Shape::new(4096), Shape::new(8192));
-        self.catalog(&nowhere, JournalPlace::NONE).emit(&mut |key, data| {
-            small.add(key, data);
-            large.add(key, data);
-            Ok(())
-        })?;
+        self.catalog(&nowhere, JournalPlace::NONE)
+            .emit(&mut |key, data| {
+                small.add(key, data);
+                large.add(key, data);
+                Ok(())
+            })?;
         let mut shape = Shape::new(recipe::ATTRIBUTES_NODE_SIZE);
         attributes::emit(&self.tree, &self.objects, &nowhere, &mut |key, data| {
             shape.add(key, data);
@@ -132,7 +150,9 @@ impl Plan {
             let least = Geometry::minimum_len(block_size, &self.needs(block_size, MIN_BLOCK_SIZE))?;
             let len = (least + room(least)).next_multiple_of(geometry::grain(block_size));
             match recipe::block_size(len) {
-                larger if larger > block_size && self.options.block_size.is_none() => block_size = larger,
+                larger if larger > block_size && self.options.block_size.is_none() => {
+                    block_size = larger
+                }
                 _ => return Ok(len),
             }
         }
@@ -143,9 +163,15 @@ impl Plan {
     pub fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
         let info = device.info();
         info.check_writable(LAYER)?;
-        let block_size = self.options.block_size.unwrap_or(recipe::block_size(info.len));
+        let block_size = self
+            .options
+            .block_size
+            .unwrap_or(recipe::block_size(info.len));
         if block_size < info.block {
-            let message = format!("a block of {block_size} bytes is smaller than the disk's of {}", info.block);
+            let message = format!(
+                "a block of {block_size} bytes is smaller than the disk's of {}",
+                info.block
+            );
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         let geometry = Geometry::new(info.len, block_size, &self.needs(block_size, info.block))?;
@@ -158,7 +184,11 @@ impl Plan {
             created: self.style.volume_date(),
             identifier: self.options.identifier,
         };
-        header::write(device, &geometry, &header::header(&geometry, &self.objects, identity))?;
+        header::write(
+            device,
+            &geometry,
+            &header::header(&geometry, &self.objects, identity),
+        )?;
         Ok(Built {
             len: info.len,
             block_size,
@@ -178,7 +208,13 @@ impl Plan {
     }
 
     fn catalog<'a>(&'a self, blocks: &'a Blocks, journal: JournalPlace) -> Catalog<'a> {
-        Catalog { tree: &self.tree, objects: &self.objects, blocks, style: self.style, journal }
+        Catalog {
+            tree: &self.tree,
+            objects: &self.objects,
+            blocks,
+            style: self.style,
+            journal,
+        }
     }
 
     /// Everything but the headers: contents by all threads but one, trees and bitmap by this one, which then helps.
@@ -191,38 +227,89 @@ impl Plan {
     ) -> Result<()> {
         let Range { start, end } = blocks.range();
         progress.stage("write", self.content_len().min(end - start));
-        let laid = Laid { tree: &self.tree, blocks };
-        filling::fill(&self.tree, &laid, device, progress, || self.write_metadata(device, geometry, blocks))
+        let laid = Laid {
+            tree: &self.tree,
+            blocks,
+        };
+        filling::fill(&self.tree, &laid, device, progress, || {
+            self.write_metadata(device, geometry, blocks)
+        })
     }
 
-    fn write_metadata(&self, device: &dyn BlockDevice, geometry: &Geometry, blocks: &Blocks) -> Result<()> {
+    fn write_metadata(
+        &self,
+        device: &dyn BlockDevice,
+        geometry: &Geometry,
+        blocks: &Blocks,
+    ) -> Result<()> {
         let offset = |extent: Extent| extent.start.offset(geometry.block_size);
         let writer = |place: &TreePlace, max_key_length, attributes, key_compare_type| {
-            let TreePlace { extent, node_size, total_nodes, clump } = *place;
-            let kind = TreeKind { node_size, max_key_length, attributes, key_compare_type, total_nodes, clump };
+            let TreePlace {
+                extent,
+                node_size,
+                total_nodes,
+                clump,
+            } = *place;
+            let kind = TreeKind {
+                node_size,
+                max_key_length,
+                attributes,
+                key_compare_type,
+                total_nodes,
+                clump,
+            };
             Writer::new(kind, Output::new(device, offset(extent)))
         };
-        let compare = if self.options.case_sensitive { KEY_COMPARE_BINARY } else { KEY_COMPARE_FOLD };
-        let mut catalog = writer(&geometry.catalog, CATALOG_MAX_KEY_LENGTH, VARIABLE_INDEX_KEYS, compare)?;
-        self.catalog(blocks, geometry.journal).emit(&mut |key, data| catalog.add(key, data))?;
+        let compare = if self.options.case_sensitive {
+            KEY_COMPARE_BINARY
+        } else {
+            KEY_COMPARE_FOLD
+        };
+        let mut catalog = writer(
+            &geometry.catalog,
+            CATALOG_MAX_KEY_LENGTH,
+            VARIABLE_INDEX_KEYS,
+            compare,
+        )?;
+        self.catalog(blocks, geometry.journal)
+            .emit(&mut |key, data| catalog.add(key, data))?;
         catalog.finish()?;
-        let mut attributes = writer(&geometry.attributes, ATTRIBUTES_MAX_KEY_LENGTH, VARIABLE_INDEX_KEYS, 0)?;
-        attributes::emit(&self.tree, &self.objects, blocks, &mut |key, data| attributes.add(key, data))?;
+        let mut attributes = writer(
+            &geometry.attributes,
+            ATTRIBUTES_MAX_KEY_LENGTH,
+            VARIABLE_INDEX_KEYS,
+            0,
+        )?;
+        attributes::emit(&self.tree, &self.objects, blocks, &mut |key, data| {
+            attributes.add(key, data)
+        })?;
         attributes.finish()?;
         writer(&geometry.extents, EXTENTS_KEY_LENGTH, 0, 0)?.finish()?;
         let JournalPlace { info, body } = geometry.journal;
         if info.count > 0 {
-            let place = (offset(body), u64::from(body.count) * u64::from(geometry.block_size));
+            let place = (
+                offset(body),
+                u64::from(body.count) * u64::from(geometry.block_size),
+            );
             device.write_at(offset(info), JournalInfoBlockRaw::unused(place).as_bytes())?;
         }
-        bitmap::write(&mut Output::new(device, offset(geometry.bitmap)), &geometry.used())
+        bitmap::write(
+            &mut Output::new(device, offset(geometry.bitmap)),
+            &geometry.used(),
+        )
     }
 }
 
 /// The number that `node` will have on the volume that is made of `tree`.
 pub fn number_of(tree: &Tree, options: &Options, node: u32) -> Result<u32> {
-    let order = if options.case_sensitive { NameOrder::Binary } else { NameOrder::Folding };
-    Ok(Objects::new(tree, &options.name, order, options.journaled)?.cnid(node).0)
+    let order = if options.case_sensitive {
+        NameOrder::Binary
+    } else {
+        NameOrder::Folding
+    };
+    Ok(Objects::new(tree, &options.name, order, options.journaled)?
+        .cnid(node)
+        .0)
 }
 
 impl VolumePlan for Plan {
@@ -241,12 +328,21 @@ impl VolumePlan for Plan {
 
 /// Writes a tree without records over the `total_nodes * node_size` bytes at `offset`, which are zero: what an attributes
 /// tree begins as.
-pub(super) fn write_empty_tree(device: &dyn BlockDevice, offset: u64, kind: TreeKind) -> Result<()> {
-    Writer::new(kind, Output::new(device, offset))?.finish().map(drop)
+pub(super) fn write_empty_tree(
+    device: &dyn BlockDevice,
+    offset: u64,
+    kind: TreeKind,
+) -> Result<()> {
+    Writer::new(kind, Output::new(device, offset))?
+        .finish()
+        .map(drop)
 }
 
 /// The nodes that a tree of these records needs, those of its map not counted. Records are keys with data, in order.
-pub(super) fn tree_nodes<'r>(node_size: u16, records: impl Iterator<Item = (&'r [u8], &'r [u8])>) -> u32 {
+pub(super) fn tree_nodes<'r>(
+    node_size: u16,
+    records: impl Iterator<Item = (&'r [u8], &'r [u8])>,
+) -> u32 {
     let mut shape = Shape::new(node_size);
     records.for_each(|(key, data)| shape.add(key, data));
     shape.nodes()

@@ -39,7 +39,12 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Numbers and sorts `tree`. Refuses what a volume with names in this `order` cannot hold.
-    pub(super) fn new(tree: &Tree, volume_name: &str, order: NameOrder, journaled: bool) -> Result<Self> {
+    pub(super) fn new(
+        tree: &Tree,
+        volume_name: &str,
+        order: NameOrder,
+        journaled: bool,
+    ) -> Result<Self> {
         check(tree, LAYER)?;
         let names = Names::new(tree, volume_name)?;
         let links = links(tree, LAYER)?;
@@ -83,7 +88,10 @@ impl Objects {
 
     /// The folder of hard-linked files, if there are any.
     pub(super) fn private_folder(&self) -> Option<Cnid> {
-        self.own.iter().find(|own| own.purpose == Purpose::PrivateFolder).map(|own| own.cnid)
+        self.own
+            .iter()
+            .find(|own| own.purpose == Purpose::PrivateFolder)
+            .map(|own| own.cnid)
     }
 
     /// Returns whether hard links have been asked for at all.
@@ -100,7 +108,11 @@ impl Objects {
     /// The number of the record that makes `node` a name of a file with hard links.
     pub(super) fn link_cnid(&self, node: u32) -> Cnid {
         let cnid = self.cnids[node as usize];
-        if self.links.contains_key(&node) { Cnid(cnid.0 + 1) } else { cnid }
+        if self.links.contains_key(&node) {
+            Cnid(cnid.0 + 1)
+        } else {
+            cnid
+        }
     }
 
     /// Numbers everything; returns what is the volume's own.
@@ -112,7 +124,11 @@ impl Objects {
             // The last numbers are kept free: the next number must be one, too.
             match u32::try_from(next) {
                 Ok(below) if below < u32::MAX - 16 => Ok(Cnid(cnid as u32)),
-                _ => Err(Error::new(Kind::Limit, LAYER, "more files and folders than a volume has numbers for")),
+                _ => Err(Error::new(
+                    Kind::Limit,
+                    LAYER,
+                    "more files and folders than a volume has numbers for",
+                )),
             }
         };
         let mut own = Vec::new();
@@ -156,11 +172,17 @@ impl Objects {
                 places.push((start..keys.len(), child));
             }
             places.sort_by(|(a, _), (b, _)| keys[a.clone()].cmp(&keys[b.clone()]));
-            if let Some(same) = places.windows(2).find(|two| keys[two[0].0.clone()] == keys[two[1].0.clone()]) {
+            if let Some(same) = places
+                .windows(2)
+                .find(|two| keys[two[0].0.clone()] == keys[two[1].0.clone()])
+            {
                 return Err(collision(tree, same[0].1, same[1].1, order));
             }
             if folder == 0 {
-                let sorted: Vec<&[u8]> = places.iter().map(|(place, _)| &keys[place.clone()]).collect();
+                let sorted: Vec<&[u8]> = places
+                    .iter()
+                    .map(|(place, _)| &keys[place.clone()])
+                    .collect();
                 self.own = own::place(own, &sorted, order)?;
             }
             for (slot, (_, child)) in self.children[range].iter_mut().zip(&places) {
@@ -181,11 +203,15 @@ struct Names {
 
 impl Names {
     fn new(tree: &Tree, volume_name: &str) -> Result<Self> {
-        let mut names = Self { units: Vec::new(), ends: Vec::with_capacity(tree.nodes.len()) };
+        let mut names = Self {
+            units: Vec::new(),
+            ends: Vec::with_capacity(tree.nodes.len()),
+        };
         encode_name(volume_name, &mut names.units)?;
         names.ends.push(names.units.len());
         for (node, source) in (1..).zip(&tree.nodes[1..]) {
-            encode_name(&source.name, &mut names.units).map_err(|error| error.named(path(tree, node)))?;
+            encode_name(&source.name, &mut names.units)
+                .map_err(|error| error.named(path(tree, node)))?;
             names.ends.push(names.units.len());
         }
         Ok(names)
@@ -200,9 +226,14 @@ impl Names {
 
 fn collision(tree: &Tree, a: u32, b: u32, order: NameOrder) -> Error {
     let why = match order {
-        NameOrder::Folding => "case and composition do not count there; a case-sensitive volume tells some such names apart",
+        NameOrder::Folding => {
+            "case and composition do not count there; a case-sensitive volume tells some such names apart"
+        }
         NameOrder::Binary => "composition does not count there",
     };
-    let message = format!("has the same name on the volume as {} ({why})", path(tree, b));
+    let message = format!(
+        "has the same name on the volume as {} ({why})",
+        path(tree, b)
+    );
     Error::new(Kind::Conflict, LAYER, message).named(path(tree, a))
 }

@@ -46,15 +46,21 @@ pub(super) struct Own {
 
 /// Finds the place of each of `wanted` among the sorted keys of the root's children, none of which may have a name that
 /// the volume needs; returns them as the catalog sorts them.
-pub(super) fn place(wanted: &[(Purpose, Cnid)], sorted: &[&[u8]], order: NameOrder) -> Result<Vec<Own>> {
+pub(super) fn place(
+    wanted: &[(Purpose, Cnid)],
+    sorted: &[&[u8]],
+    order: NameOrder,
+) -> Result<Vec<Own>> {
     let find = |text: &str| -> Result<(Vec<U16>, Vec<u8>, usize)> {
         let (mut name, mut key) = (Vec::new(), Vec::new());
         encode_name(text, &mut name)?;
         order.sort_key(&name, &mut key);
         match sorted.binary_search(&key.as_slice()) {
-            Ok(_) => {
-                Err(Error::unsupported(LAYER, "the volume needs this name of its root folder for itself").named(text.trim_end()))
-            }
+            Ok(_) => Err(Error::unsupported(
+                LAYER,
+                "the volume needs this name of its root folder for itself",
+            )
+            .named(text.trim_end())),
             Err(before) => Ok((name, key, before)),
         }
     };
@@ -63,7 +69,15 @@ pub(super) fn place(wanted: &[(Purpose, Cnid)], sorted: &[&[u8]], order: NameOrd
     let mut placed = Vec::new();
     for &(purpose, cnid) in wanted {
         let (name, key, before) = find(purpose.name())?;
-        placed.push((key, Own { purpose, cnid, name, before }));
+        placed.push((
+            key,
+            Own {
+                purpose,
+                cnid,
+                name,
+                before,
+            },
+        ));
     }
     placed.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(placed.into_iter().map(|(_, own)| own).collect())

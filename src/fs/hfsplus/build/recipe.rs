@@ -25,7 +25,11 @@ pub(super) fn block_size(len: u64) -> u32 {
 
 /// The nodes of the catalog.
 pub(super) fn catalog_node_size(len: u64, block_size: u32) -> u16 {
-    if block_size < 4096 || len < GIB { 4096 } else { 8192 }
+    if block_size < 4096 || len < GIB {
+        4096
+    } else {
+        8192
+    }
 }
 
 /// One of the volume's trees.
@@ -79,13 +83,21 @@ pub(in crate::fs::hfsplus) fn journal_len(len: u64, sector: u32) -> u64 {
     /// Smaller volumes have a small journal.
     const SMALL: u64 = 128 << 20;
     const MOST: u64 = 512 << 20;
-    let wished = if len < SMALL { 512 << 10 } else { ((8 << 20) * (1 + len / (100 * GIB))).min(MOST) };
+    let wished = if len < SMALL {
+        512 << 10
+    } else {
+        ((8 << 20) * (1 + len / (100 * GIB))).min(MOST)
+    };
     wished.max(u64::from(sector) * u64::from(sector) / 16)
 }
 
 /// Bytes that files grow by.
 pub(super) fn file_clump(block_size: u32) -> u32 {
-    if block_size <= 4096 { 16 * block_size } else { block_size.max(65536) }
+    if block_size <= 4096 {
+        16 * block_size
+    } else {
+        block_size.max(65536)
+    }
 }
 
 #[cfg(test)]
@@ -96,7 +108,14 @@ mod tests {
 
     #[test]
     fn blocks_grow_with_the_volume() {
-        let sizes = [(1, 4096), (TIB, 4096), (2 * TIB - 1, 4096), (2 * TIB, 8192), (8 * TIB - 1, 8192), (8 * TIB, 16384)];
+        let sizes = [
+            (1, 4096),
+            (TIB, 4096),
+            (2 * TIB - 1, 4096),
+            (2 * TIB, 8192),
+            (8 * TIB - 1, 8192),
+            (8 * TIB, 16384),
+        ];
         for (len, expected) in sizes {
             assert_eq!(block_size(len), expected, "{len}");
         }
@@ -121,8 +140,17 @@ mod tests {
     #[test]
     fn journals_grow_with_the_volume() {
         let mib = 1 << 20;
-        let sizes = [(mib, 512 << 10), (128 * mib - 1, 512 << 10), (128 * mib, 8 * mib), (100 * GIB - 1, 8 * mib)];
-        let large = [(100 * GIB, 16 * mib), (8 * TIB, 512 * mib), (16 * TIB, 512 * mib)];
+        let sizes = [
+            (mib, 512 << 10),
+            (128 * mib - 1, 512 << 10),
+            (128 * mib, 8 * mib),
+            (100 * GIB - 1, 8 * mib),
+        ];
+        let large = [
+            (100 * GIB, 16 * mib),
+            (8 * TIB, 512 * mib),
+            (16 * TIB, 512 * mib),
+        ];
         for (len, expected) in sizes.into_iter().chain(large) {
             assert_eq!(journal_len(len, 512), expected, "{len}");
         }

@@ -5,8 +5,9 @@ use zerocopy::FromBytes;
 use super::forks::{self, Blocks, FINDER_INFO, Part};
 use crate::fs::build::tree::flags;
 use crate::fs::hfsplus::layout::{
-    AllocBlock, BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, Extent, FILE_LINK_TYPE, FileInfoRaw, FileRaw, FolderInfoRaw,
-    FolderRaw, ForkRaw, JOURNAL_TYPE, SECURITY, SYMLINK_TYPE, finder_flags, mac_date, mode_type, record_flags, record_type,
+    AllocBlock, BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, Extent, FILE_LINK_TYPE, FileInfoRaw,
+    FileRaw, FolderInfoRaw, FolderRaw, ForkRaw, JOURNAL_TYPE, SECURITY, SYMLINK_TYPE, finder_flags,
+    mac_date, mode_type, record_flags, record_type,
 };
 use crate::fs::hfsplus::stat::type_of;
 use crate::fs::source::{SourceKind, SourceNode, Stream};
@@ -18,7 +19,12 @@ const ENCODING_UNICODE: u32 = 126;
 const UF_IMMUTABLE: u8 = 0x02;
 
 /// The record of one of the two files that a journal lies in, all of `extent`, made at `date`.
-pub(in crate::fs::hfsplus) fn journal_file(cnid: Cnid, date: u32, extent: Extent, block_size: u32) -> FileRaw {
+pub(in crate::fs::hfsplus) fn journal_file(
+    cnid: Cnid,
+    date: u32,
+    extent: Extent,
+    block_size: u32,
+) -> FileRaw {
     let mut data_fork = ForkRaw {
         logical_size: (u64::from(extent.count) * u64::from(block_size)).into(),
         total_blocks: extent.count.into(),
@@ -32,9 +38,24 @@ pub(in crate::fs::hfsplus) fn journal_file(cnid: Cnid, date: u32, extent: Extent
         record_type: record_type::FILE.into(),
         flags: record_flags::THREAD_EXISTS.into(),
         file_id: cnid.0.into(),
-        dates: DatesRaw { create: date, content_mod: date, attribute_mod: date, access: date, backup: 0.into() },
-        bsd: BsdInfoRaw { file_mode: mode_type::FILE.into(), special: 1.into(), ..Default::default() },
-        user_info: FileInfoRaw { file_type, creator, finder_flags, ..Default::default() },
+        dates: DatesRaw {
+            create: date,
+            content_mod: date,
+            attribute_mod: date,
+            access: date,
+            backup: 0.into(),
+        },
+        bsd: BsdInfoRaw {
+            file_mode: mode_type::FILE.into(),
+            special: 1.into(),
+            ..Default::default()
+        },
+        user_info: FileInfoRaw {
+            file_type,
+            creator,
+            finder_flags,
+            ..Default::default()
+        },
         data_fork,
         ..Default::default()
     }
@@ -70,15 +91,28 @@ impl Style {
 
     /// The Finder's second half with the date on which the object came to its folder, as macOS sets it.
     fn added(&self, info: ExtendedInfoRaw) -> ExtendedInfoRaw {
-        let created = self.latest.map_or(self.created, |latest| self.created.min(latest));
+        let created = self
+            .latest
+            .map_or(self.created, |latest| self.created.min(latest));
         let date_added = u32::try_from(created.seconds.max(0)).unwrap_or(u32::MAX);
         // The rest of what macOS counts for itself begins anew.
-        ExtendedInfoRaw { document_id: 0.into(), date_added: date_added.into(), write_generation: 0.into(), ..info }
+        ExtendedInfoRaw {
+            document_id: 0.into(),
+            date_added: date_added.into(),
+            write_generation: 0.into(),
+            ..info
+        }
     }
 
     fn own_dates(&self) -> DatesRaw {
         let created = self.date(self.created).into();
-        DatesRaw { create: created, content_mod: created, attribute_mod: created, access: created, backup: 0.into() }
+        DatesRaw {
+            create: created,
+            content_mod: created,
+            attribute_mod: created,
+            access: created,
+            backup: 0.into(),
+        }
     }
 
     /// The date of the volume itself.
@@ -87,7 +121,13 @@ impl Style {
     }
 
     /// The record of a folder with `valence` entries, of which `folders` are folders.
-    pub(super) fn folder(&self, source: &SourceNode, cnid: Cnid, valence: u32, folders: u32) -> FolderRaw {
+    pub(super) fn folder(
+        &self,
+        source: &SourceNode,
+        cnid: Cnid,
+        valence: u32,
+        folders: u32,
+    ) -> FolderRaw {
         let (user_info, finder_info) = finder_info::<FolderInfoRaw>(source);
         let mut flags = record_flags::HAS_DATE_ADDED | attribute_flags(source);
         if self.hfsx {
@@ -111,13 +151,20 @@ impl Style {
             record.text_encoding = ENCODING_UNICODE.into();
         }
         if source.flags & UF_HIDDEN != 0 {
-            record.user_info.finder_flags = (record.user_info.finder_flags.get() | finder_flags::INVISIBLE).into();
+            record.user_info.finder_flags =
+                (record.user_info.finder_flags.get() | finder_flags::INVISIBLE).into();
         }
         record
     }
 
     /// The record of anything else, whose body begins at block `first`.
-    pub(super) fn file(&self, source: &SourceNode, cnid: Cnid, blocks: &Blocks, first: AllocBlock) -> FileRaw {
+    pub(super) fn file(
+        &self,
+        source: &SourceNode,
+        cnid: Cnid,
+        blocks: &Blocks,
+        first: AllocBlock,
+    ) -> FileRaw {
         let (mut user_info, mut finder_info) = finder_info::<FileInfoRaw>(source);
         let mut flags = record_flags::THREAD_EXISTS | attribute_flags(source);
         if matches!(source.kind, SourceKind::Symlink(_)) {
@@ -127,7 +174,8 @@ impl Style {
             finder_info = self.added(finder_info);
         }
         if source.flags & UF_HIDDEN != 0 {
-            user_info.finder_flags = (user_info.finder_flags.get() | finder_flags::INVISIBLE).into();
+            user_info.finder_flags =
+                (user_info.finder_flags.get() | finder_flags::INVISIBLE).into();
         }
         let special = match source.kind {
             SourceKind::Special(_, device) => device,
@@ -150,7 +198,13 @@ impl Style {
     }
 
     /// A name of the hard-linked file `target`, between the links `previous` and `next`.
-    pub(in crate::fs::hfsplus) fn link(&self, cnid: Cnid, target: Cnid, previous: Option<Cnid>, next: Option<Cnid>) -> FileRaw {
+    pub(in crate::fs::hfsplus) fn link(
+        &self,
+        cnid: Cnid,
+        target: Cnid,
+        previous: Option<Cnid>,
+        next: Option<Cnid>,
+    ) -> FileRaw {
         let number = |cnid: Option<Cnid>| cnid.map_or(0, |cnid| cnid.0);
         let (file_type, creator) = FILE_LINK_TYPE;
         FileRaw {
@@ -166,7 +220,12 @@ impl Style {
                 file_mode: (mode_type::FILE | 0o444).into(),
                 special: target.0.into(),
             },
-            user_info: FileInfoRaw { file_type, creator, finder_flags: finder_flags::INITED.into(), ..Default::default() },
+            user_info: FileInfoRaw {
+                file_type,
+                creator,
+                finder_flags: finder_flags::INITED.into(),
+                ..Default::default()
+            },
             text_encoding: ENCODING_UNICODE.into(),
             ..Default::default()
         }
@@ -222,7 +281,13 @@ fn bsd(source: &SourceNode, special: u32) -> BsdInfoRaw {
 
 fn attribute_flags(source: &SourceNode) -> u16 {
     forks::attributes(source).fold(0, |flags, (_, name, _)| {
-        flags | record_flags::HAS_ATTRIBUTES | if name == SECURITY { record_flags::HAS_SECURITY } else { 0 }
+        flags
+            | record_flags::HAS_ATTRIBUTES
+            | if name == SECURITY {
+                record_flags::HAS_SECURITY
+            } else {
+                0
+            }
     })
 }
 

@@ -9,7 +9,8 @@ use zerocopy::big_endian::U16;
 use crate::Result;
 use crate::fs::build::output::Output;
 use crate::fs::hfsplus::layout::{
-    BIG_KEYS, FIRST_RECORD, HEADER_MAP_OFFSET, NodeDescriptorRaw, TreeHeaderRaw, header_map_bits, map_node_bits, node_kind,
+    BIG_KEYS, FIRST_RECORD, HEADER_MAP_OFFSET, NodeDescriptorRaw, TreeHeaderRaw, header_map_bits,
+    map_node_bits, node_kind,
 };
 
 /// Bytes that a record takes from its node beside itself: its place in the table of offsets.
@@ -31,7 +32,12 @@ pub(super) struct Shape {
 impl Shape {
     /// No records yet.
     pub(super) fn new(node_size: u16) -> Self {
-        Self { node_size: node_size.into(), levels: Vec::new(), first_keys: Vec::new(), room: 0 }
+        Self {
+            node_size: node_size.into(),
+            levels: Vec::new(),
+            first_keys: Vec::new(),
+            room: 0,
+        }
     }
 
     /// One more record, after all before.
@@ -55,7 +61,8 @@ impl Shape {
             self.levels.push(keys.len() as u32);
             self.room = 0;
             if keys.len() > 1 {
-                keys.into_iter().for_each(|key| self.place(key.into(), CHILD_LEN));
+                keys.into_iter()
+                    .for_each(|key| self.place(key.into(), CHILD_LEN));
             }
         }
         1 + self.levels.iter().sum::<u32>()
@@ -73,7 +80,9 @@ fn even(length: usize) -> usize {
 
 /// The map nodes of a tree of `total` nodes.
 pub(in crate::fs::hfsplus) fn map_nodes(node_size: u16, total: u32) -> u32 {
-    total.saturating_sub(header_map_bits(node_size)).div_ceil(map_node_bits(node_size))
+    total
+        .saturating_sub(header_map_bits(node_size))
+        .div_ceil(map_node_bits(node_size))
 }
 
 /// What a tree's header says beside its shape.
@@ -109,7 +118,16 @@ impl<'a> Writer<'a> {
         let base = out.position();
         out.seek(base + u64::from(kind.node_size))?;
         let node = Node::new(kind.node_size, node_kind::LEAF, 1);
-        Ok(Self { kind, out, node, at: 1, first_keys: Vec::new(), key_ends: Vec::new(), leaf_records: 0, base })
+        Ok(Self {
+            kind,
+            out,
+            node,
+            at: 1,
+            first_keys: Vec::new(),
+            key_ends: Vec::new(),
+            leaf_records: 0,
+            base,
+        })
     }
 
     /// Appends a leaf record.
@@ -156,7 +174,11 @@ impl<'a> Writer<'a> {
         let (first_map, used) = (self.at, self.at + maps);
         let free = self.kind.total_nodes - used;
         for map in 0..maps {
-            let next = if map + 1 < maps { first_map + map + 1 } else { 0 };
+            let next = if map + 1 < maps {
+                first_map + map + 1
+            } else {
+                0
+            };
             self.out.append(&map_node(&self.kind, map, next, used))?;
         }
         let header = TreeHeaderRaw {
@@ -215,7 +237,15 @@ struct Node {
 
 impl Node {
     fn new(size: u16, kind: i8, height: u8) -> Self {
-        let mut node = Self { bytes: Vec::new(), offsets: Vec::new(), size: size.into(), forward: 0, backward: 0, kind, height };
+        let mut node = Self {
+            bytes: Vec::new(),
+            offsets: Vec::new(),
+            size: size.into(),
+            forward: 0,
+            backward: 0,
+            kind,
+            height,
+        };
         node.clear();
         node
     }
@@ -260,7 +290,8 @@ impl Node {
         };
         self.bytes[..FIRST_RECORD.into()].copy_from_slice(descriptor.as_bytes());
         self.offsets.push((self.bytes.len() as u16).into());
-        self.bytes.resize(self.size - OFFSET_LEN * self.offsets.len(), 0);
+        self.bytes
+            .resize(self.size - OFFSET_LEN * self.offsets.len(), 0);
         self.offsets.reverse();
         self.bytes.extend_from_slice(self.offsets.as_bytes());
         &self.bytes
@@ -272,7 +303,10 @@ fn header_node(header: &TreeHeaderRaw, first_map: u32, used: u32) -> Vec<u8> {
     let mut node = Node::new(size, node_kind::HEADER, 0);
     node.forward = first_map;
     node.push(header.as_bytes(), &[]);
-    node.push(&[0; (HEADER_MAP_OFFSET - FIRST_RECORD) as usize - size_of::<TreeHeaderRaw>()], &[]);
+    node.push(
+        &[0; (HEADER_MAP_OFFSET - FIRST_RECORD) as usize - size_of::<TreeHeaderRaw>()],
+        &[],
+    );
     node.push(&map_bits(header_map_bits(size), 0, used), &[]);
     node.finish().to_vec()
 }
@@ -290,6 +324,9 @@ fn map_node(kind: &TreeKind, number: u32, next: u32, used: u32) -> Vec<u8> {
 /// The bits for nodes `first..first + count`, of which those below `used` are used.
 fn map_bits(count: u32, first: u32, used: u32) -> Vec<u8> {
     let mut bytes = vec![0; count as usize / 8];
-    super::bitmap::set_bits(&mut bytes, 0..used.saturating_sub(first).min(count) as usize);
+    super::bitmap::set_bits(
+        &mut bytes,
+        0..used.saturating_sub(first).min(count) as usize,
+    );
     bytes
 }

@@ -5,7 +5,9 @@ use zerocopy::big_endian::U16;
 use super::blocks::Use;
 use super::forks::Forks;
 use super::report::{Report, wrong};
-use crate::fs::hfsplus::layout::{AttributeKey, AttributeRecord, Cnid, ExtentsRaw, SECURITY, extents_of};
+use crate::fs::hfsplus::layout::{
+    AttributeKey, AttributeRecord, Cnid, ExtentsRaw, SECURITY, extents_of,
+};
 use crate::fs::hfsplus::unicode::decode_attribute_name;
 
 const LAYER: &str = "hfs+ attributes tree";
@@ -38,11 +40,20 @@ pub(super) struct Attributes {
 impl Attributes {
     pub(super) fn add(&mut self, record: &[u8], node: u32, forks: &mut Forks, report: &mut Report) {
         let Some((key, data)) = AttributeKey::split(record) else {
-            report.damage(wrong(LAYER, format!("node {node}: a record has no valid key")));
+            report.damage(wrong(
+                LAYER,
+                format!("node {node}: a record has no valid key"),
+            ));
             return;
         };
         let Some(parsed) = AttributeRecord::parse(data) else {
-            report.damage(wrong(LAYER, format!("node {node}: a record of {} is of no known type or cut short", key.file)));
+            report.damage(wrong(
+                LAYER,
+                format!(
+                    "node {node}: a record of {} is of no known type or cut short",
+                    key.file
+                ),
+            ));
             return;
         };
         self.own(&key);
@@ -51,32 +62,60 @@ impl Attributes {
         }
         self.close(report);
         if key.start_block != 0 {
-            report.damage(wrong(LAYER, format!("{} begins at block {}", name_of(&key), key.start_block)));
+            report.damage(wrong(
+                LAYER,
+                format!("{} begins at block {}", name_of(&key), key.start_block),
+            ));
         }
         if let AttributeRecord::Fork(fork) = parsed {
             forks.check(fork, key.file, Use::Attribute, report);
-            let found = extents_of(&fork.extents).map(|extent| u64::from(extent.count)).sum();
-            self.open = Some(Open { id: key.file, name: key.name.to_vec(), found, wanted: fork.total_blocks.get() });
+            let found = extents_of(&fork.extents)
+                .map(|extent| u64::from(extent.count))
+                .sum();
+            self.open = Some(Open {
+                id: key.file,
+                name: key.name.to_vec(),
+                found,
+                wanted: fork.total_blocks.get(),
+            });
         }
     }
 
     fn own(&mut self, key: &AttributeKey<'_>) {
-        let security = key.name.len() == SECURITY.len() && decode_attribute_name(key.name) == SECURITY;
+        let security =
+            key.name.len() == SECURITY.len() && decode_attribute_name(key.name) == SECURITY;
         match self.owners.last_mut() {
             Some(last) if last.id == key.file => last.security |= security,
-            _ => self.owners.push(Owner { id: key.file, security }),
+            _ => self.owners.push(Owner {
+                id: key.file,
+                security,
+            }),
         }
     }
 
     /// More extents of the value met last.
-    fn go_on(&mut self, key: &AttributeKey<'_>, extents: &ExtentsRaw, forks: &mut Forks, report: &mut Report) {
+    fn go_on(
+        &mut self,
+        key: &AttributeKey<'_>,
+        extents: &ExtentsRaw,
+        forks: &mut Forks,
+        report: &mut Report,
+    ) {
         let more = forks.claim_extents(extents, key.file, Use::Attribute, report);
         match &mut self.open {
-            Some(open) if open.id == key.file && open.name == key.name && open.found == u64::from(key.start_block) => {
+            Some(open)
+                if open.id == key.file
+                    && open.name == key.name
+                    && open.found == u64::from(key.start_block) =>
+            {
                 open.found += more;
             }
             _ => {
-                let message = format!("extents of {} from block {} on continue nothing", name_of(key), key.start_block);
+                let message = format!(
+                    "extents of {} from block {} on continue nothing",
+                    name_of(key),
+                    key.start_block
+                );
                 report.damage(wrong(LAYER, message));
             }
         }
@@ -87,8 +126,10 @@ impl Attributes {
         let Some(open) = self.open.take() else { return };
         if open.found != u64::from(open.wanted) {
             let name = decode_attribute_name(&open.name);
-            let message =
-                format!("{} blocks of {name} of object {} expected, its extents hold {}", open.wanted, open.id, open.found);
+            let message = format!(
+                "{} blocks of {name} of object {} expected, its extents hold {}",
+                open.wanted, open.id, open.found
+            );
             report.damage(wrong(LAYER, message));
         }
     }

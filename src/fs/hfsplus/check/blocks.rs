@@ -66,20 +66,29 @@ impl Blocks {
     /// Takes note that `extent`, which lies on the volume, is used.
     pub(super) fn claim(&mut self, extent: Extent, id: Cnid, purpose: Use) {
         if extent.count > 0 {
-            self.claims.push(Claim { start: extent.start.0, count: extent.count, id, purpose });
+            self.claims.push(Claim {
+                start: extent.start.0,
+                count: extent.count,
+                id,
+                purpose,
+            });
         }
     }
 
     /// Reports blocks with two users; returns the used runs, ascending and apart.
     pub(super) fn settle(mut self, report: &mut Report) -> Vec<(u64, u64)> {
-        self.claims.sort_unstable_by_key(|claim| (claim.start, claim.count));
+        self.claims
+            .sort_unstable_by_key(|claim| (claim.start, claim.count));
         let mut runs: Vec<(u64, u64)> = Vec::new();
         let mut furthest: Option<Claim> = None;
         for claim in self.claims {
             let start = u64::from(claim.start);
             if let Some(before) = furthest.filter(|before| before.end() > start) {
                 let last = before.end().min(claim.end()) - 1;
-                report.damage(wrong(LAYER, format!("blocks {start} to {last} are used by {before} and by {claim}")));
+                report.damage(wrong(
+                    LAYER,
+                    format!("blocks {start} to {last} are used by {before} and by {claim}"),
+                ));
             }
             if furthest.is_none_or(|before| claim.end() > before.end()) {
                 furthest = Some(claim);
@@ -103,7 +112,10 @@ pub(super) fn check_bitmap(
 ) -> Result<Option<u32>> {
     let needed = u64::from(total_blocks).div_ceil(8);
     if file.len() < needed {
-        let message = format!("{needed} bytes expected for {total_blocks} blocks, the file has {}", file.len());
+        let message = format!(
+            "{needed} bytes expected for {total_blocks} blocks, the file has {}",
+            file.len()
+        );
         report.damage(wrong(LAYER, message));
         return Ok(None);
     }
@@ -123,14 +135,18 @@ pub(super) fn check_bitmap(
         }
         expected[..len].fill(0);
         while let Some((&(start, end), rest)) = runs.split_first() {
-            let within = |block: u64| (block.clamp(blocks.start, blocks.end) - blocks.start) as usize;
+            let within =
+                |block: u64| (block.clamp(blocks.start, blocks.end) - blocks.start) as usize;
             set_bits(&mut expected[..len], within(start)..within(end));
             if end > blocks.end {
                 break;
             }
             runs = rest;
         }
-        used += found[..len].iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>();
+        used += found[..len]
+            .iter()
+            .map(|byte| u64::from(byte.count_ones()))
+            .sum::<u64>();
         differences.compare(at * 8, &found[..len], &expected[..len], report);
         at += len as u64;
         progress.advance(len as u64);
@@ -154,14 +170,19 @@ impl Differences {
         if found == expected {
             return;
         }
-        for (index, (found, expected)) in
-            found.iter().zip(expected).enumerate().filter(|(_, (found, expected))| found != expected)
+        for (index, (found, expected)) in found
+            .iter()
+            .zip(expected)
+            .enumerate()
+            .filter(|(_, (found, expected))| found != expected)
         {
             for bit in 0..8 {
                 let (found, expected) = (found & (0x80 >> bit) != 0, expected & (0x80 >> bit) != 0);
                 let block = base + index as u64 * 8 + bit;
                 match (found, expected) {
-                    (false, true) => extend(&mut self.lost, block, report, |run, report| report.damage(lost(run))),
+                    (false, true) => extend(&mut self.lost, block, report, |run, report| {
+                        report.damage(lost(run))
+                    }),
                     (true, false) => {
                         self.leaked_first.get_or_insert(block);
                         self.leaked_total += 1;
@@ -177,18 +198,29 @@ impl Differences {
             report.damage(lost(run));
         }
         if let Some(first) = self.leaked_first {
-            let message = format!("{} blocks are marked used and used by nothing, the first is {first}", self.leaked_total);
+            let message = format!(
+                "{} blocks are marked used and used by nothing, the first is {first}",
+                self.leaked_total
+            );
             report.warning(wrong(LAYER, message));
         }
     }
 }
 
 fn lost((start, end): (u64, u64)) -> crate::Error {
-    wrong(LAYER, format!("blocks {start} to {} are in use but marked free", end - 1))
+    wrong(
+        LAYER,
+        format!("blocks {start} to {} are in use but marked free", end - 1),
+    )
 }
 
 /// Lengthens `run` by `block`, or hands it to `done` and begins another.
-fn extend(run: &mut Option<(u64, u64)>, block: u64, report: &mut Report, done: impl Fn((u64, u64), &mut Report)) {
+fn extend(
+    run: &mut Option<(u64, u64)>,
+    block: u64,
+    report: &mut Report,
+    done: impl Fn((u64, u64), &mut Report),
+) {
     match run {
         Some((_, end)) if *end == block => *end += 1,
         _ => {

@@ -11,8 +11,9 @@ use super::forks::Forks;
 use super::links::Links;
 use super::report::{Report, wrong};
 use crate::fs::hfsplus::layout::{
-    CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, MAX_NAME_UNITS, SYMLINK_TYPE, Thread, ThreadHeadRaw,
-    Variant, VolumeHeader, encoding_bit, finder_flags, mode_type, record_flags, volume_attributes,
+    CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, MAX_NAME_UNITS,
+    SYMLINK_TYPE, Thread, ThreadHeadRaw, Variant, VolumeHeader, encoding_bit, finder_flags,
+    mode_type, record_flags, volume_attributes,
 };
 use crate::fs::hfsplus::unicode::{decode_name, redecomposed};
 
@@ -101,7 +102,10 @@ impl<'h> Catalog<'h> {
         };
         let Some(parsed) = CatalogRecord::parse(data) else {
             let name = decode_name(key.name);
-            return report.damage(damage(&format!("the record of {name:?} in folder {} is of no known type", key.parent)));
+            return report.damage(damage(&format!(
+                "the record of {name:?} in folder {} is of no known type",
+                key.parent
+            )));
         };
         let expected = match parsed {
             CatalogRecord::Folder(_) => size_of::<FolderRaw>(),
@@ -110,7 +114,10 @@ impl<'h> Catalog<'h> {
         };
         if data.len() != expected {
             let name = decode_name(key.name);
-            report.damage(damage(&format!("the record of {name:?} has {} bytes, {expected} expected", data.len())));
+            report.damage(damage(&format!(
+                "the record of {name:?} has {} bytes, {expected} expected",
+                data.len()
+            )));
         }
         match parsed {
             CatalogRecord::Thread(thread) => self.add_thread(&key, &thread, report),
@@ -121,7 +128,10 @@ impl<'h> Catalog<'h> {
 
     fn group(&mut self, id: Cnid) -> &mut Group {
         if self.groups.last().is_none_or(|group| group.id != id.0) {
-            self.groups.push(Group { id: id.0, ..Group::default() });
+            self.groups.push(Group {
+                id: id.0,
+                ..Group::default()
+            });
         }
         let last = self.groups.len() - 1;
         &mut self.groups[last]
@@ -129,9 +139,16 @@ impl<'h> Catalog<'h> {
 
     fn add_thread(&mut self, key: &CatalogKey<'_>, thread: &Thread<'_>, report: &mut Report) {
         if !key.name.is_empty() {
-            return report.damage(wrong(LAYER, format!("a thread stands under a name, {:?}", decode_name(key.name))));
+            return report.damage(wrong(
+                LAYER,
+                format!("a thread stands under a name, {:?}", decode_name(key.name)),
+            ));
         }
-        let lead = Lead { parent: thread.parent, name: hash(thread.name), folder: thread.folder };
+        let lead = Lead {
+            parent: thread.parent,
+            name: hash(thread.name),
+            folder: thread.folder,
+        };
         self.group(key.parent).thread = Some(lead);
     }
 
@@ -147,13 +164,20 @@ impl<'h> Catalog<'h> {
             folders: folder.folder_count.get(),
         };
         if object.flags & FILE_FLAGS != 0 {
-            report.warning(wrong(LAYER, format!("flags {:#06x} of folder {id}: bits 0 and 1 are for files", object.flags)));
+            report.warning(wrong(
+                LAYER,
+                format!(
+                    "flags {:#06x} of folder {id}: bits 0 and 1 are for files",
+                    object.flags
+                ),
+            ));
         }
         let mode = folder.bsd.file_mode.get();
         if mode != 0 && folder.bsd.mode_type() != mode_type::FOLDER {
             report.damage(wrong(LAYER, format!("folder {id} has mode {mode:#o}")));
         }
-        if id == Cnid::ROOT && folder.user_info.finder_flags.get() & finder_flags::NAME_LOCKED != 0 {
+        if id == Cnid::ROOT && folder.user_info.finder_flags.get() & finder_flags::NAME_LOCKED != 0
+        {
             report.warning(wrong(LAYER, "the name of the root folder is locked"));
         }
         self.folders += u64::from(id != Cnid::ROOT);
@@ -163,7 +187,13 @@ impl<'h> Catalog<'h> {
         self.add_object(key, object, report);
     }
 
-    fn add_file(&mut self, key: &CatalogKey<'_>, file: &FileRaw, forks: &mut Forks, report: &mut Report) {
+    fn add_file(
+        &mut self,
+        key: &CatalogKey<'_>,
+        file: &FileRaw,
+        forks: &mut Forks,
+        report: &mut Report,
+    ) {
         let id = Cnid(file.file_id.get());
         let object = Object {
             id,
@@ -179,7 +209,10 @@ impl<'h> Catalog<'h> {
             report.damage(wrong(LAYER, format!("file {id} has mode {mode:#o}")));
         }
         if file.bsd.mode_type() == mode_type::SYMLINK && file.kind() != SYMLINK_TYPE {
-            report.note(wrong(LAYER, format!("symbolic link {id} has not the type and creator of one")));
+            report.note(wrong(
+                LAYER,
+                format!("symbolic link {id} has not the type and creator of one"),
+            ));
         }
         forks.check(&file.data_fork, id, Use::Data, report);
         forks.check(&file.resource_fork, id, Use::Resource, report);
@@ -194,16 +227,28 @@ impl<'h> Catalog<'h> {
     fn add_object(&mut self, key: &CatalogKey<'_>, object: Object, report: &mut Report) {
         let Object { id, parent, .. } = object;
         if key.name.is_empty() || key.name.iter().any(|unit| unit.get() == COLON) {
-            report.damage(wrong(LAYER, format!("object {id} has the name {:?} on disk", decode_name(key.name))));
+            report.damage(wrong(
+                LAYER,
+                format!(
+                    "object {id} has the name {:?} on disk",
+                    decode_name(key.name)
+                ),
+            ));
         }
         if redecomposed(key.name).is_some() {
             let name = decode_name(key.name);
-            report.warning(wrong(LAYER, format!("the name {name:?} of object {id} is decomposed as before Mac OS X 10.2")));
+            report.warning(wrong(
+                LAYER,
+                format!("the name {name:?} of object {id} is decomposed as before Mac OS X 10.2"),
+            ));
         }
         if id < Cnid::FIRST_USER && id != Cnid::ROOT {
             report.damage(wrong(
                 LAYER,
-                format!("object {:?} in folder {parent} has the reserved number {id}", decode_name(key.name)),
+                format!(
+                    "object {:?} in folder {parent} has the reserved number {id}",
+                    decode_name(key.name)
+                ),
             ));
         }
         self.highest = self.highest.max(id);
@@ -216,9 +261,15 @@ impl<'h> Catalog<'h> {
         self.links.settle(report);
         self.objects.sort_unstable_by_key(|object| object.id);
         self.groups.sort_unstable_by_key(|group| group.id);
-        for pair in self.objects.windows(2).filter(|pair| pair[0].id == pair[1].id) {
-            let message =
-                format!("object {} stands in folder {} and again in folder {}", pair[0].id, pair[0].parent, pair[1].parent);
+        for pair in self
+            .objects
+            .windows(2)
+            .filter(|pair| pair[0].id == pair[1].id)
+        {
+            let message = format!(
+                "object {} stands in folder {} and again in folder {}",
+                pair[0].id, pair[0].parent, pair[1].parent
+            );
             report.damage(wrong(LAYER, message));
         }
         self.check_objects(report);
@@ -229,49 +280,87 @@ impl<'h> Catalog<'h> {
     }
 
     fn find(&self, id: Cnid) -> Option<&Object> {
-        let at = self.objects.binary_search_by_key(&id, |object| object.id).ok()?;
+        let at = self
+            .objects
+            .binary_search_by_key(&id, |object| object.id)
+            .ok()?;
         self.objects.get(at)
     }
 
     fn group_of(&self, id: Cnid) -> Group {
         let at = self.groups.binary_search_by_key(&id.0, |group| group.id);
-        at.ok().and_then(|at| self.groups.get(at)).copied().unwrap_or_default()
+        at.ok()
+            .and_then(|at| self.groups.get(at))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Threads, and what folders say of their children.
     fn check_objects(&self, report: &mut Report) {
         let hfsx = self.header.variant == Variant::Hfsx;
         for object in &self.objects {
-            let Object { id, parent, name, flags, folder, .. } = *object;
+            let Object {
+                id,
+                parent,
+                name,
+                flags,
+                folder,
+                ..
+            } = *object;
             let group = self.group_of(id);
             let needs_thread = folder || flags & record_flags::THREAD_EXISTS != 0;
             match group.thread {
-                None if needs_thread => report.damage(wrong(LAYER, format!("object {id} in folder {parent} has no thread"))),
+                None if needs_thread => report.damage(wrong(
+                    LAYER,
+                    format!("object {id} in folder {parent} has no thread"),
+                )),
                 Some(lead) if lead.parent != parent => {
-                    let message = format!("the thread of {id} leads to folder {}, its record is in folder {parent}", lead.parent);
+                    let message = format!(
+                        "the thread of {id} leads to folder {}, its record is in folder {parent}",
+                        lead.parent
+                    );
                     report.damage(wrong(LAYER, message));
                 }
                 Some(lead) if lead.name != name => {
-                    let message = format!("the thread of {id} has another name than its record in folder {parent}");
+                    let message = format!(
+                        "the thread of {id} has another name than its record in folder {parent}"
+                    );
                     report.damage(wrong(LAYER, message));
                 }
-                Some(lead) if lead.folder != folder => {
-                    report.damage(wrong(LAYER, format!("the thread of {id} has the wrong type")))
-                }
+                Some(lead) if lead.folder != folder => report.damage(wrong(
+                    LAYER,
+                    format!("the thread of {id} has the wrong type"),
+                )),
                 Some(_) if !needs_thread => {
-                    report.warning(wrong(LAYER, format!("file {id} has a thread but its flags {flags:#06x} do not say so")));
+                    report.warning(wrong(
+                        LAYER,
+                        format!("file {id} has a thread but its flags {flags:#06x} do not say so"),
+                    ));
                 }
                 _ => {}
             }
             if folder && object.valence != group.children {
-                let message = format!("folder {id} says that it holds {}, it holds {}", object.valence, group.children);
+                let message = format!(
+                    "folder {id} says that it holds {}, it holds {}",
+                    object.valence, group.children
+                );
                 report.warning(wrong(LAYER, message));
             }
             if folder && hfsx && flags & record_flags::HAS_FOLDER_COUNT == 0 {
-                report.warning(wrong(LAYER, format!("folder {id} does not count the folders in it")));
+                report.warning(wrong(
+                    LAYER,
+                    format!("folder {id} does not count the folders in it"),
+                ));
             }
-            if folder && hfsx && flags & record_flags::HAS_FOLDER_COUNT != 0 && object.folders != group.folders {
-                let message = format!("folder {id} says that it holds {} folders, it holds {}", object.folders, group.folders);
+            if folder
+                && hfsx
+                && flags & record_flags::HAS_FOLDER_COUNT != 0
+                && object.folders != group.folders
+            {
+                let message = format!(
+                    "folder {id} says that it holds {} folders, it holds {}",
+                    object.folders, group.folders
+                );
                 report.warning(wrong(LAYER, message));
             }
         }
@@ -285,18 +374,37 @@ impl<'h> Catalog<'h> {
         for group in &self.groups {
             let id = Cnid(group.id);
             if id == Cnid::ROOT_PARENT {
-                if group.children != 1 || self.find(Cnid::ROOT).is_none_or(|root| !root.folder || root.parent != id) {
-                    report.damage(wrong(LAYER, "one root folder with number 2 expected under number 1"));
+                if group.children != 1
+                    || self
+                        .find(Cnid::ROOT)
+                        .is_none_or(|root| !root.folder || root.parent != id)
+                {
+                    report.damage(wrong(
+                        LAYER,
+                        "one root folder with number 2 expected under number 1",
+                    ));
                 }
                 continue;
             }
             match self.find(id) {
                 None if group.children > 0 => {
-                    report.damage(wrong(LAYER, format!("{} objects are in folder {id}, which does not exist", group.children)));
+                    report.damage(wrong(
+                        LAYER,
+                        format!(
+                            "{} objects are in folder {id}, which does not exist",
+                            group.children
+                        ),
+                    ));
                 }
-                None => report.damage(wrong(LAYER, format!("a thread of {id} leads to an object that does not exist"))),
+                None => report.damage(wrong(
+                    LAYER,
+                    format!("a thread of {id} leads to an object that does not exist"),
+                )),
                 Some(object) if !object.folder && group.children > 0 => {
-                    report.damage(wrong(LAYER, format!("{} objects are in {id}, which is a file", group.children)));
+                    report.damage(wrong(
+                        LAYER,
+                        format!("{} objects are in {id}, which is a file", group.children),
+                    ));
                 }
                 Some(_) => {}
             }
@@ -306,7 +414,8 @@ impl<'h> Catalog<'h> {
     /// Every folder leads up to the root.
     fn check_loops(&self, report: &mut Report) {
         // Each folder is walked up from once, as far as one that was met before.
-        let mut met: HashMap<Cnid, Cnid> = HashMap::from([(Cnid::ROOT, Cnid::ROOT), (Cnid::ROOT_PARENT, Cnid::ROOT)]);
+        let mut met: HashMap<Cnid, Cnid> =
+            HashMap::from([(Cnid::ROOT, Cnid::ROOT), (Cnid::ROOT_PARENT, Cnid::ROOT)]);
         for folder in self.objects.iter().filter(|object| object.folder) {
             let mut at = folder.id;
             while !met.contains_key(&at) {
@@ -323,47 +432,78 @@ impl<'h> Catalog<'h> {
     /// Flags say who has attributes, and every owner exists.
     fn check_owners(&self, owners: &[attributes::Owner], report: &mut Report) {
         let layer = "hfs+ attributes tree";
-        let mut rest = owners.iter().filter(|owner| owner.id != Cnid::ROOT_PARENT).peekable();
+        let mut rest = owners
+            .iter()
+            .filter(|owner| owner.id != Cnid::ROOT_PARENT)
+            .peekable();
         for object in &self.objects {
             while let Some(stray) = rest.next_if(|owner| owner.id < object.id) {
-                report.damage(wrong(layer, format!("attributes of object {}, which does not exist", stray.id)));
+                report.damage(wrong(
+                    layer,
+                    format!("attributes of object {}, which does not exist", stray.id),
+                ));
             }
             let owner = rest.peek().filter(|owner| owner.id == object.id);
             let wanted = (owner.is_some(), owner.is_some_and(|owner| owner.security));
-            let flagged = (object.flags & record_flags::HAS_ATTRIBUTES != 0, object.flags & record_flags::HAS_SECURITY != 0);
+            let flagged = (
+                object.flags & record_flags::HAS_ATTRIBUTES != 0,
+                object.flags & record_flags::HAS_SECURITY != 0,
+            );
             if wanted.0 != flagged.0 {
-                let message =
-                    format!("object {} has attributes: {}, its flags say: {}", object.id, yes(wanted.0), yes(flagged.0));
+                let message = format!(
+                    "object {} has attributes: {}, its flags say: {}",
+                    object.id,
+                    yes(wanted.0),
+                    yes(flagged.0)
+                );
                 report.warning(wrong(layer, message));
             }
             if wanted.1 != flagged.1 {
-                let message =
-                    format!("object {} has access rights: {}, its flags say: {}", object.id, yes(wanted.1), yes(flagged.1));
+                let message = format!(
+                    "object {} has access rights: {}, its flags say: {}",
+                    object.id,
+                    yes(wanted.1),
+                    yes(flagged.1)
+                );
                 report.warning(wrong(layer, message));
             }
             while rest.next_if(|owner| owner.id == object.id).is_some() {}
         }
         for stray in rest {
-            report.damage(wrong(layer, format!("attributes of object {}, which does not exist", stray.id)));
+            report.damage(wrong(
+                layer,
+                format!("attributes of object {}, which does not exist", stray.id),
+            ));
         }
     }
 
     fn check_counts(&self, report: &mut Report) {
         let layer = "hfs+ volume header";
         let raw = &self.header.raw;
-        for (what, claimed, found) in [("files", raw.file_count, self.files), ("folders", raw.folder_count, self.folders)] {
+        for (what, claimed, found) in [
+            ("files", raw.file_count, self.files),
+            ("folders", raw.folder_count, self.folders),
+        ] {
             if u64::from(claimed.get()) != found {
-                report.warning(wrong(layer, format!("{claimed} {what} claimed, the catalog holds {found}")));
+                report.warning(wrong(
+                    layer,
+                    format!("{claimed} {what} claimed, the catalog holds {found}"),
+                ));
             }
         }
         let missing = self.encodings & !raw.encodings_bitmap.get();
         if missing != 0 {
-            let message = format!("text encodings of the catalog are not marked, their bits are {missing:#x}");
+            let message = format!(
+                "text encodings of the catalog are not marked, their bits are {missing:#x}"
+            );
             report.warning(wrong(layer, message));
         }
         let next = raw.next_catalog_id.get();
         if next <= self.highest.0 && !self.header.has(volume_attributes::CNIDS_REUSED) {
-            report.damage(wrong(layer, format!("the next number is {next}, and {} is in use", self.highest)));
+            report.damage(wrong(
+                layer,
+                format!("the next number is {next}, and {} is in use", self.highest),
+            ));
         }
     }
 }

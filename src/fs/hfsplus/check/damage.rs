@@ -8,25 +8,101 @@ use crate::problem::Severity;
 pub(in crate::fs::hfsplus) type Case = (fn(&mut Patient), Severity, &'static str);
 
 pub(in crate::fs::hfsplus) const VOLUME: &[Case] = &[
-    (|v| v.header().signature = 0x1234.into(), Severity::Damage, "signature H+ or HX expected"),
-    (|v| v.header().block_size = 3000.into(), Severity::Damage, "a power of two"),
-    (|v| v.header().total_blocks = u32::MAX.into(), Severity::Damage, "do not fit a volume"),
-    (|v| v.alternate().signature = 0.into(), Severity::Warning, "signature H+ or HX expected"),
-    (|v| v.alternate().create_date = 7.into(), Severity::Warning, "tells of another volume"),
-    (|v| v.alternate().catalog_file.total_blocks = 7.into(), Severity::Warning, "another place for the catalog file"),
-    (|v| v.header().attributes = 0x8000_0000.into(), Severity::Warning, "not unmounted cleanly"),
-    (|v| v.header().attributes = 0x8000_4100.into(), Severity::Warning, "marked damaged"),
-    (|v| v.header().attributes = 0x8000_2100.into(), Severity::Damage, "journal"),
-    (|v| v.header().last_mounted_version = *b"FSK!", Severity::Warning, "could not be replayed"),
-    (|v| v.header().free_blocks = 1.into(), Severity::Warning, "1 free blocks claimed"),
-    (|v| v.header().free_blocks = u32::MAX.into(), Severity::Warning, "blocks are free"),
-    (|v| v.header().file_count = 3.into(), Severity::Warning, "3 files claimed"),
-    (|v| v.header().folder_count = 9.into(), Severity::Warning, "9 folders claimed"),
-    (|v| v.header().next_catalog_id = 20.into(), Severity::Damage, "the next number is 20"),
-    (|v| v.header().next_allocation = u32::MAX.into(), Severity::Warning, "the next allocation is at block"),
-    (|v| v.header().catalog_file.total_blocks = 0.into(), Severity::Damage, "has no catalog file"),
-    (|v| v.header().catalog_file.extents[0].start_block = 0xFFFF_0000.into(), Severity::Damage, "reach past the volume"),
-    (|v| v.header().allocation_file.logical_size = 1.into(), Severity::Damage, "bytes expected for"),
+    (
+        |v| v.header().signature = 0x1234.into(),
+        Severity::Damage,
+        "signature H+ or HX expected",
+    ),
+    (
+        |v| v.header().block_size = 3000.into(),
+        Severity::Damage,
+        "a power of two",
+    ),
+    (
+        |v| v.header().total_blocks = u32::MAX.into(),
+        Severity::Damage,
+        "do not fit a volume",
+    ),
+    (
+        |v| v.alternate().signature = 0.into(),
+        Severity::Warning,
+        "signature H+ or HX expected",
+    ),
+    (
+        |v| v.alternate().create_date = 7.into(),
+        Severity::Warning,
+        "tells of another volume",
+    ),
+    (
+        |v| v.alternate().catalog_file.total_blocks = 7.into(),
+        Severity::Warning,
+        "another place for the catalog file",
+    ),
+    (
+        |v| v.header().attributes = 0x8000_0000.into(),
+        Severity::Warning,
+        "not unmounted cleanly",
+    ),
+    (
+        |v| v.header().attributes = 0x8000_4100.into(),
+        Severity::Warning,
+        "marked damaged",
+    ),
+    (
+        |v| v.header().attributes = 0x8000_2100.into(),
+        Severity::Damage,
+        "journal",
+    ),
+    (
+        |v| v.header().last_mounted_version = *b"FSK!",
+        Severity::Warning,
+        "could not be replayed",
+    ),
+    (
+        |v| v.header().free_blocks = 1.into(),
+        Severity::Warning,
+        "1 free blocks claimed",
+    ),
+    (
+        |v| v.header().free_blocks = u32::MAX.into(),
+        Severity::Warning,
+        "blocks are free",
+    ),
+    (
+        |v| v.header().file_count = 3.into(),
+        Severity::Warning,
+        "3 files claimed",
+    ),
+    (
+        |v| v.header().folder_count = 9.into(),
+        Severity::Warning,
+        "9 folders claimed",
+    ),
+    (
+        |v| v.header().next_catalog_id = 20.into(),
+        Severity::Damage,
+        "the next number is 20",
+    ),
+    (
+        |v| v.header().next_allocation = u32::MAX.into(),
+        Severity::Warning,
+        "the next allocation is at block",
+    ),
+    (
+        |v| v.header().catalog_file.total_blocks = 0.into(),
+        Severity::Damage,
+        "has no catalog file",
+    ),
+    (
+        |v| v.header().catalog_file.extents[0].start_block = 0xFFFF_0000.into(),
+        Severity::Damage,
+        "reach past the volume",
+    ),
+    (
+        |v| v.header().allocation_file.logical_size = 1.into(),
+        Severity::Damage,
+        "bytes expected for",
+    ),
     (
         |v| {
             // The same in both headers.
@@ -36,11 +112,31 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Case] = &[
         Severity::Damage,
         "catalog file: 1099511627776 bytes in blocks",
     ),
-    (|v| v.header().data_clump_size = 5.into(), Severity::Warning, "the clump of data forks"),
-    (|v| v.header().rsrc_clump_size = (2 << 20).into(), Severity::Warning, "the clump of resource forks"),
-    (|v| v.header().catalog_file.clump_size = 5.into(), Severity::Warning, "the clump of the catalog file"),
-    (|v| v.header().allocation_file.extents[1].start_block = 8.into(), Severity::Damage, "file 6: an extent of no blocks"),
-    (|v| v.header().startup_file.extents[1].start_block = 8.into(), Severity::Damage, "file 7: an extent of no blocks"),
+    (
+        |v| v.header().data_clump_size = 5.into(),
+        Severity::Warning,
+        "the clump of data forks",
+    ),
+    (
+        |v| v.header().rsrc_clump_size = (2 << 20).into(),
+        Severity::Warning,
+        "the clump of resource forks",
+    ),
+    (
+        |v| v.header().catalog_file.clump_size = 5.into(),
+        Severity::Warning,
+        "the clump of the catalog file",
+    ),
+    (
+        |v| v.header().allocation_file.extents[1].start_block = 8.into(),
+        Severity::Damage,
+        "file 6: an extent of no blocks",
+    ),
+    (
+        |v| v.header().startup_file.extents[1].start_block = 8.into(),
+        Severity::Damage,
+        "file 7: an extent of no blocks",
+    ),
     (
         |v| {
             // The same in both headers.
@@ -52,30 +148,114 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Case] = &[
         Severity::Damage,
         "an extent of no blocks begins at block 8",
     ),
-    (|v| v.flip(0), Severity::Damage, "blocks 0 to 0 are in use but marked free"),
-    (|v| v.flip(2000), Severity::Warning, "1 blocks are marked used and used by nothing, the first is 2000"),
+    (
+        |v| v.flip(0),
+        Severity::Damage,
+        "blocks 0 to 0 are in use but marked free",
+    ),
+    (
+        |v| v.flip(2000),
+        Severity::Warning,
+        "1 blocks are marked used and used by nothing, the first is 2000",
+    ),
 ];
 
 pub(in crate::fs::hfsplus) const TREES: &[Case] = &[
-    (|v| v.tree(Cnid::CATALOG).node_size = 1000.into(), Severity::Damage, "node size is 1000"),
-    (|v| v.tree(Cnid::CATALOG).tree_depth = 99.into(), Severity::Damage, "in a tree of depth 99"),
-    (|v| v.tree(Cnid::CATALOG).root_node = 0xFFFF.into(), Severity::Damage, "root is node 65535"),
-    (|v| v.tree(Cnid::CATALOG).total_nodes = 5.into(), Severity::Damage, "5 nodes of"),
-    (|v| v.tree(Cnid::CATALOG).free_nodes = 5.into(), Severity::Damage, "5 free nodes in the header"),
-    (|v| v.tree(Cnid::CATALOG).leaf_records = 5.into(), Severity::Damage, "leaf records: 5"),
-    (|v| v.tree(Cnid::CATALOG).first_leaf_node = 5.into(), Severity::Damage, "first leaf: 5"),
-    (|v| v.tree(Cnid::CATALOG).last_leaf_node = 1.into(), Severity::Damage, "last leaf: 1"),
-    (|v| v.tree(Cnid::CATALOG).max_key_length = 10.into(), Severity::Damage, "longest key is 10"),
-    (|v| v.tree(Cnid::EXTENTS).attributes = 0.into(), Severity::Damage, "16-bit key lengths"),
-    (|v| v.tree(Cnid::CATALOG).tree_type = 1, Severity::Damage, "tree type 0 expected"),
-    (|v| v.descriptor(Cnid::CATALOG, 0).kind = 0, Severity::Damage, "header node: kind 1"),
-    (|v| v.descriptor(Cnid::CATALOG, 0).forward_link = 1.into(), Severity::Damage, "a node of the map"),
-    (|v| v.descriptor(Cnid::CATALOG, 1).kind = node_kind::MAP, Severity::Damage, "kind -1 and height 1 expected"),
-    (|v| v.descriptor(Cnid::CATALOG, 1).height = 33, Severity::Damage, "kind -1 and height 1 expected, -1 and 33"),
-    (|v| v.descriptor(Cnid::CATALOG, 1).record_count = 0.into(), Severity::Damage, "holds no records"),
-    (|v| v.descriptor(Cnid::CATALOG, 1).record_count = 9999.into(), Severity::Damage, "claims 9999 records"),
-    (|v| v.descriptor(Cnid::CATALOG, 1).forward_link = 1.into(), Severity::Damage, "next node"),
-    (|v| v.descriptor(Cnid::CATALOG, 1).backward_link = 3.into(), Severity::Damage, "no previous node expected, 3"),
+    (
+        |v| v.tree(Cnid::CATALOG).node_size = 1000.into(),
+        Severity::Damage,
+        "node size is 1000",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).tree_depth = 99.into(),
+        Severity::Damage,
+        "in a tree of depth 99",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).root_node = 0xFFFF.into(),
+        Severity::Damage,
+        "root is node 65535",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).total_nodes = 5.into(),
+        Severity::Damage,
+        "5 nodes of",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).free_nodes = 5.into(),
+        Severity::Damage,
+        "5 free nodes in the header",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).leaf_records = 5.into(),
+        Severity::Damage,
+        "leaf records: 5",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).first_leaf_node = 5.into(),
+        Severity::Damage,
+        "first leaf: 5",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).last_leaf_node = 1.into(),
+        Severity::Damage,
+        "last leaf: 1",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).max_key_length = 10.into(),
+        Severity::Damage,
+        "longest key is 10",
+    ),
+    (
+        |v| v.tree(Cnid::EXTENTS).attributes = 0.into(),
+        Severity::Damage,
+        "16-bit key lengths",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).tree_type = 1,
+        Severity::Damage,
+        "tree type 0 expected",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 0).kind = 0,
+        Severity::Damage,
+        "header node: kind 1",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 0).forward_link = 1.into(),
+        Severity::Damage,
+        "a node of the map",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).kind = node_kind::MAP,
+        Severity::Damage,
+        "kind -1 and height 1 expected",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).height = 33,
+        Severity::Damage,
+        "kind -1 and height 1 expected, -1 and 33",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).record_count = 0.into(),
+        Severity::Damage,
+        "holds no records",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).record_count = 9999.into(),
+        Severity::Damage,
+        "claims 9999 records",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).forward_link = 1.into(),
+        Severity::Damage,
+        "next node",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).backward_link = 3.into(),
+        Severity::Damage,
+        "no previous node expected, 3",
+    ),
     (
         |v| {
             let last = v.last_leaf();
@@ -149,11 +329,16 @@ pub(in crate::fs::hfsplus) const TREES: &[Case] = &[
         Severity::Damage,
         "has a key of 2 bytes",
     ),
-    (|v| v.node(Cnid::CATALOG, 0)[usize::from(HEADER_MAP_OFFSET)] ^= 0x40, Severity::Damage, "in use but free in the map"),
+    (
+        |v| v.node(Cnid::CATALOG, 0)[usize::from(HEADER_MAP_OFFSET)] ^= 0x40,
+        Severity::Damage,
+        "in use but free in the map",
+    ),
     (
         |v| {
             let last = v.tree(Cnid::CATALOG).total_nodes.get() as usize - 1;
-            v.node(Cnid::CATALOG, 0)[usize::from(HEADER_MAP_OFFSET) + last / 8] ^= 0x80 >> (last % 8);
+            v.node(Cnid::CATALOG, 0)[usize::from(HEADER_MAP_OFFSET) + last / 8] ^=
+                0x80 >> (last % 8);
         },
         Severity::Warning,
         "used in the map but not in the tree",
@@ -177,72 +362,236 @@ pub(in crate::fs::hfsplus) const TREES: &[Case] = &[
 ];
 
 pub(in crate::fs::hfsplus) const CATALOG: &[Case] = &[
-    (|v| v.named("file 3", |data| data[1] = 9), Severity::Damage, "of no known type"),
     (
-        |v| v.folder("Patient", |raw| raw.user_info.finder_flags = finder_flags::NAME_LOCKED.into()),
+        |v| v.named("file 3", |data| data[1] = 9),
+        Severity::Damage,
+        "of no known type",
+    ),
+    (
+        |v| {
+            v.folder("Patient", |raw| {
+                raw.user_info.finder_flags = finder_flags::NAME_LOCKED.into()
+            })
+        },
         Severity::Warning,
         "the name of the root folder is locked",
     ),
-    (|v| v.folder("folder", |raw| raw.valence = 9.into()), Severity::Warning, "says that it holds 9"),
-    (|v| v.folder("folder", |raw| raw.flags = 2.into()), Severity::Warning, "bits 0 and 1 are for files"),
-    (|v| v.folder("folder", |raw| raw.bsd.file_mode = 0o100_755.into()), Severity::Damage, "has mode 0o100755"),
-    (|v| v.file("file 3", |raw| raw.bsd.file_mode = 0o040_755.into()), Severity::Damage, "has mode 0o40755"),
-    (|v| v.file("file 3", |raw| raw.file_id = 5.into()), Severity::Damage, "has the reserved number 5"),
-    (|v| v.file("file 3", |raw| raw.file_id = 17.into()), Severity::Damage, "object 17 stands in folder"),
-    (|v| v.folder("inner", |raw| raw.folder_id = 9999.into()), Severity::Damage, "object 9999 in folder"),
-    (|v| v.file("file 3", |raw| raw.flags = 0.into()), Severity::Warning, "its flags 0x0000 do not say so"),
-    (|v| v.file("symlink", |raw| raw.user_info.file_type = *b"abcd"), Severity::Note, "has not the type and creator"),
-    (|v| v.file("file 3", |raw| raw.bsd.special = 5.into()), Severity::Warning, "has 5 names"),
-    (|v| v.thread("file 3", |data| data[7] ^= 1), Severity::Damage, "its record is in folder"),
-    (|v| v.file("file 3", |file| file.record_type = record_type::FOLDER.into()), Severity::Damage, "has 248 bytes, 88 expected"),
     (
-        |v| v.folder("folder", |folder| folder.flags = (folder.flags.get() | record_flags::HAS_LINK_CHAIN).into()),
+        |v| v.folder("folder", |raw| raw.valence = 9.into()),
+        Severity::Warning,
+        "says that it holds 9",
+    ),
+    (
+        |v| v.folder("folder", |raw| raw.flags = 2.into()),
+        Severity::Warning,
+        "bits 0 and 1 are for files",
+    ),
+    (
+        |v| v.folder("folder", |raw| raw.bsd.file_mode = 0o100_755.into()),
+        Severity::Damage,
+        "has mode 0o100755",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.bsd.file_mode = 0o040_755.into()),
+        Severity::Damage,
+        "has mode 0o40755",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.file_id = 5.into()),
+        Severity::Damage,
+        "has the reserved number 5",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.file_id = 17.into()),
+        Severity::Damage,
+        "object 17 stands in folder",
+    ),
+    (
+        |v| v.folder("inner", |raw| raw.folder_id = 9999.into()),
+        Severity::Damage,
+        "object 9999 in folder",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.flags = 0.into()),
+        Severity::Warning,
+        "its flags 0x0000 do not say so",
+    ),
+    (
+        |v| v.file("symlink", |raw| raw.user_info.file_type = *b"abcd"),
+        Severity::Note,
+        "has not the type and creator",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.bsd.special = 5.into()),
+        Severity::Warning,
+        "has 5 names",
+    ),
+    (
+        |v| v.thread("file 3", |data| data[7] ^= 1),
+        Severity::Damage,
+        "its record is in folder",
+    ),
+    (
+        |v| {
+            v.file("file 3", |file| {
+                file.record_type = record_type::FOLDER.into()
+            })
+        },
+        Severity::Damage,
+        "has 248 bytes, 88 expected",
+    ),
+    (
+        |v| {
+            v.folder("folder", |folder| {
+                folder.flags = (folder.flags.get() | record_flags::HAS_LINK_CHAIN).into()
+            })
+        },
         Severity::Warning,
         "is not the target of any",
     ),
-    (|v| v.thread("file 3", |data| data[11] ^= 1), Severity::Damage, "has another name than its record"),
-    (|v| v.thread("file 3", |data| data[1] = 3), Severity::Damage, "has the wrong type"),
-    (|v| v.thread("inner", |data| data[7] = 200), Severity::Damage, "leads to folder 200"),
-    (|v| v.file("file 3", |raw| raw.data_fork.total_blocks = 9.into()), Severity::Damage, "9 blocks expected"),
-    (|v| v.file("file 3", |raw| raw.data_fork.logical_size = u64::MAX.into()), Severity::Damage, "18446744073709551615 bytes in"),
     (
-        |v| v.file("file 3", |raw| raw.data_fork.extents[0].start_block = 0xFFFF_FF00.into()),
+        |v| v.thread("file 3", |data| data[11] ^= 1),
+        Severity::Damage,
+        "has another name than its record",
+    ),
+    (
+        |v| v.thread("file 3", |data| data[1] = 3),
+        Severity::Damage,
+        "has the wrong type",
+    ),
+    (
+        |v| v.thread("inner", |data| data[7] = 200),
+        Severity::Damage,
+        "leads to folder 200",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.data_fork.total_blocks = 9.into()),
+        Severity::Damage,
+        "9 blocks expected",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.data_fork.logical_size = u64::MAX.into()),
+        Severity::Damage,
+        "18446744073709551615 bytes in",
+    ),
+    (
+        |v| {
+            v.file("file 3", |raw| {
+                raw.data_fork.extents[0].start_block = 0xFFFF_FF00.into()
+            })
+        },
         Severity::Damage,
         "reach past the volume",
     ),
-    (|v| v.file("file 3", |raw| raw.data_fork.extents[0].start_block = 1.into()), Severity::Damage, "are used by"),
     (
-        |v| v.file("file 3", |raw| raw.data_fork.extents[3].block_count = 1.into()),
+        |v| {
+            v.file("file 3", |raw| {
+                raw.data_fork.extents[0].start_block = 1.into()
+            })
+        },
+        Severity::Damage,
+        "are used by",
+    ),
+    (
+        |v| {
+            v.file("file 3", |raw| {
+                raw.data_fork.extents[3].block_count = 1.into()
+            })
+        },
         Severity::Warning,
         "behind the end of the list",
     ),
     (
-        |v| v.file("file 3", |raw| raw.data_fork.extents[3].start_block = 9.into()),
+        |v| {
+            v.file("file 3", |raw| {
+                raw.data_fork.extents[3].start_block = 9.into()
+            })
+        },
         Severity::Damage,
         "an extent of no blocks begins at block 9",
     ),
     (
-        |v| v.file("file 3", |raw| raw.resource_fork.extents[0].start_block = 9.into()),
+        |v| {
+            v.file("file 3", |raw| {
+                raw.resource_fork.extents[0].start_block = 9.into()
+            })
+        },
         Severity::Damage,
         "an extent of no blocks begins at block 9",
     ),
-    (|v| v.file("file 3", |raw| raw.text_encoding = 5.into()), Severity::Warning, "text encodings of the catalog"),
-    (|v| v.file("file 3", |raw| raw.flags = 0x22.into()), Severity::Warning, "marked as part of a chain of links"),
-    (|v| v.file("second name", |raw| raw.flags = 2.into()), Severity::Warning, "are marked as a chain, and others are not"),
-    (|v| v.file("second name", |raw| raw.bsd.special = 4242.into()), Severity::Damage, "leads to iNode4242"),
-    (|v| v.file("second name", |raw| raw.bsd.owner_id = 4242.into()), Severity::Warning, "names 4242 as the one before"),
-    (|v| v.file("second name", |raw| raw.bsd.group_id = 4242.into()), Severity::Warning, "leads to 4242"),
-    (|v| v.file("second name", |raw| raw.dates.create = 1.into()), Severity::Damage, "is taken for a file"),
-    (|v| v.file("first name", |raw| raw.user_info.file_type = *b"abcd"), Severity::Warning, "counts 3 links, 2 exist"),
-    (|v| v.file("with attributes", |raw| raw.flags = 2.into()), Severity::Warning, "has attributes: yes, its flags say: no"),
-    (|v| v.file("with attributes", |raw| raw.flags = 6.into()), Severity::Warning, "has access rights: yes"),
-    (|v| v.file("file 3", |raw| raw.flags = 6.into()), Severity::Warning, "has attributes: no, its flags say: yes"),
+    (
+        |v| v.file("file 3", |raw| raw.text_encoding = 5.into()),
+        Severity::Warning,
+        "text encodings of the catalog",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.flags = 0x22.into()),
+        Severity::Warning,
+        "marked as part of a chain of links",
+    ),
+    (
+        |v| v.file("second name", |raw| raw.flags = 2.into()),
+        Severity::Warning,
+        "are marked as a chain, and others are not",
+    ),
+    (
+        |v| v.file("second name", |raw| raw.bsd.special = 4242.into()),
+        Severity::Damage,
+        "leads to iNode4242",
+    ),
+    (
+        |v| v.file("second name", |raw| raw.bsd.owner_id = 4242.into()),
+        Severity::Warning,
+        "names 4242 as the one before",
+    ),
+    (
+        |v| v.file("second name", |raw| raw.bsd.group_id = 4242.into()),
+        Severity::Warning,
+        "leads to 4242",
+    ),
+    (
+        |v| v.file("second name", |raw| raw.dates.create = 1.into()),
+        Severity::Damage,
+        "is taken for a file",
+    ),
+    (
+        |v| v.file("first name", |raw| raw.user_info.file_type = *b"abcd"),
+        Severity::Warning,
+        "counts 3 links, 2 exist",
+    ),
+    (
+        |v| v.file("with attributes", |raw| raw.flags = 2.into()),
+        Severity::Warning,
+        "has attributes: yes, its flags say: no",
+    ),
+    (
+        |v| v.file("with attributes", |raw| raw.flags = 6.into()),
+        Severity::Warning,
+        "has access rights: yes",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.flags = 6.into()),
+        Severity::Warning,
+        "has attributes: no, its flags say: yes",
+    ),
 ];
 
 pub(in crate::fs::hfsplus) const ATTRIBUTES: &[Case] = &[
-    (|v| v.attribute("small", |record| record[25] ^= 0xFF), Severity::Damage, "of no known type or cut short"),
-    (|v| v.attribute("small", |record| record[5] ^= 0x01), Severity::Damage, "which does not exist"),
-    (|v| v.attribute("small", |record| record[11] = 1), Severity::Damage, "begins at block 1"),
+    (
+        |v| v.attribute("small", |record| record[25] ^= 0xFF),
+        Severity::Damage,
+        "of no known type or cut short",
+    ),
+    (
+        |v| v.attribute("small", |record| record[5] ^= 0x01),
+        Severity::Damage,
+        "which does not exist",
+    ),
+    (
+        |v| v.attribute("small", |record| record[11] = 1),
+        Severity::Damage,
+        "begins at block 1",
+    ),
     (
         |v| {
             v.attribute("large", |record| {
@@ -267,9 +616,12 @@ pub(in crate::fs::hfsplus) const ATTRIBUTES: &[Case] = &[
 
 /// The bytes of a volume for each kind of damage, with the words that a check has for it.
 pub(crate) fn damaged() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
-    [VOLUME, TREES, CATALOG, ATTRIBUTES].into_iter().flatten().map(|(damage, _, words)| {
-        let mut patient = Patient::new(false);
-        damage(&mut patient);
-        (*words, patient.bytes)
-    })
+    [VOLUME, TREES, CATALOG, ATTRIBUTES]
+        .into_iter()
+        .flatten()
+        .map(|(damage, _, words)| {
+            let mut patient = Patient::new(false);
+            damage(&mut patient);
+            (*words, patient.bytes)
+        })
 }

@@ -4,7 +4,9 @@ use zerocopy::FromBytes;
 
 use super::blocks::{Blocks, Use};
 use super::report::{Report, wrong};
-use crate::fs::hfsplus::layout::{Cnid, Extent, ExtentKeyRaw, ExtentRecordRaw, ExtentsRaw, ForkRaw, fork_type};
+use crate::fs::hfsplus::layout::{
+    Cnid, Extent, ExtentKeyRaw, ExtentRecordRaw, ExtentsRaw, ForkRaw, fork_type,
+};
 
 const LAYER: &str = "hfs+ extents";
 
@@ -30,23 +32,42 @@ pub(super) struct Forks {
 
 impl Forks {
     pub(super) fn new(block_size: u32, total_blocks: u32) -> Self {
-        Self { blocks: Blocks::default(), block_size, total_blocks, overflow: Vec::new() }
+        Self {
+            blocks: Blocks::default(),
+            block_size,
+            total_blocks,
+            overflow: Vec::new(),
+        }
     }
 
     /// Takes a leaf record of the overflow tree, in order.
     pub(super) fn add_overflow(&mut self, record: &[u8], node: u32, report: &mut Report) {
         let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(record) else {
-            report.damage(wrong("hfs+ extents tree", format!("node {node}: a record is shorter than 76 bytes")));
+            report.damage(wrong(
+                "hfs+ extents tree",
+                format!("node {node}: a record is shorter than 76 bytes"),
+            ));
             return;
         };
-        let ExtentKeyRaw { file_id, fork_type: kind, start_block, .. } = record.key;
+        let ExtentKeyRaw {
+            file_id,
+            fork_type: kind,
+            start_block,
+            ..
+        } = record.key;
         let file = Cnid(file_id.get());
         if file == Cnid::BAD_BLOCKS {
             // These are nowhere else.
             self.claim_extents(&record.extents, file, Use::Special, report);
             return;
         }
-        self.overflow.push(Record { file, fork_type: kind, start: start_block.get(), extents: record.extents, used: false });
+        self.overflow.push(Record {
+            file,
+            fork_type: kind,
+            start: start_block.get(),
+            extents: record.extents,
+            used: false,
+        });
     }
 
     /// Checks a fork and claims its blocks. Sizes are held against each other, extents against the volume.
@@ -59,13 +80,22 @@ impl Forks {
         };
         let capacity = u64::from(wanted) * u64::from(self.block_size);
         if fork.logical_size.get() > capacity {
-            let message = format!("{} bytes in {wanted} blocks, which hold {capacity}", fork.logical_size);
+            let message = format!(
+                "{} bytes in {wanted} blocks, which hold {capacity}",
+                fork.logical_size
+            );
             report.damage(wrong(LAYER, message).named(name()));
         }
         let mut found = self.claim_extents(&fork.extents, id, purpose, report);
-        let key = if purpose == Use::Resource { fork_type::RESOURCE } else { fork_type::DATA };
+        let key = if purpose == Use::Resource {
+            fork_type::RESOURCE
+        } else {
+            fork_type::DATA
+        };
         while found < u64::from(wanted) && purpose != Use::Attribute {
-            let Some(extents) = self.take_overflow(id, key, found) else { break };
+            let Some(extents) = self.take_overflow(id, key, found) else {
+                break;
+            };
             let more = self.claim_extents(&extents, id, purpose, report);
             if more == 0 {
                 break;
@@ -73,15 +103,30 @@ impl Forks {
             found += more;
         }
         if found != u64::from(wanted) && purpose != Use::Attribute {
-            report.damage(wrong(LAYER, format!("{wanted} blocks expected, its extents hold {found}")).named(name()));
+            report.damage(
+                wrong(
+                    LAYER,
+                    format!("{wanted} blocks expected, its extents hold {found}"),
+                )
+                .named(name()),
+            );
         }
     }
 
     /// Claims the extents of one record; returns their blocks.
-    pub(super) fn claim_extents(&mut self, extents: &ExtentsRaw, id: Cnid, purpose: Use, report: &mut Report) -> u64 {
+    pub(super) fn claim_extents(
+        &mut self,
+        extents: &ExtentsRaw,
+        id: Cnid,
+        purpose: Use,
+        report: &mut Report,
+    ) -> u64 {
         let mut all = extents.iter().map(|&raw| Extent::from(raw));
         let mut found = 0;
-        if let Some(extent) = extents.iter().map(|&raw| Extent::from(raw)).find(|extent| extent.count == 0 && extent.start.0 != 0)
+        if let Some(extent) = extents
+            .iter()
+            .map(|&raw| Extent::from(raw))
+            .find(|extent| extent.count == 0 && extent.start.0 != 0)
         {
             let message = format!("an extent of no blocks begins at block {}", extent.start);
             report.damage(wrong(LAYER, message).named(format!("file {id}")));
@@ -89,15 +134,20 @@ impl Forks {
         for extent in all.by_ref().take_while(|extent| extent.count != 0) {
             found += u64::from(extent.count);
             if extent.end() > u64::from(self.total_blocks) {
-                let message =
-                    format!("blocks {}+{} reach past the volume's {} blocks", extent.start, extent.count, self.total_blocks);
+                let message = format!(
+                    "blocks {}+{} reach past the volume's {} blocks",
+                    extent.start, extent.count, self.total_blocks
+                );
                 report.damage(wrong(LAYER, message).named(format!("file {id}")));
                 continue;
             }
             self.blocks.claim(extent, id, purpose);
         }
         if all.any(|extent| extent.count != 0) {
-            report.warning(wrong(LAYER, "an extent stands behind the end of the list").named(format!("file {id}")));
+            report.warning(
+                wrong(LAYER, "an extent stands behind the end of the list")
+                    .named(format!("file {id}")),
+            );
         }
         found
     }
@@ -105,7 +155,10 @@ impl Forks {
     fn take_overflow(&mut self, id: Cnid, kind: u8, start: u64) -> Option<ExtentsRaw> {
         let start = u32::try_from(start).ok()?;
         let key = |record: &Record| (record.file, record.fork_type, record.start);
-        let at = self.overflow.binary_search_by_key(&(id, kind, start), key).ok()?;
+        let at = self
+            .overflow
+            .binary_search_by_key(&(id, kind, start), key)
+            .ok()?;
         let record = self.overflow.get_mut(at)?;
         record.used = true;
         Some(record.extents)
@@ -114,7 +167,10 @@ impl Forks {
     /// Reports the records of the overflow tree that no fork needed.
     pub(super) fn check_overflow(&self, report: &mut Report) {
         for record in self.overflow.iter().filter(|record| !record.used) {
-            let message = format!("extents from block {} on belong to no fork of file {}", record.start, record.file);
+            let message = format!(
+                "extents from block {} on belong to no fork of file {}",
+                record.start, record.file
+            );
             report.damage(wrong("hfs+ extents tree", message));
         }
     }

@@ -5,8 +5,12 @@ use std::collections::HashMap;
 use zerocopy::big_endian::U16;
 
 use super::report::{Report, wrong};
-use crate::fs::hfsplus::layout::{CatalogKey, Cnid, FILE_LINK_TYPE, FileRaw, FolderRaw, mode_type, record_flags};
-use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDER_INODE, FOLDERS_FOLDER, INODE, ORPHAN, inode_number, number_after};
+use crate::fs::hfsplus::layout::{
+    CatalogKey, Cnid, FILE_LINK_TYPE, FileRaw, FolderRaw, mode_type, record_flags,
+};
+use crate::fs::hfsplus::links::{
+    FILES_FOLDER, FOLDER_INODE, FOLDERS_FOLDER, INODE, ORPHAN, inode_number, number_after,
+};
 use crate::fs::hfsplus::unicode::decode_name;
 
 const LAYER: &str = "hfs+ hard links";
@@ -33,7 +37,8 @@ impl Link {
             next: file.bsd.group_id.get(),
             created: file.dates.create.get(),
             chained: file.flags.get() & record_flags::HAS_LINK_CHAIN != 0,
-            filled: file.data_fork.total_blocks.get() != 0 || file.resource_fork.total_blocks.get() != 0,
+            filled: file.data_fork.total_blocks.get() != 0
+                || file.resource_fork.total_blocks.get() != 0,
         }
     }
 }
@@ -70,9 +75,17 @@ pub(super) struct Links {
 
 impl Links {
     /// Records come in the order of the catalog: the root first, then what lies in it.
-    pub(super) fn see_folder(&mut self, key: &CatalogKey<'_>, folder: &FolderRaw, report: &mut Report) {
+    pub(super) fn see_folder(
+        &mut self,
+        key: &CatalogKey<'_>,
+        folder: &FolderRaw,
+        report: &mut Report,
+    ) {
         let id = Cnid(folder.folder_id.get());
-        let private = Private { id, created: folder.dates.create.get() };
+        let private = Private {
+            id,
+            created: folder.dates.create.get(),
+        };
         if key.parent == Cnid::ROOT_PARENT {
             self.root_created = private.created;
         } else if key.parent == Cnid::ROOT && is(key.name, FILES_FOLDER) {
@@ -83,7 +96,15 @@ impl Links {
             && let Some(number) = number_after(FOLDER_INODE, key.name)
         {
             let chained = folder.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
-            self.folder_inodes.insert(number, Target { id: id.0, count: 0, first: 0, chained });
+            self.folder_inodes.insert(
+                number,
+                Target {
+                    id: id.0,
+                    count: 0,
+                    first: 0,
+                    chained,
+                },
+            );
         } else if folder.flags.get() & record_flags::HAS_LINK_CHAIN != 0 {
             report.warning(wrong(
                 LAYER,
@@ -93,7 +114,12 @@ impl Links {
     }
 
     /// Returns whether it is a link to a folder.
-    pub(super) fn see_file(&mut self, key: &CatalogKey<'_>, file: &FileRaw, report: &mut Report) -> bool {
+    pub(super) fn see_file(
+        &mut self,
+        key: &CatalogKey<'_>,
+        file: &FileRaw,
+        report: &mut Report,
+    ) -> bool {
         let id = file.file_id.get();
         if self.files.is_some_and(|files| files.id == key.parent) {
             self.see_inode(key, file, report);
@@ -104,10 +130,19 @@ impl Links {
             return true;
         } else {
             if file.bsd.mode_type() == mode_type::FILE && file.bsd.special.get() > 1 {
-                report.warning(wrong(LAYER, format!("file {id} has {} names, one expected where it lies", file.bsd.special)));
+                report.warning(wrong(
+                    LAYER,
+                    format!(
+                        "file {id} has {} names, one expected where it lies",
+                        file.bsd.special
+                    ),
+                ));
             }
             if file.flags.get() & record_flags::HAS_LINK_CHAIN != 0 {
-                report.warning(wrong(LAYER, format!("file {id} is marked as part of a chain of links, and is no link")));
+                report.warning(wrong(
+                    LAYER,
+                    format!("file {id} is marked as part of a chain of links, and is no link"),
+                ));
             }
         }
         false
@@ -117,72 +152,147 @@ impl Links {
         let id = file.file_id.get();
         if let Some(number) = inode_number(key.name) {
             let chained = file.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
-            let target = Target { id, count: file.bsd.special.get(), first: file.first_link.get(), chained };
+            let target = Target {
+                id,
+                count: file.bsd.special.get(),
+                first: file.first_link.get(),
+                chained,
+            };
             self.inodes.insert(number, target);
         } else if number_after(ORPHAN, key.name).is_some() {
-            report.warning(wrong(LAYER, format!("file {id} was deleted while open, and is still there")));
+            report.warning(wrong(
+                LAYER,
+                format!("file {id} was deleted while open, and is still there"),
+            ));
         } else {
-            report.warning(wrong(LAYER, format!("{:?} does not belong into the private folder", decode_name(key.name))));
+            report.warning(wrong(
+                LAYER,
+                format!(
+                    "{:?} does not belong into the private folder",
+                    decode_name(key.name)
+                ),
+            ));
         }
     }
 
     /// Holds links and targets against each other.
     pub(super) fn settle(&mut self, report: &mut Report) {
-        let dates = [Some(self.root_created), self.files.map(|files| files.created)];
+        let dates = [
+            Some(self.root_created),
+            self.files.map(|files| files.created),
+        ];
         // A file with contents that only has the type of a link is a file; Apple's checker stops there.
         self.file_links.retain(|link| {
             let is_link = !link.filled || dates.contains(&Some(link.created));
             if !is_link {
-                report.warning(wrong(LAYER, format!("file {} has the type of a hard link and contents of its own", link.id)));
+                report.warning(wrong(
+                    LAYER,
+                    format!(
+                        "file {} has the type of a hard link and contents of its own",
+                        link.id
+                    ),
+                ));
             }
             is_link
         });
         for link in &self.file_links {
             if link.filled {
-                report.warning(wrong(LAYER, format!("link {} has contents of its own", link.id)));
+                report.warning(wrong(
+                    LAYER,
+                    format!("link {} has contents of its own", link.id),
+                ));
             }
             if !dates.contains(&Some(link.created)) {
-                let message = format!("link {} was not created when links of this volume are, and is taken for a file", link.id);
+                let message = format!(
+                    "link {} was not created when links of this volume are, and is taken for a file",
+                    link.id
+                );
                 report.damage(wrong(LAYER, message));
             }
         }
         settle_chains(&mut self.file_links, &self.inodes, INODE, true, report);
-        settle_chains(&mut self.folder_links, &self.folder_inodes, FOLDER_INODE, false, report);
+        settle_chains(
+            &mut self.folder_links,
+            &self.folder_inodes,
+            FOLDER_INODE,
+            false,
+            report,
+        );
     }
 }
 
 /// Each link leads to a target, each target has the links it counts, and their chain is whole.
-fn settle_chains(links: &mut [Link], targets: &HashMap<u32, Target>, prefix: &str, counted: bool, report: &mut Report) {
+fn settle_chains(
+    links: &mut [Link],
+    targets: &HashMap<u32, Target>,
+    prefix: &str,
+    counted: bool,
+    report: &mut Report,
+) {
     links.sort_unstable_by_key(|link| (link.reference, link.id));
     for group in links.chunk_by(|a, b| a.reference == b.reference) {
-        let Some(reference) = group.first().map(|link| link.reference) else { continue };
+        let Some(reference) = group.first().map(|link| link.reference) else {
+            continue;
+        };
         let Some(target) = targets.get(&reference) else {
             for link in group {
-                report.damage(wrong(LAYER, format!("link {} leads to {prefix}{reference}, which does not exist", link.id)));
+                report.damage(wrong(
+                    LAYER,
+                    format!(
+                        "link {} leads to {prefix}{reference}, which does not exist",
+                        link.id
+                    ),
+                ));
             }
             continue;
         };
         if counted && target.count as usize != group.len() {
-            let message = format!("{prefix}{reference} counts {} links, {} exist", target.count, group.len());
+            let message = format!(
+                "{prefix}{reference} counts {} links, {} exist",
+                target.count,
+                group.len()
+            );
             report.warning(wrong(LAYER, message));
         }
         let in_chain = |link: &Link| link.chained || link.previous != 0 || link.next != 0;
-        if counted && (target.chained || group.iter().any(in_chain)) && !(target.chained && group.iter().all(|link| link.chained))
+        if counted
+            && (target.chained || group.iter().any(in_chain))
+            && !(target.chained && group.iter().all(|link| link.chained))
         {
-            let message = format!("some of {prefix}{reference} and its links are marked as a chain, and others are not");
+            let message = format!(
+                "some of {prefix}{reference} and its links are marked as a chain, and others are not"
+            );
             report.warning(wrong(LAYER, message));
         }
         if target.chained && group.iter().all(|link| link.chained) {
-            let first =
-                if counted { target.first } else { group.iter().find(|link| link.previous == 0).map_or(0, |link| link.id) };
+            let first = if counted {
+                target.first
+            } else {
+                group
+                    .iter()
+                    .find(|link| link.previous == 0)
+                    .map_or(0, |link| link.id)
+            };
             check_chain(group, first, &format!("{prefix}{reference}"), report);
         }
     }
-    let mut orphans: Vec<_> =
-        targets.iter().filter(|(reference, _)| links.binary_search_by_key(reference, |link| &link.reference).is_err()).collect();
+    let mut orphans: Vec<_> = targets
+        .iter()
+        .filter(|(reference, _)| {
+            links
+                .binary_search_by_key(reference, |link| &link.reference)
+                .is_err()
+        })
+        .collect();
     orphans.sort_unstable_by_key(|(reference, _)| **reference);
     for (reference, target) in orphans {
-        report.warning(wrong(LAYER, format!("no link leads to {prefix}{reference} (object {})", target.id)));
+        report.warning(wrong(
+            LAYER,
+            format!(
+                "no link leads to {prefix}{reference} (object {})",
+                target.id
+            ),
+        ));
     }
 }
 
@@ -192,23 +302,36 @@ fn check_chain(group: &[Link], first: u32, target: &str, report: &mut Report) {
     while at != 0 && met <= group.len() {
         // Sorted by id within one reference.
         let Ok(place) = group.binary_search_by_key(&at, |link| link.id) else {
-            report.warning(wrong(LAYER, format!("the chain of {target} leads to {at}, which is no link to it")));
+            report.warning(wrong(
+                LAYER,
+                format!("the chain of {target} leads to {at}, which is no link to it"),
+            ));
             return;
         };
         let link = group[place];
         if link.previous != previous {
-            let message =
-                format!("link {at} names {} as the one before in the chain of {target}, {previous} expected", link.previous);
+            let message = format!(
+                "link {at} names {} as the one before in the chain of {target}, {previous} expected",
+                link.previous
+            );
             report.warning(wrong(LAYER, message));
         }
         (previous, at) = (at, link.next);
         met += 1;
     }
     if met != group.len() {
-        report.warning(wrong(LAYER, format!("the chain of {target} does not hold its {} links once each", group.len())));
+        report.warning(wrong(
+            LAYER,
+            format!(
+                "the chain of {target} does not hold its {} links once each",
+                group.len()
+            ),
+        ));
     }
 }
 
 fn is(name: &[U16], expected: &str) -> bool {
-    name.iter().map(|unit| unit.get()).eq(expected.encode_utf16())
+    name.iter()
+        .map(|unit| unit.get())
+        .eq(expected.encode_utf16())
 }

@@ -85,21 +85,37 @@ pub(super) fn check_in_place(
     let mut report = Report::default();
     volume::check_header(header, &mut report);
     volume::check_alternate(&*device, header, &mut report)?;
-    let space = Space { device, block_size: header.block_size, total_blocks: header.total_blocks };
+    let space = Space {
+        device,
+        block_size: header.block_size,
+        total_blocks: header.total_blocks,
+    };
     let overflow = Overflow::open(&space, &header.raw.extents_file)?;
-    Checker { space, header, report: &mut report, progress }.hold_bitmap(&facts.used, Some(&overflow))?;
+    Checker {
+        space,
+        header,
+        report: &mut report,
+        progress,
+    }
+    .hold_bitmap(&facts.used, Some(&overflow))?;
     Ok(report.into_problems())
 }
 
 /// The same as [`check`], with what was counted on the way; `None` where the volume header could not be read.
-pub(super) fn check_and_count(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<(Vec<Problem>, Option<Facts>)> {
+pub(super) fn check_and_count(
+    device: Arc<dyn BlockDevice>,
+    progress: &dyn Progress,
+) -> Result<(Vec<Problem>, Option<Facts>)> {
     let mut report = Report::default();
     let facts = check_into(device, progress, &mut report)?;
     Ok((report.into_problems(), facts))
 }
 
 /// The same as far as `budget` lets it come: the findings until it stops the check. An error is one of reading.
-pub(crate) fn check_within(device: Arc<dyn BlockDevice>, budget: &dyn Progress) -> Result<Vec<Problem>> {
+pub(crate) fn check_within(
+    device: Arc<dyn BlockDevice>,
+    budget: &dyn Progress,
+) -> Result<Vec<Problem>> {
     let mut report = Report::default();
     match check_into(device, budget, &mut report) {
         Err(error) if error.kind() == Kind::Io => Err(error),
@@ -107,7 +123,11 @@ pub(crate) fn check_within(device: Arc<dyn BlockDevice>, budget: &dyn Progress) 
     }
 }
 
-fn check_into(device: Arc<dyn BlockDevice>, progress: &dyn Progress, report: &mut Report) -> Result<Option<Facts>> {
+fn check_into(
+    device: Arc<dyn BlockDevice>,
+    progress: &dyn Progress,
+    report: &mut Report,
+) -> Result<Option<Facts>> {
     let located = match header::locate(device) {
         Ok(located) => located,
         Err(error) if error.kind() == Kind::Corrupt => {
@@ -119,19 +139,45 @@ fn check_into(device: Arc<dyn BlockDevice>, progress: &dyn Progress, report: &mu
     let (device, header) = settle_journal(located, report)?;
     volume::check_header(&header, report);
     volume::check_alternate(&*device, &header, report)?;
-    let space = Space { device, block_size: header.block_size, total_blocks: header.total_blocks };
-    Checker { space, header: &header, report, progress }.run().map(Some)
+    let space = Space {
+        device,
+        block_size: header.block_size,
+        total_blocks: header.total_blocks,
+    };
+    Checker {
+        space,
+        header: &header,
+        report,
+        progress,
+    }
+    .run()
+    .map(Some)
 }
 
 /// The volume as it is once what waits in the journal is done.
-fn settle_journal(located: header::Located, report: &mut Report) -> Result<(Arc<dyn BlockDevice>, VolumeHeader)> {
-    let header::Located { device, header, problems, .. } = located;
-    problems.into_iter().for_each(|problem| report.damage(problem));
+fn settle_journal(
+    located: header::Located,
+    report: &mut Report,
+) -> Result<(Arc<dyn BlockDevice>, VolumeHeader)> {
+    let header::Located {
+        device,
+        header,
+        problems,
+        ..
+    } = located;
+    problems
+        .into_iter()
+        .for_each(|problem| report.damage(problem));
     if recover::is_opening(&*device, &header) {
         let message = "a mount was cut off as it took blocks for its journal or gave them back; the next one settles that";
-        report.note(wrong(LAYER, format!("{message}, and the volume is checked as if it were done")));
+        report.note(wrong(
+            LAYER,
+            format!("{message}, and the volume is checked as if it were done"),
+        ));
         let settled: Arc<dyn BlockDevice> = Arc::new(Overlay::new(device.clone(), SETTLED));
-        return match recover::give_back(&settled, header.clone()).and_then(|()| header::unwrapped(settled.clone())) {
+        return match recover::give_back(&settled, header.clone())
+            .and_then(|()| header::unwrapped(settled.clone()))
+        {
             Ok(header::Located { device, header, .. }) => Ok((device, header)),
             Err(error) if error.kind() == Kind::Io => Err(error),
             Err(error) => {
@@ -146,10 +192,22 @@ fn settle_journal(located: header::Located, report: &mut Report) -> Result<(Arc<
     match journal::pending(&device, &header) {
         Ok(None) => Ok((device, header)),
         Ok(Some(journal::Pending { device, problem })) => {
-            report.note(wrong(LAYER, "changes wait in the journal; they are checked as if they were made"));
-            problem.into_iter().for_each(|problem| report.damage(problem));
-            let header::Located { device, header, problems, .. } = header::unwrapped(device)?;
-            problems.into_iter().for_each(|problem| report.damage(problem));
+            report.note(wrong(
+                LAYER,
+                "changes wait in the journal; they are checked as if they were made",
+            ));
+            problem
+                .into_iter()
+                .for_each(|problem| report.damage(problem));
+            let header::Located {
+                device,
+                header,
+                problems,
+                ..
+            } = header::unwrapped(device)?;
+            problems
+                .into_iter()
+                .for_each(|problem| report.damage(problem));
             Ok((device, header))
         }
         Err(error) if error.kind() == Kind::Io => Err(error),
@@ -171,17 +229,30 @@ impl Checker<'_> {
     fn run(mut self) -> Result<Facts> {
         let (header, progress) = (self.header, self.progress);
         let raw = &header.raw;
-        let rules = Rules { whole_nodes: header.has(volume_attributes::JOURNALED), zeroed: true };
+        let rules = Rules {
+            whole_nodes: header.has(volume_attributes::JOURNALED),
+            zeroed: true,
+        };
         let mut forks = Forks::new(header.block_size, header.total_blocks);
-        header.reserved().into_iter().for_each(|extent| forks.blocks.claim(extent, Cnid(0), Use::Header));
+        header
+            .reserved()
+            .into_iter()
+            .for_each(|extent| forks.blocks.claim(extent, Cnid(0), Use::Header));
 
         let extents = self.special(&raw.extents_file, "extents file", Cnid::EXTENTS, None)?;
         let mut complete = extents.is_some() || raw.extents_file.total_blocks.get() == 0;
         if let Some(file) = &extents {
-            complete &= tree::check(file, TreeKind::Extents, rules, self.report, progress, &mut |record, node, report| {
-                forks.add_overflow(record, node, report);
-                Ok(())
-            })?;
+            complete &= tree::check(
+                file,
+                TreeKind::Extents,
+                rules,
+                self.report,
+                progress,
+                &mut |record, node, report| {
+                    forks.add_overflow(record, node, report);
+                    Ok(())
+                },
+            )?;
         }
         let overflow = match Overflow::open(&self.space, &raw.extents_file) {
             Ok(overflow) => Some(overflow),
@@ -199,7 +270,12 @@ impl Checker<'_> {
         }
 
         let mut catalog = Catalog::new(header);
-        let file = self.special(&raw.catalog_file, "catalog file", Cnid::CATALOG, overflow.as_ref())?;
+        let file = self.special(
+            &raw.catalog_file,
+            "catalog file",
+            Cnid::CATALOG,
+            overflow.as_ref(),
+        )?;
         complete &= file.is_some();
         if let Some(file) = &file {
             complete &= tree::check(
@@ -215,13 +291,25 @@ impl Checker<'_> {
             )?;
         }
         let mut attributes = Attributes::default();
-        let file = self.special(&raw.attributes_file, "attributes file", Cnid::ATTRIBUTES, overflow.as_ref())?;
+        let file = self.special(
+            &raw.attributes_file,
+            "attributes file",
+            Cnid::ATTRIBUTES,
+            overflow.as_ref(),
+        )?;
         complete &= file.is_some() || raw.attributes_file.total_blocks.get() == 0;
         if let Some(file) = &file {
-            complete &= tree::check(file, TreeKind::Attributes, rules, self.report, progress, &mut |record, node, report| {
-                attributes.add(record, node, &mut forks, report);
-                Ok(())
-            })?;
+            complete &= tree::check(
+                file,
+                TreeKind::Attributes,
+                rules,
+                self.report,
+                progress,
+                &mut |record, node, report| {
+                    attributes.add(record, node, &mut forks, report);
+                    Ok(())
+                },
+            )?;
             attributes.close(self.report);
         }
         forks.check_overflow(self.report);
@@ -240,7 +328,11 @@ impl Checker<'_> {
         let used = forks.blocks.settle(self.report);
         let overlaps = self.report.len() > before;
         self.hold_bitmap(&used, overflow.as_ref())?;
-        Ok(Facts { used, overlaps, ..counted })
+        Ok(Facts {
+            used,
+            overlaps,
+            ..counted
+        })
     }
 
     /// One of the volume's own files, `None` if it has none or it cannot be read.
@@ -253,7 +345,8 @@ impl Checker<'_> {
     ) -> Result<Option<ForkDevice>> {
         if fork.total_blocks.get() == 0 {
             if id == Cnid::CATALOG || id == Cnid::ALLOCATION {
-                self.report.damage(wrong(LAYER, format!("the volume has no {name}")));
+                self.report
+                    .damage(wrong(LAYER, format!("the volume has no {name}")));
             }
             return Ok(None);
         }
@@ -274,12 +367,24 @@ impl Checker<'_> {
     /// Holds the bitmap against the blocks in use.
     fn hold_bitmap(mut self, runs: &[(u64, u64)], overflow: Option<&Overflow>) -> Result<()> {
         let fork = &self.header.raw.allocation_file;
-        let Some(file) = self.special(fork, "allocation file", Cnid::ALLOCATION, overflow)? else { return Ok(()) };
-        let free = blocks::check_bitmap(&file, self.header.total_blocks, runs, self.report, self.progress)?;
+        let Some(file) = self.special(fork, "allocation file", Cnid::ALLOCATION, overflow)? else {
+            return Ok(());
+        };
+        let free = blocks::check_bitmap(
+            &file,
+            self.header.total_blocks,
+            runs,
+            self.report,
+            self.progress,
+        )?;
         let claimed = self.header.raw.free_blocks.get();
         if let Some(free) = free.filter(|&free| free != claimed) {
             let message = format!("{claimed} free blocks claimed, the bitmap has {free}");
-            self.report.warning(Error::corrupt(HEADER, super::layout::HEADER_OFFSET, message));
+            self.report.warning(Error::corrupt(
+                HEADER,
+                super::layout::HEADER_OFFSET,
+                message,
+            ));
         }
         Ok(())
     }

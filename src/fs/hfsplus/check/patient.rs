@@ -31,8 +31,13 @@ impl Patient {
             identifier: 1,
         };
         let device = Memory::zeros(8 << 20);
-        Plan::new(patient::tree(120, &["third name"]), options).unwrap().build(&device, &Silent).unwrap();
-        Self { bytes: device.read_vec(0, 8 << 20).unwrap() }
+        Plan::new(patient::tree(120, &["third name"]), options)
+            .unwrap()
+            .build(&device, &Silent)
+            .unwrap();
+        Self {
+            bytes: device.read_vec(0, 8 << 20).unwrap(),
+        }
     }
 
     pub(super) fn header(&mut self) -> &mut VolumeHeaderRaw {
@@ -83,7 +88,12 @@ impl Patient {
     }
 
     /// Changes the first leaf record that `wanted` picks by its key and data; `change` gets both.
-    pub(in crate::fs::hfsplus) fn record(&mut self, tree: Cnid, wanted: impl Fn(&[u8]) -> bool, change: impl FnOnce(&mut [u8])) {
+    pub(in crate::fs::hfsplus) fn record(
+        &mut self,
+        tree: Cnid,
+        wanted: impl Fn(&[u8]) -> bool,
+        change: impl FnOnce(&mut [u8]),
+    ) {
         let total = self.tree(tree).total_nodes.get();
         for number in 1..total {
             let (kind, records) = {
@@ -109,17 +119,26 @@ impl Patient {
     #[cfg(test)]
     pub(in crate::fs::hfsplus) fn objects_in_leaf(&mut self, number: u32) -> Vec<String> {
         let node = Node::parse(number, self.node(Cnid::CATALOG, number).into()).unwrap();
-        let records = (0..node.records).map(|index| CatalogKey::split(node.record(index).unwrap()).unwrap());
-        let is_object =
-            |data: &[u8]| matches!(CatalogRecord::parse(data), Some(CatalogRecord::Folder(_) | CatalogRecord::File(_)));
-        records.filter(|(_, data)| is_object(data)).map(|(key, _)| decode_name(key.name)).collect()
+        let records =
+            (0..node.records).map(|index| CatalogKey::split(node.record(index).unwrap()).unwrap());
+        let is_object = |data: &[u8]| {
+            matches!(
+                CatalogRecord::parse(data),
+                Some(CatalogRecord::Folder(_) | CatalogRecord::File(_))
+            )
+        };
+        records
+            .filter(|(_, data)| is_object(data))
+            .map(|(key, _)| decode_name(key.name))
+            .collect()
     }
 
     /// Changes the catalog record of the object with this name.
     pub(super) fn named(&mut self, name: &str, change: impl FnOnce(&mut [u8])) {
         let wanted = |record: &[u8]| {
             let (key, data) = CatalogKey::split(record).unwrap();
-            decode_name(key.name) == name && !matches!(CatalogRecord::parse(data), Some(CatalogRecord::Thread(_)))
+            decode_name(key.name) == name
+                && !matches!(CatalogRecord::parse(data), Some(CatalogRecord::Thread(_)))
         };
         self.record(Cnid::CATALOG, wanted, |record| {
             let at = record.len() - CatalogKey::split(record).unwrap().1.len();
@@ -128,19 +147,24 @@ impl Patient {
     }
 
     pub(in crate::fs::hfsplus) fn file(&mut self, name: &str, change: impl FnOnce(&mut FileRaw)) {
-        self.named(name, |data| change(FileRaw::mut_from_prefix(data).unwrap().0));
+        self.named(name, |data| {
+            change(FileRaw::mut_from_prefix(data).unwrap().0)
+        });
     }
 
     pub(super) fn folder(&mut self, name: &str, change: impl FnOnce(&mut FolderRaw)) {
-        self.named(name, |data| change(FolderRaw::mut_from_prefix(data).unwrap().0));
+        self.named(name, |data| {
+            change(FolderRaw::mut_from_prefix(data).unwrap().0)
+        });
     }
 
     /// Changes the thread of the object with this name.
     pub(super) fn thread(&mut self, name: &str, change: impl FnOnce(&mut [u8])) {
-        let wanted = |record: &[u8]| match CatalogRecord::parse(CatalogKey::split(record).unwrap().1) {
-            Some(CatalogRecord::Thread(thread)) => decode_name(thread.name) == name,
-            _ => false,
-        };
+        let wanted =
+            |record: &[u8]| match CatalogRecord::parse(CatalogKey::split(record).unwrap().1) {
+                Some(CatalogRecord::Thread(thread)) => decode_name(thread.name) == name,
+                _ => false,
+            };
         self.record(Cnid::CATALOG, wanted, |record| {
             let at = record.len() - CatalogKey::split(record).unwrap().1.len();
             change(&mut record[at..]);
@@ -149,7 +173,8 @@ impl Patient {
 
     /// Changes the data of an attribute's record.
     pub(in crate::fs::hfsplus) fn attribute(&mut self, name: &str, change: impl FnOnce(&mut [u8])) {
-        let wanted = |record: &[u8]| decode_name(AttributeKey::split(record).unwrap().0.name) == name;
+        let wanted =
+            |record: &[u8]| decode_name(AttributeKey::split(record).unwrap().0.name) == name;
         self.record(Cnid::ATTRIBUTES, wanted, change);
     }
 

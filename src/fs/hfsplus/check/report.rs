@@ -48,7 +48,10 @@ impl Report {
     pub(super) fn into_problems(mut self) -> Vec<Problem> {
         if let Some(severity) = self.worst_dropped {
             let message = format!("{} more findings are not listed", self.dropped);
-            self.problems.push(Problem { severity, error: Error::new(Kind::Corrupt, "hfs+ check", message) });
+            self.problems.push(Problem {
+                severity,
+                error: Error::new(Kind::Corrupt, "hfs+ check", message),
+            });
         }
         self.problems
     }

@@ -21,7 +21,10 @@ impl Patient {
 fn sound_volumes_are_found_sound() {
     for case_sensitive in [false, true] {
         let mut patient = Patient::new(case_sensitive);
-        assert!(patient.tree(Cnid::CATALOG).tree_depth.get() > 1, "more than a root");
+        assert!(
+            patient.tree(Cnid::CATALOG).tree_depth.get() > 1,
+            "more than a root"
+        );
         let found = patient.check();
         assert!(found.is_empty(), "{found:?}");
     }
@@ -32,7 +35,9 @@ fn expect_found(cases: &[Case], case_sensitive: bool) {
         let mut patient = Patient::new(case_sensitive);
         damage(&mut patient);
         let found = patient.check();
-        let told = found.iter().any(|problem| problem.severity == *severity && problem.error.to_string().contains(words));
+        let told = found.iter().any(|problem| {
+            problem.severity == *severity && problem.error.to_string().contains(words)
+        });
         assert!(told, "{severity:?} {words:?} expected, {found:#?}");
     }
 }
@@ -59,8 +64,16 @@ fn damage_to_attributes_is_found() {
 
 #[test]
 fn folders_that_count_folders_wrongly_are_found_where_they_must() {
-    let wrong: Case = (|v| v.folder("folder", |raw| raw.folder_count = 9.into()), Severity::Warning, "holds 9 folders");
-    let missing: Case = (|v| v.folder("folder", |raw| raw.flags = 0.into()), Severity::Warning, "does not count the folders");
+    let wrong: Case = (
+        |v| v.folder("folder", |raw| raw.folder_count = 9.into()),
+        Severity::Warning,
+        "holds 9 folders",
+    );
+    let missing: Case = (
+        |v| v.folder("folder", |raw| raw.flags = 0.into()),
+        Severity::Warning,
+        "does not count the folders",
+    );
     expect_found(&[wrong, missing], true);
 }
 
@@ -71,18 +84,34 @@ fn a_folder_in_itself_is_found() {
     let mut inner = 0;
     patient.folder("inner", |raw| inner = raw.folder_id.get());
     let wanted = |record: &[u8]| decode_name(CatalogKey::split(record).unwrap().0.name) == "inner";
-    patient.record(Cnid::CATALOG, wanted, |record| record[2..6].copy_from_slice(&inner.to_be_bytes()));
+    patient.record(Cnid::CATALOG, wanted, |record| {
+        record[2..6].copy_from_slice(&inner.to_be_bytes())
+    });
     let found = patient.check();
-    let told = |words: &str| found.iter().any(|problem| problem.error.to_string().contains(words));
-    assert!(told("lies in itself") && told("does not come after"), "{found:#?}");
+    let told = |words: &str| {
+        found
+            .iter()
+            .any(|problem| problem.error.to_string().contains(words))
+    };
+    assert!(
+        told("lies in itself") && told("does not come after"),
+        "{found:#?}"
+    );
 }
 
 #[test]
 fn a_volume_full_of_damage_is_told_within_bounds() {
     let mut patient = Patient::new(false);
     let start = patient.start(Cnid::ALLOCATION);
-    patient.bytes[start..start + 250].iter_mut().enumerate().for_each(|(at, byte)| *byte = if at % 2 == 0 { 0x55 } else { 0xAA });
+    patient.bytes[start..start + 250]
+        .iter_mut()
+        .enumerate()
+        .for_each(|(at, byte)| *byte = if at % 2 == 0 { 0x55 } else { 0xAA });
     let found = patient.check();
     assert!(found.len() <= 1001, "{}", found.len());
-    assert!(found.iter().any(|problem| problem.severity == Severity::Damage));
+    assert!(
+        found
+            .iter()
+            .any(|problem| problem.severity == Severity::Damage)
+    );
 }

@@ -18,29 +18,48 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
         report.warning(wrong(VOLUME, "is marked damaged by who used it last"));
     }
     if raw.last_mounted_version == *REPLAY_FAILED {
-        report.warning(wrong(VOLUME, "is marked as one whose journal could not be replayed"));
+        report.warning(wrong(
+            VOLUME,
+            "is marked as one whose journal could not be replayed",
+        ));
     }
     if !header.has(volume_attributes::UNMOUNTED) {
         report.warning(wrong(VOLUME, "was not unmounted cleanly"));
     }
     let at = |message: String| Error::corrupt(LAYER, HEADER_OFFSET, message);
     if header.total_blocks < 4 {
-        report.damage(at(format!("{} blocks, at least 4 expected", header.total_blocks)));
+        report.damage(at(format!(
+            "{} blocks, at least 4 expected",
+            header.total_blocks
+        )));
     }
     if raw.free_blocks.get() > header.total_blocks {
-        report.warning(at(format!("{} of {} blocks are free", raw.free_blocks, header.total_blocks)));
+        report.warning(at(format!(
+            "{} of {} blocks are free",
+            raw.free_blocks, header.total_blocks
+        )));
     }
     if raw.next_allocation.get() >= header.total_blocks {
-        report.warning(at(format!("the next allocation is at block {} of {}", raw.next_allocation, header.total_blocks)));
+        report.warning(at(format!(
+            "the next allocation is at block {} of {}",
+            raw.next_allocation, header.total_blocks
+        )));
     }
-    for (what, clump) in [("data", raw.data_clump_size), ("resource", raw.rsrc_clump_size)] {
+    for (what, clump) in [
+        ("data", raw.data_clump_size),
+        ("resource", raw.rsrc_clump_size),
+    ] {
         if !header.is_fork_clump(clump.get()) {
             report.warning(at(format!(
                 "the clump of {what} forks is {clump} bytes, a multiple of the block size up to 1 MiB expected"
             )));
         }
     }
-    for (what, fork) in [("extents", &raw.extents_file), ("catalog", &raw.catalog_file), ("allocation", &raw.allocation_file)] {
+    for (what, fork) in [
+        ("extents", &raw.extents_file),
+        ("catalog", &raw.catalog_file),
+        ("allocation", &raw.allocation_file),
+    ] {
         if !header.is_file_clump(fork.clump_size.get()) {
             report.warning(at(format!(
                 "the clump of the {what} file is {} bytes, a multiple of the block size up to a quarter of the volume expected",
@@ -61,7 +80,11 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
 }
 
 /// The alternate header, as far as it must agree: its counts are old on every healthy volume (§2.5).
-pub(super) fn check_alternate(device: &dyn BlockDevice, header: &VolumeHeader, report: &mut Report) -> Result<()> {
+pub(super) fn check_alternate(
+    device: &dyn BlockDevice,
+    header: &VolumeHeader,
+    report: &mut Report,
+) -> Result<()> {
     let len = device.info().len;
     let offset = len - HEADER_OFFSET;
     let raw: VolumeHeaderRaw = read_structure(device, offset)?;
@@ -73,20 +96,44 @@ pub(super) fn check_alternate(device: &dyn BlockDevice, header: &VolumeHeader, r
         }
     };
     let first = &header.raw;
-    let same = (alternate.variant, alternate.block_size, raw.create_date, raw.total_blocks)
-        == (header.variant, header.block_size, first.create_date, first.total_blocks);
+    let same = (
+        alternate.variant,
+        alternate.block_size,
+        raw.create_date,
+        raw.total_blocks,
+    ) == (
+        header.variant,
+        header.block_size,
+        first.create_date,
+        first.total_blocks,
+    );
     if !same {
-        report.warning(Error::corrupt(LAYER, offset, "the alternate header tells of another volume than the first"));
+        report.warning(Error::corrupt(
+            LAYER,
+            offset,
+            "the alternate header tells of another volume than the first",
+        ));
         return Ok(());
     }
     let forks = [
-        ("allocation file", raw.allocation_file, first.allocation_file),
+        (
+            "allocation file",
+            raw.allocation_file,
+            first.allocation_file,
+        ),
         ("extents file", raw.extents_file, first.extents_file),
         ("catalog file", raw.catalog_file, first.catalog_file),
-        ("attributes file", raw.attributes_file, first.attributes_file),
+        (
+            "attributes file",
+            raw.attributes_file,
+            first.attributes_file,
+        ),
         ("startup file", raw.startup_file, first.startup_file),
     ];
-    for (name, _, _) in forks.into_iter().filter(|(_, alternate, first)| alternate != first) {
+    for (name, _, _) in forks
+        .into_iter()
+        .filter(|(_, alternate, first)| alternate != first)
+    {
         report.warning(Error::corrupt(
             LAYER,
             offset,

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 use super::layout::{
-    AllocBlock, BLOCK_LIST_SIZES, JOURNAL_HEADER_CHECKSUM, JOURNAL_HEADER_SIZES, JOURNAL_HEADER_SUMMED, JournalChecksum,
-    JournalHeaderRaw, JournalInfoBlockRaw, JournalOrder, VolumeHeader, journal_flags,
+    AllocBlock, BLOCK_LIST_SIZES, JOURNAL_HEADER_CHECKSUM, JOURNAL_HEADER_SIZES,
+    JOURNAL_HEADER_SUMMED, JournalChecksum, JournalHeaderRaw, JournalInfoBlockRaw, JournalOrder,
+    VolumeHeader, journal_flags,
 };
 use super::read_structure;
 use crate::device::BlockDevice;
@@ -50,8 +51,13 @@ pub(super) struct Pending {
 
 /// The volume on `device` with its journal replayed, `None` if no change waits. Memory is taken for the places of the
 /// changes only; the changes themselves stay where they are.
-pub(super) fn pending(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> Result<Option<Pending>> {
-    let Some(journal) = Journal::find(device, header)? else { return Ok(None) };
+pub(super) fn pending(
+    device: &Arc<dyn BlockDevice>,
+    header: &VolumeHeader,
+) -> Result<Option<Pending>> {
+    let Some(journal) = Journal::find(device, header)? else {
+        return Ok(None);
+    };
     if journal.start == journal.end {
         // What the ring still holds is older than what is in place.
         return Ok(None);
@@ -68,15 +74,22 @@ pub(super) const TRANSIENT: &[u8] = b"bandsaw: one mount only";
 pub(super) fn is_transient(device: &dyn BlockDevice, header: &VolumeHeader) -> bool {
     let at = AllocBlock(header.raw.journal_info_block.get()).offset(header.block_size);
     let info: Result<JournalInfoBlockRaw> = read_structure(device, at);
-    header.raw.journal_info_block != 0 && info.is_ok_and(|info| info.reserved.starts_with(TRANSIENT))
+    header.raw.journal_info_block != 0
+        && info.is_ok_and(|info| info.reserved.starts_with(TRANSIENT))
 }
 
 impl Journal {
     /// The journal of a volume, `None` if it was never used.
-    pub(super) fn find(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> Result<Option<Self>> {
+    pub(super) fn find(
+        device: &Arc<dyn BlockDevice>,
+        header: &VolumeHeader,
+    ) -> Result<Option<Self>> {
         let info_block = AllocBlock(header.raw.journal_info_block.get());
         if info_block.0 == 0 || info_block.0 >= header.total_blocks {
-            let message = format!("info block {info_block} expected among the volume's {} blocks", header.total_blocks);
+            let message = format!(
+                "info block {info_block} expected among the volume's {} blocks",
+                header.total_blocks
+            );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
         let at = info_block.offset(header.block_size);
@@ -96,10 +109,17 @@ impl Journal {
     fn parse(device: &Arc<dyn BlockDevice>, at: u64, room: u64) -> Result<Self> {
         let raw: JournalHeaderRaw = read_structure(&**device, at)?;
         let corrupt = |message: String| Error::corrupt(LAYER, at, message);
-        let order = JournalOrder::of(&raw).ok_or_else(|| corrupt("a journal header (JNLx) expected".to_owned()))?;
-        let sum = JournalChecksum::of_header(&raw.as_bytes()[..JOURNAL_HEADER_SUMMED], JOURNAL_HEADER_CHECKSUM);
+        let order = JournalOrder::of(&raw)
+            .ok_or_else(|| corrupt("a journal header (JNLx) expected".to_owned()))?;
+        let sum = JournalChecksum::of_header(
+            &raw.as_bytes()[..JOURNAL_HEADER_SUMMED],
+            JOURNAL_HEADER_CHECKSUM,
+        );
         if sum != order.u32(raw.checksum) {
-            return Err(corrupt(format!("checksum {sum:#010x} expected, {:#010x} found", order.u32(raw.checksum))));
+            return Err(corrupt(format!(
+                "checksum {sum:#010x} expected, {:#010x} found",
+                order.u32(raw.checksum)
+            )));
         }
         let (header_size, list_size) = (order.u32(raw.header_size), order.u32(raw.block_list_size));
         let size = order.u64(raw.size);
@@ -108,15 +128,29 @@ impl Journal {
             && size <= room
             && u64::from(header_size) + u64::from(list_size) <= size;
         if !sizes_fit {
-            let message = format!("a header of {header_size} and lists of {list_size} bytes in {size} of {room} make no sense");
+            let message = format!(
+                "a header of {header_size} and lists of {list_size} bytes in {size} of {room} make no sense"
+            );
             return Err(corrupt(message));
         }
         let (start, end) = (order.u64(raw.start), order.u64(raw.end));
         let ring = u64::from(header_size)..=size;
         if !ring.contains(&start) || !ring.contains(&end) {
-            return Err(corrupt(format!("transactions from {start} to {end}, {ring:?} expected")));
+            return Err(corrupt(format!(
+                "transactions from {start} to {end}, {ring:?} expected"
+            )));
         }
         let sequence = order.u32(raw.sequence);
-        Ok(Self { device: device.clone(), at, size, order, header_size, list_size, start, end, sequence })
+        Ok(Self {
+            device: device.clone(),
+            at,
+            size,
+            order,
+            header_size,
+            list_size,
+            start,
+            end,
+            sequence,
+        })
     }
 }

@@ -5,7 +5,8 @@ use zerocopy::FromBytes;
 use super::replayed::Patches;
 use super::{Journal, LAYER};
 use crate::fs::hfsplus::layout::{
-    BLOCK_LIST_CHECKSUM, BLOCK_LIST_SUMMED, BlockInfoRaw, BlockListHeaderRaw, JournalChecksum, KILLED_BLOCK, block_list_flags,
+    BLOCK_LIST_CHECKSUM, BLOCK_LIST_SUMMED, BlockInfoRaw, BlockListHeaderRaw, JournalChecksum,
+    KILLED_BLOCK, block_list_flags,
 };
 use crate::{Error, Result};
 
@@ -47,7 +48,9 @@ impl Journal {
             if past_end && last_sequence == 0 {
                 break;
             }
-            let broken = |message: String| Error::corrupt(LAYER, self.at + at, format!("block list: {message}"));
+            let broken = |message: String| {
+                Error::corrupt(LAYER, self.at + at, format!("block list: {message}"))
+            };
             let list = match self.list(at)? {
                 Ok(list) if !past_end || continues(list.sequence, last_sequence) => list,
                 Err(message) if !past_end => return Ok((whole, Some(broken(message)))),
@@ -82,7 +85,9 @@ impl Journal {
             if let (Some(expected), Some(_)) = (block.checksum, block.target)
                 && self.checksum(at, block.len)? != expected
             {
-                return Ok(Err(format!("the block at {at} of the journal does not have the checksum {expected:#010x}")));
+                return Ok(Err(format!(
+                    "the block at {at} of the journal does not have the checksum {expected:#010x}"
+                )));
             }
             at = self.advance(at, block.len.into());
         }
@@ -93,34 +98,65 @@ impl Journal {
         let order = self.order;
         let cut_short = || "is cut short".to_owned();
         let (head, infos) = BlockListHeaderRaw::ref_from_prefix(bytes).map_err(|_| cut_short())?;
-        let sum = JournalChecksum::of_header(bytes.get(..BLOCK_LIST_SUMMED).ok_or_else(cut_short)?, BLOCK_LIST_CHECKSUM);
+        let sum = JournalChecksum::of_header(
+            bytes.get(..BLOCK_LIST_SUMMED).ok_or_else(cut_short)?,
+            BLOCK_LIST_CHECKSUM,
+        );
         if sum != order.u32(head.checksum) {
-            return Err(format!("checksum {sum:#010x} expected, {:#010x} found", order.u32(head.checksum)));
+            return Err(format!(
+                "checksum {sum:#010x} expected, {:#010x} found",
+                order.u32(head.checksum)
+            ));
         }
         let count = usize::from(order.u16(head.num_blocks));
-        let (infos, _) = <[BlockInfoRaw]>::ref_from_prefix_with_elems(infos, count).map_err(|_| cut_short())?;
-        let Some((itself, infos)) = infos.split_first() else { return Err("holds no blocks".to_owned()) };
+        let (infos, _) =
+            <[BlockInfoRaw]>::ref_from_prefix_with_elems(infos, count).map_err(|_| cut_short())?;
+        let Some((itself, infos)) = infos.split_first() else {
+            return Err("holds no blocks".to_owned());
+        };
         let flags = order.u32(head.flags);
-        let blocks = infos.iter().map(|info| self.block(info, flags & block_list_flags::CHECKSUMS != 0));
+        let blocks = infos
+            .iter()
+            .map(|info| self.block(info, flags & block_list_flags::CHECKSUMS != 0));
         let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
-        let len = blocks.iter().fold(u64::from(self.list_size), |len, block| len + u64::from(block.len));
+        let len = blocks.iter().fold(u64::from(self.list_size), |len, block| {
+            len + u64::from(block.len)
+        });
         if len != u64::from(order.u32(head.bytes_used)) || len > self.ring_len() {
-            return Err(format!("{len} bytes of blocks, {} expected", order.u32(head.bytes_used)));
+            return Err(format!(
+                "{len} bytes of blocks, {} expected",
+                order.u32(head.bytes_used)
+            ));
         }
-        Ok(BlockList { first: flags & block_list_flags::FIRST != 0, sequence: order.u32(itself.checksum), blocks, len })
+        Ok(BlockList {
+            first: flags & block_list_flags::FIRST != 0,
+            sequence: order.u32(itself.checksum),
+            blocks,
+            len,
+        })
     }
 
     fn block(&self, info: &BlockInfoRaw, has_checksum: bool) -> Result<Block, String> {
         let (number, len) = (self.order.u64(info.number), self.order.u32(info.size));
         let checksum = Some(self.order.u32(info.checksum)).filter(|&sum| has_checksum && sum != 0);
         if number == KILLED_BLOCK {
-            return Ok(Block { target: None, len, checksum });
+            return Ok(Block {
+                target: None,
+                len,
+                checksum,
+            });
         }
         let target = number.checked_mul(self.header_size.into());
         let volume = self.device.info().len;
         match target.and_then(|target| target.checked_add(len.into())) {
-            Some(end) if end <= volume && len > 0 => Ok(Block { target, len, checksum }),
-            _ => Err(format!("block {number} of {len} bytes is not on the volume of {volume} bytes")),
+            Some(end) if end <= volume && len > 0 => Ok(Block {
+                target,
+                len,
+                checksum,
+            }),
+            _ => Err(format!(
+                "block {number} of {len} bytes is not on the volume of {volume} bytes"
+            )),
         }
     }
 
@@ -132,7 +168,11 @@ impl Journal {
             if let Some(target) = block.target {
                 let before_wrap = len.min(self.size - at);
                 patches.insert(target, before_wrap, self.at + at);
-                patches.insert(target + before_wrap, len - before_wrap, self.at + u64::from(self.header_size));
+                patches.insert(
+                    target + before_wrap,
+                    len - before_wrap,
+                    self.at + u64::from(self.header_size),
+                );
             }
             at = self.advance(at, len);
         }
@@ -158,7 +198,11 @@ impl Journal {
 
     /// The end of the ring is its beginning.
     pub(super) fn wrap(&self, at: u64) -> u64 {
-        if at == self.size { self.header_size.into() } else { at }
+        if at == self.size {
+            self.header_size.into()
+        } else {
+            at
+        }
     }
 
     /// The position `len` bytes after `at`, which is in the ring.
@@ -169,10 +213,13 @@ impl Journal {
 
     /// Fills `buf`, which is no longer than the ring, from position `at` of the journal.
     fn read_ring(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        let before_wrap = buf.len().min(usize::try_from(self.size - at).unwrap_or(usize::MAX));
+        let before_wrap = buf
+            .len()
+            .min(usize::try_from(self.size - at).unwrap_or(usize::MAX));
         let (first, second) = buf.split_at_mut(before_wrap);
         self.device.read_at(self.at + at, first)?;
-        self.device.read_at(self.at + u64::from(self.header_size), second)
+        self.device
+            .read_at(self.at + u64::from(self.header_size), second)
     }
 }
 

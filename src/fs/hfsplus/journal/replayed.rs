@@ -29,15 +29,21 @@ impl Patches {
         {
             self.places.insert(start, (target - start, from));
             if start + old > end {
-                self.places.insert(end, (start + old - end, from + (end - start)));
+                self.places
+                    .insert(end, (start + old - end, from + (end - start)));
             }
         }
-        let covered: Vec<u64> = self.places.range(target..end).map(|(&start, _)| start).collect();
+        let covered: Vec<u64> = self
+            .places
+            .range(target..end)
+            .map(|(&start, _)| start)
+            .collect();
         for start in covered {
             if let Some((old, from)) = self.places.remove(&start)
                 && start + old > end
             {
-                self.places.insert(end, (start + old - end, from + (end - start)));
+                self.places
+                    .insert(end, (start + old - end, from + (end - start)));
             }
         }
         self.places.insert(target, (len, source));
@@ -52,7 +58,9 @@ impl Patches {
 
     /// Each place with its length and where its bytes are, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        self.places.iter().map(|(&target, &(len, source))| (target, len, source))
+        self.places
+            .iter()
+            .map(|(&target, &(len, source))| (target, len, source))
     }
 
     /// Where the byte at `offset` lies, and for how many bytes of `length` that goes on.
@@ -63,7 +71,11 @@ impl Patches {
             let within = offset - start;
             return source + within..source + within + length.min(len - within);
         }
-        let next = self.places.range(offset..).next().map_or(length, |(&start, _)| start - offset);
+        let next = self
+            .places
+            .range(offset..)
+            .next()
+            .map_or(length, |(&start, _)| start - offset);
         offset..offset + length.min(next)
     }
 }
@@ -84,7 +96,10 @@ impl Replayed {
 
 impl BlockDevice for Replayed {
     fn info(&self) -> Info {
-        Info { access: Access::ReadOnly, ..self.device.info() }
+        Info {
+            access: Access::ReadOnly,
+            ..self.device.info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -103,7 +118,8 @@ impl BlockDevice for Replayed {
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
-        self.device.extent_at(self.patches.locate(range.start, range.end - range.start))
+        self.device
+            .extent_at(self.patches.locate(range.start, range.end - range.start))
     }
 
     read_only!(LAYER);
@@ -113,7 +129,8 @@ impl BlockDevice for Replayed {
         if range.is_empty() {
             return Ok(None);
         }
-        self.device.lend(self.patches.locate(range.start, range.end - range.start))
+        self.device
+            .lend(self.patches.locate(range.start, range.end - range.start))
     }
 }
 

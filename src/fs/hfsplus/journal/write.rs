@@ -7,8 +7,9 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::{Journal, LAYER};
 use crate::device::BlockDevice;
 use crate::fs::hfsplus::layout::{
-    BLOCK_LIST_CHECKSUM, BLOCK_LIST_SUMMED, BlockInfoRaw, BlockListHeaderRaw, JOURNAL_ENDIAN, JOURNAL_HEADER_CHECKSUM,
-    JOURNAL_HEADER_SUMMED, JOURNAL_MAGIC, JournalChecksum, JournalHeaderRaw, JournalOrder, block_list_flags,
+    BLOCK_LIST_CHECKSUM, BLOCK_LIST_SUMMED, BlockInfoRaw, BlockListHeaderRaw, JOURNAL_ENDIAN,
+    JOURNAL_HEADER_CHECKSUM, JOURNAL_HEADER_SUMMED, JOURNAL_MAGIC, JournalChecksum,
+    JournalHeaderRaw, JournalOrder, block_list_flags,
 };
 use crate::{Error, Kind, Result};
 
@@ -22,11 +23,30 @@ const PIECE: u64 = 1 << 20;
 impl Journal {
     /// An empty journal of `size` bytes at byte `at` of the volume, not written yet. `sequence` is best a random number:
     /// what an older journal left in the same place must not look like a continuation.
-    pub(in crate::fs::hfsplus) fn new(device: Arc<dyn BlockDevice>, at: u64, size: u64, sequence: u32) -> Self {
+    pub(in crate::fs::hfsplus) fn new(
+        device: Arc<dyn BlockDevice>,
+        at: u64,
+        size: u64,
+        sequence: u32,
+    ) -> Self {
         let header_size = device.info().block;
-        let list_size = if size < SHORT { LIST_SIZES.1 } else { LIST_SIZES.0 };
+        let list_size = if size < SHORT {
+            LIST_SIZES.1
+        } else {
+            LIST_SIZES.0
+        };
         let start = header_size.into();
-        Self { device, at, size, order: JournalOrder::Little, header_size, list_size, start, end: start, sequence }
+        Self {
+            device,
+            at,
+            size,
+            order: JournalOrder::Little,
+            header_size,
+            list_size,
+            start,
+            end: start,
+            sequence,
+        }
     }
 
     /// Bytes of the blocks that blocks' positions are multiples of.
@@ -60,7 +80,11 @@ impl Journal {
     pub(in crate::fs::hfsplus) fn append(&mut self, runs: &[(u64, Vec<u8>)]) -> Result<()> {
         let bytes = runs.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         if !self.has_room(bytes, runs.len()) {
-            return Err(Error::new(Kind::Limit, LAYER, format!("{bytes} bytes of changes do not fit in {} bytes", self.size)));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("{bytes} bytes of changes do not fit in {} bytes", self.size),
+            ));
         }
         // Two more, so that a transaction that is durable before its header is never taken for the next one.
         self.sequence = self.sequence.wrapping_add(2).max(2);
@@ -97,7 +121,10 @@ impl Journal {
             header_size: order.put_u32(self.header_size),
             sequence: order.put_u32(self.sequence),
         };
-        let sum = JournalChecksum::of_header(&raw.as_bytes()[..JOURNAL_HEADER_SUMMED], JOURNAL_HEADER_CHECKSUM);
+        let sum = JournalChecksum::of_header(
+            &raw.as_bytes()[..JOURNAL_HEADER_SUMMED],
+            JOURNAL_HEADER_CHECKSUM,
+        );
         raw.checksum = order.put_u32(sum);
         self.device.write_at(self.at, raw.as_bytes())
     }
@@ -137,7 +164,8 @@ impl Journal {
         head.max_blocks = order.put_u16(entries);
         head.num_blocks = order.put_u16(runs.len() as u16 + 1);
         head.bytes_used = order.put_u32((u64::from(self.list_size) + bytes) as u32); // less than the ring
-        head.flags = order.put_u32(block_list_flags::CHECKSUMS | if first { block_list_flags::FIRST } else { 0 });
+        head.flags = order
+            .put_u32(block_list_flags::CHECKSUMS | if first { block_list_flags::FIRST } else { 0 });
         let mut list = head.as_bytes().to_vec();
         let mut own = BlockInfoRaw::new_zeroed();
         own.checksum = order.put_u32(self.sequence);
@@ -160,10 +188,13 @@ impl Journal {
 
     /// Writes `bytes`, no more than the ring holds, at position `at` of the journal and on from the ring's beginning.
     fn write_ring(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        let before_wrap = bytes.len().min(usize::try_from(self.size - at).unwrap_or(usize::MAX));
+        let before_wrap = bytes
+            .len()
+            .min(usize::try_from(self.size - at).unwrap_or(usize::MAX));
         let (first, second) = bytes.split_at(before_wrap);
         self.device.write_at(self.at + at, first)?;
-        self.device.write_at(self.at + u64::from(self.header_size), second)
+        self.device
+            .write_at(self.at + u64::from(self.header_size), second)
     }
 }
 
@@ -180,11 +211,15 @@ mod tests {
         for order in [JournalOrder::Little, JournalOrder::Big] {
             let device: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(1 << 20));
             let at = (1 << 20) - RING;
-            let mut journal = Journal { order, ..Journal::new(device.clone(), at, RING, u32::MAX - 8) };
+            let mut journal = Journal {
+                order,
+                ..Journal::new(device.clone(), at, RING, u32::MAX - 8)
+            };
             journal.publish().unwrap();
             for round in 1..60_u8 {
-                let runs: Vec<_> =
-                    (0..u64::from(round % 7) + 1).map(|n| (n * 4096, vec![round; 512 * (1 + n as usize)])).collect();
+                let runs: Vec<_> = (0..u64::from(round % 7) + 1)
+                    .map(|n| (n * 4096, vec![round; 512 * (1 + n as usize)]))
+                    .collect();
                 let bytes = runs.iter().map(|(_, bytes)| bytes.len() as u64).sum();
                 assert!(journal.fits(bytes, runs.len()));
                 if !journal.has_room(bytes, runs.len()) {
@@ -197,7 +232,11 @@ mod tests {
                     let (unpublished, problem) = found.replay().unwrap();
                     assert!(problem.is_none(), "round {round}: {problem:?}");
                     for (_, _, source) in unpublished.iter() {
-                        assert_ne!(device.read_vec(source, 1).unwrap(), [round], "counts before it is published");
+                        assert_ne!(
+                            device.read_vec(source, 1).unwrap(),
+                            [round],
+                            "counts before it is published"
+                        );
                     }
                 }
                 journal.publish().unwrap();
@@ -208,7 +247,11 @@ mod tests {
                 assert_eq!(found.order, order);
                 found.apply().unwrap();
                 for (offset, bytes) in &runs {
-                    assert_eq!(device.read_vec(*offset, bytes.len()).unwrap(), *bytes, "round {round}");
+                    assert_eq!(
+                        device.read_vec(*offset, bytes.len()).unwrap(),
+                        *bytes,
+                        "round {round}"
+                    );
                 }
             }
         }
@@ -219,6 +262,12 @@ mod tests {
         let device: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(1 << 20));
         let mut journal = Journal::new(device, 512 << 10, 32 << 10, 1);
         assert!(!journal.fits(32 << 10, 1));
-        assert_eq!(journal.append(&[(0, vec![1; 32 << 10])]).unwrap_err().kind(), Kind::Limit);
+        assert_eq!(
+            journal
+                .append(&[(0, vec![1; 32 << 10])])
+                .unwrap_err()
+                .kind(),
+            Kind::Limit
+        );
     }
 }

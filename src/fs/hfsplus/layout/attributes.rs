@@ -27,7 +27,19 @@ pub(crate) mod attribute_type {
 }
 
 /// The head of an attribute key; the name follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct AttributeKeyHeadRaw {
     /*00*/ pub(crate) key_length: U16, // ATTRIBUTES_MIN_KEY_LENGTH + 2 * name_length
@@ -56,11 +68,20 @@ impl<'a> AttributeKey<'a> {
         let units = usize::from(head.name_length.get());
         let (name, _) = <[U16]>::ref_from_prefix_with_elems(rest, units).ok()?;
         let key_length = usize::from(head.key_length.get());
-        if units > MAX_ATTRIBUTE_NAME_UNITS || key_length < usize::from(ATTRIBUTES_MIN_KEY_LENGTH) + 2 * units {
+        if units > MAX_ATTRIBUTE_NAME_UNITS
+            || key_length < usize::from(ATTRIBUTES_MIN_KEY_LENGTH) + 2 * units
+        {
             return None;
         }
         let data = record.get(2 + key_length..)?;
-        Some((Self { file: Cnid(head.file_id.get()), name, start_block: head.start_block.get() }, data))
+        Some((
+            Self {
+                file: Cnid(head.file_id.get()),
+                name,
+                start_block: head.start_block.get(),
+            },
+            data,
+        ))
     }
 
     /// Appends the key as it lies on disk. The name is at most [`MAX_ATTRIBUTE_NAME_UNITS`] units.
@@ -79,7 +100,19 @@ impl<'a> AttributeKey<'a> {
 }
 
 /// The head of an inline attribute; `size` bytes follow, and one more if that is odd.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct InlineAttributeHeadRaw {
     /*00*/ pub(crate) record_type: U32, // attribute_type::INLINE
@@ -89,7 +122,19 @@ pub(crate) struct InlineAttributeHeadRaw {
 const _: () = assert!(size_of::<InlineAttributeHeadRaw>() == 16);
 
 /// An attribute whose value lies in blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ForkAttributeRaw {
     /*00*/ pub(crate) record_type: U32, // attribute_type::FORK
@@ -99,7 +144,19 @@ pub(crate) struct ForkAttributeRaw {
 const _: () = assert!(size_of::<ForkAttributeRaw>() == 88);
 
 /// More extents of an attribute's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ExtentsAttributeRaw {
     /*00*/ pub(crate) record_type: U32, // attribute_type::EXTENTS
@@ -132,10 +189,16 @@ impl<'a> AttributeRecord<'a> {
         match kind.get() {
             attribute_type::INLINE => {
                 let (head, rest) = InlineAttributeHeadRaw::ref_from_prefix(data).ok()?;
-                Some(Self::Inline(rest.get(..usize::try_from(head.size.get()).ok()?)?))
+                Some(Self::Inline(
+                    rest.get(..usize::try_from(head.size.get()).ok()?)?,
+                ))
             }
-            attribute_type::FORK => Some(Self::Fork(&ForkAttributeRaw::ref_from_prefix(data).ok()?.0.fork)),
-            attribute_type::EXTENTS => Some(Self::Extents(&ExtentsAttributeRaw::ref_from_prefix(data).ok()?.0.extents)),
+            attribute_type::FORK => Some(Self::Fork(
+                &ForkAttributeRaw::ref_from_prefix(data).ok()?.0.fork,
+            )),
+            attribute_type::EXTENTS => Some(Self::Extents(
+                &ExtentsAttributeRaw::ref_from_prefix(data).ok()?.0.extents,
+            )),
             _ => None,
         }
     }
@@ -155,20 +218,35 @@ mod tests {
     fn keys_survive_the_disk() {
         let name: Vec<U16> = "myxattr".encode_utf16().map(U16::new).collect();
         let mut bytes = Vec::new();
-        AttributeKey { file: Cnid(19), name: &name, start_block: 8 }.put(&mut bytes);
+        AttributeKey {
+            file: Cnid(19),
+            name: &name,
+            start_block: 8,
+        }
+        .put(&mut bytes);
         assert_eq!(bytes[..2], [0, 26]);
         let (key, rest) = AttributeKey::split(&bytes).unwrap();
-        assert_eq!((key.file, key.name, key.start_block), (Cnid(19), name.as_slice(), 8));
+        assert_eq!(
+            (key.file, key.name, key.start_block),
+            (Cnid(19), name.as_slice(), 8)
+        );
         assert!(rest.is_empty());
     }
 
     #[test]
     fn an_inline_value_longer_than_its_record_is_refused() {
-        let head = InlineAttributeHeadRaw { record_type: attribute_type::INLINE.into(), size: 5.into(), ..Default::default() };
+        let head = InlineAttributeHeadRaw {
+            record_type: attribute_type::INLINE.into(),
+            size: 5.into(),
+            ..Default::default()
+        };
         let mut bytes = head.as_bytes().to_vec();
         bytes.extend_from_slice(b"four");
         assert!(AttributeRecord::parse(&bytes).is_none());
         bytes.push(b'!');
-        assert!(matches!(AttributeRecord::parse(&bytes), Some(AttributeRecord::Inline(b"four!"))));
+        assert!(matches!(
+            AttributeRecord::parse(&bytes),
+            Some(AttributeRecord::Inline(b"four!"))
+        ));
     }
 }

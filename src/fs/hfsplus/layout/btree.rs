@@ -21,7 +21,9 @@ pub(crate) mod node_kind {
 }
 
 /// The head of every node (§6.1). Record offsets stand at the end of the node, downward.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct NodeDescriptorRaw {
     /*00*/ pub(crate) forward_link: U32, // next node of the level, 0 for none
@@ -37,7 +39,9 @@ const _: () = assert!(size_of::<NodeDescriptorRaw>() == 14);
 pub(crate) const FIRST_RECORD: u16 = 14;
 
 /// Record 0 of node 0 (§6.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct TreeHeaderRaw {
     /*00*/ pub(crate) tree_depth: U16, // 0 empty, 1 root is a leaf

@@ -90,7 +90,19 @@ pub(crate) const FOLDER_LINK_TYPE: ([u8; 4], [u8; 4]) = (*b"fdrp", *b"MACS");
 pub(crate) const JOURNAL_TYPE: ([u8; 4], [u8; 4]) = (*b"jrnl", *b"hfs+");
 
 /// Owner, permissions and the field of many meanings (§7.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct BsdInfoRaw {
     /*00*/ pub(crate) owner_id: U32, // of a hard link: the previous link
@@ -110,7 +122,19 @@ impl BsdInfoRaw {
 }
 
 /// The Finder's first half for a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct FileInfoRaw {
     /*00*/ pub(crate) file_type: [u8; 4],
@@ -122,7 +146,19 @@ pub(crate) struct FileInfoRaw {
 const _: () = assert!(size_of::<FileInfoRaw>() == 16);
 
 /// The Finder's first half for a folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct FolderInfoRaw {
     /*00*/ pub(crate) window: [U16; 4], // top, left, bottom, right
@@ -133,7 +169,19 @@ pub(crate) struct FolderInfoRaw {
 const _: () = assert!(size_of::<FolderInfoRaw>() == 16);
 
 /// The Finder's second half.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ExtendedInfoRaw {
     /*00*/ pub(crate) document_id: U32,
@@ -145,7 +193,19 @@ pub(crate) struct ExtendedInfoRaw {
 const _: () = assert!(size_of::<ExtendedInfoRaw>() == 16);
 
 /// What folder and file records have in common after their first twelve bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct DatesRaw {
     /*00*/ pub(crate) create: U32,
@@ -157,7 +217,19 @@ pub(crate) struct DatesRaw {
 const _: () = assert!(size_of::<DatesRaw>() == 20);
 
 /// A folder's record (§7.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct FolderRaw {
     /*00*/ pub(crate) record_type: U16, // record_type::FOLDER
@@ -174,7 +246,19 @@ pub(crate) struct FolderRaw {
 const _: () = assert!(size_of::<FolderRaw>() == 88);
 
 /// A file's record (§7.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct FileRaw {
     /*000*/ pub(crate) record_type: U16, // record_type::FILE
@@ -216,7 +300,19 @@ impl FileRaw {
 }
 
 /// The head of a thread record (§7.1); the name follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ThreadHeadRaw {
     /*00*/ pub(crate) record_type: U16, // FOLDER_THREAD or FILE_THREAD
@@ -227,7 +323,19 @@ pub(crate) struct ThreadHeadRaw {
 const _: () = assert!(size_of::<ThreadHeadRaw>() == 10);
 
 /// The head of a catalog key (§6.9); the name follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct CatalogKeyHeadRaw {
     /*00*/ pub(crate) key_length: U16, // CATALOG_MIN_KEY_LENGTH + 2 * name_length
@@ -257,7 +365,13 @@ impl<'a> CatalogKey<'a> {
             return None;
         }
         let data = record.get(2 + key_length..)?;
-        Some((Self { parent: Cnid(head.parent_id.get()), name }, data))
+        Some((
+            Self {
+                parent: Cnid(head.parent_id.get()),
+                name,
+            },
+            data,
+        ))
     }
 
     /// Appends the key as it lies on disk. The name is at most [`MAX_NAME_UNITS`] units.
@@ -287,7 +401,11 @@ pub(crate) struct Thread<'a> {
 impl Thread<'_> {
     /// Appends the record as it lies on disk.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        let kind = if self.folder { record_type::FOLDER_THREAD } else { record_type::FILE_THREAD };
+        let kind = if self.folder {
+            record_type::FOLDER_THREAD
+        } else {
+            record_type::FILE_THREAD
+        };
         let head = ThreadHeadRaw {
             record_type: kind.into(),
             reserved: 0.into(),
@@ -322,7 +440,11 @@ impl<'a> CatalogRecord<'a> {
                 let units = usize::from(head.name_length.get());
                 let (name, _) = <[U16]>::ref_from_prefix_with_elems(rest, units).ok()?;
                 let folder = kind == record_type::FOLDER_THREAD;
-                let thread = Thread { parent: Cnid(head.parent_id.get()), name, folder };
+                let thread = Thread {
+                    parent: Cnid(head.parent_id.get()),
+                    name,
+                    folder,
+                };
                 (units <= MAX_NAME_UNITS).then_some(Self::Thread(thread))
             }
             _ => None,
@@ -339,7 +461,19 @@ pub(crate) mod fork_type {
 }
 
 /// A key of the extents-overflow tree (§6.9): order is file, fork, start block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ExtentKeyRaw {
     /*00*/ pub(crate) key_length: U16, // EXTENTS_KEY_LENGTH
@@ -351,7 +485,19 @@ pub(crate) struct ExtentKeyRaw {
 const _: () = assert!(size_of::<ExtentKeyRaw>() == 12);
 
 /// A whole record of the extents-overflow tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ExtentRecordRaw {
     /*00*/ pub(crate) key: ExtentKeyRaw,
@@ -361,7 +507,10 @@ const _: () = assert!(size_of::<ExtentRecordRaw>() == 76);
 
 /// The length of a name that is known to fit.
 pub(super) fn unit_count(name: &[U16]) -> u16 {
-    debug_assert!(name.len() <= MAX_NAME_UNITS, "names are checked when they are made");
+    debug_assert!(
+        name.len() <= MAX_NAME_UNITS,
+        "names are checked when they are made"
+    );
     u16::try_from(name.len()).unwrap_or(u16::MAX)
 }
 
@@ -373,23 +522,45 @@ mod tests {
     fn keys_and_threads_survive_the_disk() {
         let name: Vec<U16> = "Grüße".encode_utf16().map(U16::new).collect();
         let mut bytes = Vec::new();
-        CatalogKey { parent: Cnid(77), name: &name }.put(&mut bytes);
+        CatalogKey {
+            parent: Cnid(77),
+            name: &name,
+        }
+        .put(&mut bytes);
         assert_eq!(bytes[..8], [0, 16, 0, 0, 0, 77, 0, 5]);
         bytes.extend_from_slice(b"data");
         let (key, data) = CatalogKey::split(&bytes).unwrap();
-        assert_eq!((key.parent, key.name, data), (Cnid(77), name.as_slice(), b"data".as_slice()));
+        assert_eq!(
+            (key.parent, key.name, data),
+            (Cnid(77), name.as_slice(), b"data".as_slice())
+        );
 
         let mut bytes = Vec::new();
-        Thread { parent: Cnid(5), name: &name, folder: true }.put(&mut bytes);
+        Thread {
+            parent: Cnid(5),
+            name: &name,
+            folder: true,
+        }
+        .put(&mut bytes);
         assert_eq!(bytes.len(), 20);
-        let Some(CatalogRecord::Thread(thread)) = CatalogRecord::parse(&bytes) else { panic!("no thread") };
-        assert_eq!((thread.parent, thread.name, thread.folder), (Cnid(5), name.as_slice(), true));
+        let Some(CatalogRecord::Thread(thread)) = CatalogRecord::parse(&bytes) else {
+            panic!("no thread")
+        };
+        assert_eq!(
+            (thread.parent, thread.name, thread.folder),
+            (Cnid(5), name.as_slice(), true)
+        );
         assert!(CatalogRecord::parse(&bytes[..19]).is_none());
     }
 
     #[test]
     fn nonsense_is_no_key() {
-        for bytes in [&[][..], &[0, 6, 0, 0, 0, 1, 0], &[0, 6, 0, 0, 0, 1, 0, 1, 0, 65], &[1, 6, 0, 0, 0, 1, 0, 0, 0]] {
+        for bytes in [
+            &[][..],
+            &[0, 6, 0, 0, 0, 1, 0],
+            &[0, 6, 0, 0, 0, 1, 0, 1, 0, 65],
+            &[1, 6, 0, 0, 0, 1, 0, 0, 0],
+        ] {
             assert!(CatalogKey::split(bytes).is_none(), "{bytes:?}");
         }
     }

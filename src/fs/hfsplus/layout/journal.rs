@@ -17,7 +17,9 @@ pub(crate) mod journal_flags {
 }
 
 /// Where the journal lies (§14.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct JournalInfoBlockRaw {
     /*000*/ pub(crate) flags: U32, // journal_flags
@@ -55,12 +57,15 @@ pub(crate) const JOURNAL_ENDIAN: u32 = 0x1234_5678;
 pub(crate) const JOURNAL_HEADER_SUMMED: usize = 44;
 
 /// The first sector of the journal (§14.2), in the byte order of its writer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct JournalHeaderRaw {
     /*00*/ pub(crate) magic: [u8; 4], // JOURNAL_MAGIC
     /*04*/ pub(crate) endian: [u8; 4], // JOURNAL_ENDIAN
-    /*08*/ pub(crate) start: [u8; 8], // first pending transaction, bytes from the start of the journal
+    /*08*/
+    pub(crate) start: [u8; 8], // first pending transaction, bytes from the start of the journal
     /*16*/ pub(crate) end: [u8; 8], // free space; start == end: nothing pending
     /*24*/ pub(crate) size: [u8; 8], // of the whole journal
     /*32*/ pub(crate) block_list_size: [u8; 4],
@@ -85,7 +90,9 @@ pub(crate) mod block_list_flags {
 
 /// The head of a block list (§14.3), in the byte order of its writer. [`BlockInfoRaw`]s follow, then, from the list's
 /// full size on, the blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct BlockListHeaderRaw {
     /*00*/ pub(crate) max_blocks: [u8; 2],
@@ -104,12 +111,16 @@ pub(crate) const BLOCK_LIST_CHECKSUM: std::ops::Range<usize> = 8..12;
 pub(crate) const JOURNAL_HEADER_CHECKSUM: std::ops::Range<usize> = 36..40;
 
 /// An entry of a block list; the first speaks of the list itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct BlockInfoRaw {
-    /*00*/ pub(crate) number: [u8; 8], // where the block belongs, in header sizes from the start of the volume
+    /*00*/
+    pub(crate) number: [u8; 8], // where the block belongs, in header sizes from the start of the volume
     /*08*/ pub(crate) size: [u8; 4], // bytes
-    /*12*/ pub(crate) checksum: [u8; 4], // of the block; of the first entry: the transaction's sequence number
+    /*12*/
+    pub(crate) checksum: [u8; 4], // of the block; of the first entry: the transaction's sequence number
 }
 const _: () = assert!(size_of::<BlockInfoRaw>() == 16);
 
@@ -129,7 +140,8 @@ impl JournalOrder {
     /// The order in which `header` is written; `None` if it is no journal header.
     pub(crate) fn of(header: &JournalHeaderRaw) -> Option<Self> {
         [Self::Little, Self::Big].into_iter().find(|order| {
-            matches!(order.u32(header.magic), JOURNAL_MAGIC | JOURNAL_MAGIC_OLD) && order.u32(header.endian) == JOURNAL_ENDIAN
+            matches!(order.u32(header.magic), JOURNAL_MAGIC | JOURNAL_MAGIC_OLD)
+                && order.u32(header.endian) == JOURNAL_ENDIAN
         })
     }
 
@@ -189,7 +201,9 @@ pub(crate) struct JournalChecksum(u32);
 impl JournalChecksum {
     /// Takes more bytes in.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |sum, &byte| (sum << 8) ^ sum.wrapping_add(u32::from(byte)));
+        self.0 = bytes.iter().fold(self.0, |sum, &byte| {
+            (sum << 8) ^ sum.wrapping_add(u32::from(byte))
+        });
     }
 
     /// The checksum of all bytes so far.

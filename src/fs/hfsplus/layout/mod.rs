@@ -3,7 +3,10 @@
 //! Everything is big-endian but the inside of the journal, which is in the byte order of the machine that wrote it.
 //! Structures named `…Raw` are the bytes as they lie; what is parsed from them makes sense. Source of the facts:
 //! `docs/formats/hfsplus.md`, whose sections are cited as §n.
-#![allow(dead_code, reason = "the whole format is written down; reader, builder and checker each use a part")]
+#![allow(
+    dead_code,
+    reason = "the whole format is written down; reader, builder and checker each use a part"
+)]
 
 mod attributes;
 mod btree;
@@ -81,7 +84,10 @@ pub(crate) struct Extent {
 
 impl Extent {
     /// No extent.
-    pub(crate) const NONE: Self = Self { start: AllocBlock(0), count: 0 };
+    pub(crate) const NONE: Self = Self {
+        start: AllocBlock(0),
+        count: 0,
+    };
 
     /// The block after the last one, which may be 2^32.
     pub(crate) fn end(self) -> u64 {
@@ -111,9 +117,18 @@ mod tests {
     #[test]
     fn dates_count_from_1904() {
         assert_eq!(timestamp(0, false), None);
-        assert_eq!(timestamp(2_082_844_800, false), Some(Timestamp::from_seconds(0)));
-        assert_eq!(timestamp(1, false), Some(Timestamp::from_seconds(1 - MAC_TO_UNIX)));
-        assert_eq!(timestamp(1_700_000_000, true), Some(Timestamp::from_seconds(1_700_000_000)));
+        assert_eq!(
+            timestamp(2_082_844_800, false),
+            Some(Timestamp::from_seconds(0))
+        );
+        assert_eq!(
+            timestamp(1, false),
+            Some(Timestamp::from_seconds(1 - MAC_TO_UNIX))
+        );
+        assert_eq!(
+            timestamp(1_700_000_000, true),
+            Some(Timestamp::from_seconds(1_700_000_000))
+        );
         for date in [1, 2_082_844_800, u32::MAX] {
             assert_eq!(timestamp(date, false).map(mac_date), Some(date));
         }

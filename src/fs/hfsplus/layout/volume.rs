@@ -45,7 +45,19 @@ pub(crate) mod volume_attributes {
 }
 
 /// One extent descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ExtentRaw {
     /*00*/ pub(crate) start_block: U32,
@@ -61,23 +73,44 @@ pub(crate) type ExtentsRaw = [ExtentRaw; EXTENTS_PER_RECORD];
 
 impl From<ExtentRaw> for Extent {
     fn from(raw: ExtentRaw) -> Self {
-        Self { start: AllocBlock(raw.start_block.get()), count: raw.block_count.get() }
+        Self {
+            start: AllocBlock(raw.start_block.get()),
+            count: raw.block_count.get(),
+        }
     }
 }
 
 impl From<Extent> for ExtentRaw {
     fn from(extent: Extent) -> Self {
-        Self { start_block: extent.start.0.into(), block_count: extent.count.into() }
+        Self {
+            start_block: extent.start.0.into(),
+            block_count: extent.count.into(),
+        }
     }
 }
 
 /// The extents of a record: those before the first that is empty.
 pub(crate) fn extents_of(record: &ExtentsRaw) -> impl Iterator<Item = Extent> + '_ {
-    record.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0)
+    record
+        .iter()
+        .map(|&raw| Extent::from(raw))
+        .take_while(|extent| extent.count != 0)
 }
 
 /// A fork: a size and the first eight extents (§2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct ForkRaw {
     /*00*/ pub(crate) logical_size: U64,
@@ -88,7 +121,9 @@ pub(crate) struct ForkRaw {
 const _: () = assert!(size_of::<ForkRaw>() == 80);
 
 /// The volume header (§2), 512 bytes, also as alternate near the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub(crate) struct VolumeHeaderRaw {
     /*000*/ pub(crate) signature: U16, // SIGNATURE_HFS_PLUS or SIGNATURE_HFSX
@@ -158,21 +193,37 @@ impl VolumeHeader {
             (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS) => Variant::HfsPlus,
             (SIGNATURE_HFSX, VERSION_HFSX) => Variant::Hfsx,
             (signature @ (SIGNATURE_HFS_PLUS | SIGNATURE_HFSX), version) => {
-                let message = format!("version 4 of H+ or 5 of HX expected, {version} of {signature:#06x} found");
+                let message = format!(
+                    "version 4 of H+ or 5 of HX expected, {version} of {signature:#06x} found"
+                );
                 return Err(Error::unsupported(LAYER, message).at(offset));
             }
-            (signature, _) => return corrupt(format!("signature H+ or HX expected, {signature:#06x} found")),
+            (signature, _) => {
+                return corrupt(format!(
+                    "signature H+ or HX expected, {signature:#06x} found"
+                ));
+            }
         };
         let (block_size, total_blocks) = (raw.block_size.get(), raw.total_blocks.get());
         if !block_size.is_power_of_two() || block_size < MIN_BLOCK_SIZE {
-            return corrupt(format!("block size is {block_size}, a power of two from 512 expected"));
+            return corrupt(format!(
+                "block size is {block_size}, a power of two from 512 expected"
+            ));
         }
         let end = AllocBlock(total_blocks).offset(block_size);
         if total_blocks == 0 || end > volume_len {
-            return corrupt(format!("{total_blocks} blocks of {block_size} bytes do not fit a volume of {volume_len} bytes"));
+            return corrupt(format!(
+                "{total_blocks} blocks of {block_size} bytes do not fit a volume of {volume_len} bytes"
+            ));
         }
         let free_blocks = raw.free_blocks.get().min(total_blocks);
-        Ok(Self { variant, block_size, total_blocks, free_blocks, raw: *raw })
+        Ok(Self {
+            variant,
+            block_size,
+            total_blocks,
+            free_blocks,
+            raw: *raw,
+        })
     }
 
     /// The blocks that hold both headers, at the beginning and at the end.
@@ -181,12 +232,19 @@ impl VolumeHeader {
         let head = head.min(self.total_blocks);
         let tail = tail.min(self.total_blocks - head);
         let start = AllocBlock(self.total_blocks - tail);
-        [Extent { start: AllocBlock(0), count: head }, Extent { start, count: tail }]
+        [
+            Extent {
+                start: AllocBlock(0),
+                count: head,
+            },
+            Extent { start, count: tail },
+        ]
     }
 
     /// Returns whether data or resource forks may grow by `clump` bytes at a time (§2).
     pub(crate) fn is_fork_clump(&self, clump: u32) -> bool {
-        (1..=MAX_CLUMP.max(self.block_size)).contains(&clump) && clump.is_multiple_of(self.block_size)
+        (1..=MAX_CLUMP.max(self.block_size)).contains(&clump)
+            && clump.is_multiple_of(self.block_size)
     }
 
     /// Returns whether a file of the volume itself may grow by `clump` bytes at a time (§2).
@@ -204,7 +262,10 @@ impl VolumeHeader {
 /// Returns how many blocks at the beginning of a volume hold boot blocks and header, and how many at its end the alternate (§1).
 pub(crate) fn reserved_blocks(block_size: u32) -> (u32, u32) {
     const HEAD: u32 = HEADER_OFFSET as u32 + size_of::<VolumeHeaderRaw>() as u32;
-    (HEAD.div_ceil(block_size), (HEADER_OFFSET as u32).div_ceil(block_size))
+    (
+        HEAD.div_ceil(block_size),
+        (HEADER_OFFSET as u32).div_ceil(block_size),
+    )
 }
 
 /// The head of an HFS master directory block, as far as a wrapper needs it (§1.1).
@@ -227,11 +288,14 @@ impl MasterDirectoryBlockRaw {
     /// The bytes of the HFS Plus volume within, if there is one.
     pub(crate) fn embedded(&self) -> Option<std::ops::Range<u64>> {
         let signature = self.embedded_signature.get();
-        if self.signature != SIGNATURE_HFS || !matches!(signature, SIGNATURE_HFS_PLUS | SIGNATURE_HFSX) {
+        if self.signature != SIGNATURE_HFS
+            || !matches!(signature, SIGNATURE_HFS_PLUS | SIGNATURE_HFSX)
+        {
             return None;
         }
         let block = u64::from(self.allocation_block_size.get());
-        let start = u64::from(self.first_allocation_block.get()) * 512 + u64::from(self.embedded_start_block.get()) * block;
+        let start = u64::from(self.first_allocation_block.get()) * 512
+            + u64::from(self.embedded_start_block.get()) * block;
         Some(start..start + u64::from(self.embedded_block_count.get()) * block)
     }
 }

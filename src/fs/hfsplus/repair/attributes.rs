@@ -8,8 +8,8 @@ use zerocopy::big_endian::U16;
 use super::forks::{Taken, raw};
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{
-    AttributeKey, AttributeRecord, Extent, ExtentsAttributeRaw, ExtentsRaw, ForkAttributeRaw, ForkRaw, SECURITY, VolumeHeader,
-    extents_of,
+    AttributeKey, AttributeRecord, Extent, ExtentsAttributeRaw, ExtentsRaw, ForkAttributeRaw,
+    ForkRaw, SECURITY, VolumeHeader, extents_of,
 };
 use crate::fs::hfsplus::unicode::decode_attribute_name;
 
@@ -29,7 +29,11 @@ struct Value {
 pub(super) fn mend(
     records: Vec<Box<[u8]>>,
     ids: &HashSet<u32>,
-    VolumeHeader { total_blocks, block_size, .. }: &VolumeHeader,
+    VolumeHeader {
+        total_blocks,
+        block_size,
+        ..
+    }: &VolumeHeader,
     taken: &mut Taken,
     steps: &mut Steps,
 ) -> (Vec<Box<[u8]>>, HashMap<u32, bool>) {
@@ -38,21 +42,39 @@ pub(super) fn mend(
     let (total_blocks, block_size) = (*total_blocks, *block_size);
     let mut records = records.into_iter().peekable();
     while let Some(record) = records.next() {
-        let Some((file, name)) = name_of(&record) else { continue };
-        let mut value = Value { records: Vec::new(), blocks: Vec::new(), wanted: 0, sound: true, size: 0 };
+        let Some((file, name)) = name_of(&record) else {
+            continue;
+        };
+        let mut value = Value {
+            records: Vec::new(),
+            blocks: Vec::new(),
+            wanted: 0,
+            sound: true,
+            size: 0,
+        };
         value.add(record, total_blocks);
-        while let Some(next) = records.next_if(|next| name_of(next).is_some_and(|other| other == (file, name.clone()))) {
+        while let Some(next) =
+            records.next_if(|next| name_of(next).is_some_and(|other| other == (file, name.clone())))
+        {
             value.add(next, total_blocks);
         }
         value.mend_extents();
-        let blocks: u64 = value.blocks.iter().map(|extent| u64::from(extent.count)).sum();
+        let blocks: u64 = value
+            .blocks
+            .iter()
+            .map(|extent| u64::from(extent.count))
+            .sum();
         if value.sound && blocks != value.wanted && value.set_blocks(blocks) {
             steps.add("cut attributes to the blocks that they have", || {
                 format!("{} of object {file}", decode_attribute_name(&name))
             });
         }
         // Number 1 holds attributes of the volume itself.
-        if !value.sound || blocks != value.wanted || !(file == 1 || ids.contains(&file)) || !taken.insert_all(&value.blocks) {
+        if !value.sound
+            || blocks != value.wanted
+            || !(file == 1 || ids.contains(&file))
+            || !taken.insert_all(&value.blocks)
+        {
             steps.add("drop attributes that are damaged or of nothing", || {
                 format!("{} of object {file}", decode_attribute_name(&name))
             });
@@ -78,8 +100,13 @@ fn name_of(record: &[u8]) -> Option<(u32, Vec<U16>)> {
 
 impl Value {
     fn add(&mut self, record: Box<[u8]>, total_blocks: u32) {
-        let parsed = AttributeKey::split(&record).and_then(|(key, data)| Some((key.start_block, AttributeRecord::parse(data)?)));
-        let found: u64 = self.blocks.iter().map(|extent| u64::from(extent.count)).sum();
+        let parsed = AttributeKey::split(&record)
+            .and_then(|(key, data)| Some((key.start_block, AttributeRecord::parse(data)?)));
+        let found: u64 = self
+            .blocks
+            .iter()
+            .map(|extent| u64::from(extent.count))
+            .sum();
         match parsed {
             Some((0, AttributeRecord::Inline(_))) => self.sound &= self.records.is_empty(),
             Some((0, AttributeRecord::Fork(fork))) => {
@@ -88,7 +115,9 @@ impl Value {
                 self.size = fork.logical_size.get();
                 self.take(&fork.extents, total_blocks);
             }
-            Some((start, AttributeRecord::Extents(extents))) if u64::from(start) == found && !self.records.is_empty() => {
+            Some((start, AttributeRecord::Extents(extents)))
+                if u64::from(start) == found && !self.records.is_empty() =>
+            {
                 self.take(extents, total_blocks);
             }
             _ => self.sound = false,
@@ -108,7 +137,9 @@ impl Value {
     /// Makes it claim `blocks` blocks, if it is in blocks and these are some.
     fn set_blocks(&mut self, blocks: u64) -> bool {
         let fork = self.records.first_mut().and_then(|record| fork_mut(record));
-        let (Some(fork), Ok(count)) = (fork, u32::try_from(blocks)) else { return false };
+        let (Some(fork), Ok(count)) = (fork, u32::try_from(blocks)) else {
+            return false;
+        };
         fork.total_blocks = count.into();
         self.wanted = blocks;
         true
@@ -146,7 +177,12 @@ fn extents_mut(record: &mut [u8]) -> Option<&mut ExtentsRaw> {
     match AttributeRecord::parse(AttributeKey::split(record)?.1)? {
         AttributeRecord::Inline(_) => None,
         AttributeRecord::Fork(_) => Some(&mut fork_mut(record)?.extents),
-        AttributeRecord::Extents(_) => Some(&mut ExtentsAttributeRaw::mut_from_prefix(data_mut(record)?).ok()?.0.extents),
+        AttributeRecord::Extents(_) => Some(
+            &mut ExtentsAttributeRaw::mut_from_prefix(data_mut(record)?)
+                .ok()?
+                .0
+                .extents,
+        ),
     }
 }
 

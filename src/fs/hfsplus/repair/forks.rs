@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::objects::{Body, Objects};
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{
-    AllocBlock, Cnid, EXTENTS_KEY_LENGTH, EXTENTS_PER_RECORD, Extent, ExtentKeyRaw, ExtentRaw, ExtentRecordRaw, ExtentsRaw,
-    ForkRaw, JOURNAL_TYPE, VolumeHeader, extents_of, fork_type,
+    AllocBlock, Cnid, EXTENTS_KEY_LENGTH, EXTENTS_PER_RECORD, Extent, ExtentKeyRaw, ExtentRaw,
+    ExtentRecordRaw, ExtentsRaw, ForkRaw, JOURNAL_TYPE, VolumeHeader, extents_of, fork_type,
 };
 use crate::{Error, Kind, Result};
 
@@ -21,7 +21,10 @@ pub(super) struct Taken {
 
 impl Taken {
     pub(super) fn overlaps(&self, extent: Extent) -> bool {
-        self.runs.range(..extent.end()).next_back().is_some_and(|(_, &end)| end > u64::from(extent.start.0))
+        self.runs
+            .range(..extent.end())
+            .next_back()
+            .is_some_and(|(_, &end)| end > u64::from(extent.start.0))
     }
 
     pub(super) fn insert(&mut self, extent: Extent) {
@@ -29,7 +32,12 @@ impl Taken {
             return;
         }
         let (mut start, mut end) = (u64::from(extent.start.0), extent.end());
-        while let Some((&from, &to)) = self.runs.range(..=end).next_back().filter(|(_, to)| **to >= start) {
+        while let Some((&from, &to)) = self
+            .runs
+            .range(..=end)
+            .next_back()
+            .filter(|(_, to)| **to >= start)
+        {
             self.runs.remove(&from);
             (start, end) = (start.min(from), end.max(to));
         }
@@ -49,11 +57,18 @@ impl Taken {
         for (start, end) in self.runs().chain([(total.into(), total.into())]) {
             let room = (start.saturating_sub(at) / u64::from(unit)) * u64::from(unit);
             if room > 0 {
-                free.push(Extent { start: AllocBlock(at as u32), count: room as u32 });
+                free.push(Extent {
+                    start: AllocBlock(at as u32),
+                    count: room as u32,
+                });
             }
             at = end;
         }
-        let fits = free.iter().copied().filter(|run| run.count >= count).min_by_key(|run| run.count);
+        let fits = free
+            .iter()
+            .copied()
+            .filter(|run| run.count >= count)
+            .min_by_key(|run| run.count);
         let mut found = match fits {
             Some(run) => vec![Extent { count, ..run }],
             None => Vec::new(),
@@ -65,7 +80,10 @@ impl Taken {
                 break;
             }
             let taken = run.count.min(left);
-            found.push(Extent { count: taken, ..run });
+            found.push(Extent {
+                count: taken,
+                ..run
+            });
             left -= taken;
         }
         if left > 0 {
@@ -101,12 +119,17 @@ impl More {
     pub(super) fn read(records: &[Box<[u8]>]) -> Self {
         let mut more = Self::default();
         for record in records {
-            let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(record) else { continue };
+            let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(record) else {
+                continue;
+            };
             let file = record.key.file_id.get();
             if file == Cnid::BAD_BLOCKS.0 {
                 more.bad.extend(extents_of(&record.extents));
             } else {
-                let fork = more.records.entry((file, record.key.fork_type)).or_default();
+                let fork = more
+                    .records
+                    .entry((file, record.key.fork_type))
+                    .or_default();
                 fork.insert(record.key.start_block.get(), record.extents);
             }
         }
@@ -132,7 +155,10 @@ impl More {
             }
             let next = u32::try_from(blocks).ok().filter(|_| blocks < wanted);
             record = next.and_then(|next| self.records.get(&name)?.get(&next));
-            if extents.first().is_none_or(|first| first.block_count.get() == 0) {
+            if extents
+                .first()
+                .is_none_or(|first| first.block_count.get() == 0)
+            {
                 return found;
             }
         }
@@ -155,7 +181,13 @@ pub(super) struct Mended {
 
 impl Mended {
     /// Cuts forks to what their extents hold and takes their blocks; what lies on another's block is moved.
-    pub(super) fn objects(&mut self, objects: &mut Objects, more: &More, header: &VolumeHeader, steps: &mut Steps) -> Result<()> {
+    pub(super) fn objects(
+        &mut self,
+        objects: &mut Objects,
+        more: &More,
+        header: &VolumeHeader,
+        steps: &mut Steps,
+    ) -> Result<()> {
         for &extent in &more.bad {
             if extent.end() <= u64::from(header.total_blocks) {
                 self.taken.insert(extent);
@@ -163,12 +195,21 @@ impl Mended {
         }
         // The journal is found by its place, so it stays; then the older file stays, and the younger moves.
         let mut order: Vec<usize> = (0..objects.all.len()).collect();
-        let is_journal = |at: usize| objects.all[at].file().is_some_and(|file| file.kind() == JOURNAL_TYPE);
+        let is_journal = |at: usize| {
+            objects.all[at]
+                .file()
+                .is_some_and(|file| file.kind() == JOURNAL_TYPE)
+        };
         order.sort_by_key(|&at| (!is_journal(at), objects.all[at].id()));
         for at in order {
             let (id, shown) = (objects.all[at].id(), objects.all[at].shown());
-            let Body::File(file) = &mut objects.all[at].body else { continue };
-            for (kind, fork) in [(fork_type::DATA, &mut file.data_fork), (fork_type::RESOURCE, &mut file.resource_fork)] {
+            let Body::File(file) = &mut objects.all[at].body else {
+                continue;
+            };
+            for (kind, fork) in [
+                (fork_type::DATA, &mut file.data_fork),
+                (fork_type::RESOURCE, &mut file.resource_fork),
+            ] {
                 self.fork(fork, (id, kind), more, header, &shown, steps);
             }
         }
@@ -176,23 +217,36 @@ impl Mended {
     }
 
     /// Cuts a fork to what its extents hold.
-    fn fork(&mut self, fork: &mut ForkRaw, name: Name, more: &More, header: &VolumeHeader, shown: &str, steps: &mut Steps) {
+    fn fork(
+        &mut self,
+        fork: &mut ForkRaw,
+        name: Name,
+        more: &More,
+        header: &VolumeHeader,
+        shown: &str,
+        steps: &mut Steps,
+    ) {
         let extents = more.extents(fork, name, header);
         let blocks: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
         let capacity = blocks * u64::from(header.block_size);
         if blocks != u64::from(fork.total_blocks.get()) || fork.logical_size.get() > capacity {
-            steps.add("cut files to the blocks that they still have", || shown.to_owned());
+            steps.add("cut files to the blocks that they still have", || {
+                shown.to_owned()
+            });
             fork.total_blocks = (blocks as u32).into();
             fork.logical_size = fork.logical_size.get().min(capacity).into();
         }
         let twice = extents.iter().enumerate().any(|(at, &extent)| {
             self.taken.overlaps(extent)
-                || extents[..at]
-                    .iter()
-                    .any(|before| before.end() > u64::from(extent.start.0) && extent.end() > u64::from(before.start.0))
+                || extents[..at].iter().any(|before| {
+                    before.end() > u64::from(extent.start.0)
+                        && extent.end() > u64::from(before.start.0)
+                })
         });
         if twice {
-            steps.add("copy files that lie on the blocks of others", || shown.to_owned());
+            steps.add("copy files that lie on the blocks of others", || {
+                shown.to_owned()
+            });
             self.moving.push((name, extents));
         } else {
             extents.iter().for_each(|&extent| self.taken.insert(extent));
@@ -204,18 +258,37 @@ impl Mended {
     fn place_moved(&mut self, objects: &mut Objects, header: &VolumeHeader) -> Result<()> {
         let moving = std::mem::take(&mut self.moving);
         // No copy lies on what another is made from.
-        self.reserved.extend(moving.iter().flat_map(|(_, from)| from));
-        let places: HashMap<u32, usize> = objects.all.iter().enumerate().map(|(at, object)| (object.id(), at)).collect();
+        self.reserved
+            .extend(moving.iter().flat_map(|(_, from)| from));
+        let places: HashMap<u32, usize> = objects
+            .all
+            .iter()
+            .enumerate()
+            .map(|(at, object)| (object.id(), at))
+            .collect();
         let mut avoid = self.taken.clone();
-        self.reserved.iter().for_each(|&extent| avoid.insert(extent));
+        self.reserved
+            .iter()
+            .for_each(|&extent| avoid.insert(extent));
         for ((id, kind), from) in moving {
             let blocks = from.iter().map(|extent| extent.count).sum();
             let to = avoid.allocate(blocks, 1, header.total_blocks)?;
             to.iter().for_each(|&extent| self.taken.insert(extent));
-            let Some(Body::File(file)) = places.get(&id).map(|&at| &mut objects.all[at].body) else { continue };
-            let mut fork = if kind == fork_type::DATA { file.data_fork } else { file.resource_fork };
+            let Some(Body::File(file)) = places.get(&id).map(|&at| &mut objects.all[at].body)
+            else {
+                continue;
+            };
+            let mut fork = if kind == fork_type::DATA {
+                file.data_fork
+            } else {
+                file.resource_fork
+            };
             self.write_down(&mut fork, (id, kind), &to);
-            *(if kind == fork_type::DATA { &mut file.data_fork } else { &mut file.resource_fork }) = fork;
+            *(if kind == fork_type::DATA {
+                &mut file.data_fork
+            } else {
+                &mut file.resource_fork
+            }) = fork;
             self.copies.push(Copy { from, to });
         }
         Ok(())
@@ -247,7 +320,13 @@ impl Mended {
         }
         let record = |((file, kind, start), extents): ((u32, u8, u32), ExtentsRaw)| {
             let key_length = EXTENTS_KEY_LENGTH.into();
-            let key = ExtentKeyRaw { key_length, fork_type: kind, pad: 0, file_id: file.into(), start_block: start.into() };
+            let key = ExtentKeyRaw {
+                key_length,
+                fork_type: kind,
+                pad: 0,
+                file_id: file.into(),
+                start_block: start.into(),
+            };
             ExtentRecordRaw { key, extents }.as_bytes().into()
         };
         all.into_iter().map(record).collect()

@@ -15,8 +15,8 @@ use crate::fs::hfsplus::btree::{Node, TreeKind};
 use crate::fs::hfsplus::check::{Report, Rules, walk_tree};
 use crate::fs::hfsplus::extents::{ForkDevice, Owner, Space};
 use crate::fs::hfsplus::layout::{
-    Cnid, EXTENTS_PER_RECORD, Extent, ExtentsRaw, FIRST_RECORD, ForkRaw, HEADER_OFFSET, TreeHeaderRaw, VolumeHeader,
-    VolumeHeaderRaw, extents_of, fork_type, node_kind,
+    Cnid, EXTENTS_PER_RECORD, Extent, ExtentsRaw, FIRST_RECORD, ForkRaw, HEADER_OFFSET,
+    TreeHeaderRaw, VolumeHeader, VolumeHeaderRaw, extents_of, fork_type, node_kind,
 };
 use crate::fs::hfsplus::overflow::Overflow;
 use crate::fs::hfsplus::read_structure;
@@ -46,14 +46,25 @@ pub(super) fn resolve(
         Ok::<_, crate::Error>(VolumeHeader::parse(&raw, offset, len).ok())
     };
     // One that is none was told, and does not count.
-    let (Some(first), Some(other)) = (parse(HEADER_OFFSET)?, parse(len - HEADER_OFFSET)?) else { return Ok(found.clone()) };
+    let (Some(first), Some(other)) = (parse(HEADER_OFFSET)?, parse(len - HEADER_OFFSET)?) else {
+        return Ok(found.clone());
+    };
     let evidence = Evidence { device, progress };
     let mut raw = first.raw;
     let geometry = |header: &VolumeHeader| (header.variant, header.block_size, header.total_blocks);
     if geometry(&first) != geometry(&other) {
-        let fits = |header: &VolumeHeader| u64::from(u64::from(header.total_blocks) == len / u64::from(header.block_size));
-        let opens = |header: &VolumeHeader| evidence.of(header, Cnid::CATALOG).map(|score| score[1] + score[2]);
-        let scores = ((fits(&first), opens(&first)?), (fits(&other), opens(&other)?));
+        let fits = |header: &VolumeHeader| {
+            u64::from(u64::from(header.total_blocks) == len / u64::from(header.block_size))
+        };
+        let opens = |header: &VolumeHeader| {
+            evidence
+                .of(header, Cnid::CATALOG)
+                .map(|score| score[1] + score[2])
+        };
+        let scores = (
+            (fits(&first), opens(&first)?),
+            (fits(&other), opens(&other)?),
+        );
         let (fitting, opening) = (scores.0.0.cmp(&scores.1.0), scores.0.1.cmp(&scores.1.1));
         // They are independent of each other, so that one must not contradict the other.
         let order = if fitting == Ordering::Equal || fitting == opening {
@@ -93,7 +104,13 @@ pub(super) fn resolve(
 }
 
 /// Who wins where the evidence for the first compares so to that for the alternate.
-fn choose(order: Ordering, assumed: Option<Which>, what: &str, first: &VolumeHeader, other: &VolumeHeader) -> Result<Which> {
+fn choose(
+    order: Ordering,
+    assumed: Option<Which>,
+    what: &str,
+    first: &VolumeHeader,
+    other: &VolumeHeader,
+) -> Result<Which> {
     match (order, assumed) {
         (Ordering::Greater, _) => Ok(Which::Primary),
         (Ordering::Less, _) => Ok(Which::Alternate),
@@ -101,12 +118,22 @@ fn choose(order: Ordering, assumed: Option<Which>, what: &str, first: &VolumeHea
         (Ordering::Equal, None) => {
             let evidence = |header: &VolumeHeader| {
                 let raw = &header.raw;
-                format!("{} blocks of {} bytes, changed {} times", raw.total_blocks, raw.block_size, raw.write_count)
+                format!(
+                    "{} blocks of {} bytes, changed {} times",
+                    raw.total_blocks, raw.block_size, raw.write_count
+                )
             };
-            let alternative =
-                |which: Which, header| Alternative { assume: format!("header={}", which.name()), evidence: evidence(header) };
-            let alternatives = vec![alternative(Which::Primary, first), alternative(Which::Alternate, other)];
-            let what = format!("the two volume headers disagree on the {what}, and the volume agrees with both or neither");
+            let alternative = |which: Which, header| Alternative {
+                assume: format!("header={}", which.name()),
+                evidence: evidence(header),
+            };
+            let alternatives = vec![
+                alternative(Which::Primary, first),
+                alternative(Which::Alternate, other),
+            ];
+            let what = format!(
+                "the two volume headers disagree on the {what}, and the volume agrees with both or neither"
+            );
             Err(Undecided { what, alternatives }.into_error(LAYER))
         }
     }
@@ -136,7 +163,11 @@ struct Evidence<'a> {
 
 impl Evidence<'_> {
     fn space(&self, header: &VolumeHeader) -> Space {
-        Space { device: self.device.clone(), block_size: header.block_size, total_blocks: header.total_blocks }
+        Space {
+            device: self.device.clone(),
+            block_size: header.block_size,
+            total_blocks: header.total_blocks,
+        }
     }
 
     /// Which of two headers that differ in the place of file `id` alone the volume agrees with.
@@ -157,18 +188,31 @@ impl Evidence<'_> {
         if total == 0 {
             let empty = fork.logical_size.get() == 0 && fork.extents == ExtentsRaw::default();
             let may_be = !matches!(id, Cnid::ALLOCATION | Cnid::CATALOG | Cnid::EXTENTS);
-            return Ok([u64::from(empty && may_be), u64::from(empty), u64::from(empty && may_be)]);
+            return Ok([
+                u64::from(empty && may_be),
+                u64::from(empty),
+                u64::from(empty && may_be),
+            ]);
         }
         let extents: Vec<Extent> = extents_of(&fork.extents).collect();
-        let lies = |extent: &Extent| extent.start.0 != 0 && extent.end() < u64::from(header.total_blocks);
-        let behind = fork.extents.iter().skip(extents.len()).all(|raw| (raw.start_block.get(), raw.block_count.get()) == (0, 0));
+        let lies =
+            |extent: &Extent| extent.start.0 != 0 && extent.end() < u64::from(header.total_blocks);
+        let behind = fork
+            .extents
+            .iter()
+            .skip(extents.len())
+            .all(|raw| (raw.start_block.get(), raw.block_count.get()) == (0, 0));
         let makes_sense = !extents.is_empty() && behind && extents.iter().all(lies);
         let sum: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
-        let goes_on = sum < u64::from(total) && extents.len() == EXTENTS_PER_RECORD && id != Cnid::EXTENTS;
+        let goes_on =
+            sum < u64::from(total) && extents.len() == EXTENTS_PER_RECORD && id != Cnid::EXTENTS;
         let capacity = u64::from(total) * u64::from(header.block_size);
-        let agrees = (sum == u64::from(total) || goes_on) && (1..=capacity).contains(&fork.logical_size.get());
+        let agrees = (sum == u64::from(total) || goes_on)
+            && (1..=capacity).contains(&fork.logical_size.get());
         let score = [u64::from(makes_sense), u64::from(agrees), 0];
-        let Some(file) = self.file(header, id)? else { return Ok(score) };
+        let Some(file) = self.file(header, id)? else {
+            return Ok(score);
+        };
         let is_such = match id {
             Cnid::ALLOCATION => file.len() >= u64::from(header.total_blocks).div_ceil(8),
             Cnid::STARTUP => true,
@@ -184,7 +228,11 @@ impl Evidence<'_> {
             Some(overflow) if id != Cnid::EXTENTS => overflow.get(id, fork_type::DATA, block),
             _ => Ok(None),
         };
-        match space.fork(&fork(&header.raw, id), &Owner::Special("file of the volume"), &mut more) {
+        match space.fork(
+            &fork(&header.raw, id),
+            &Owner::Special("file of the volume"),
+            &mut more,
+        ) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == Kind::Io => Err(error),
             Err(_) => Ok(None),
@@ -200,20 +248,45 @@ impl Evidence<'_> {
             Cnid::ATTRIBUTES => TreeKind::Attributes,
             _ => return self.unmarked(header, id),
         };
-        let Some(file) = self.file(header, id)? else { return Ok(u64::MAX) };
+        let Some(file) = self.file(header, id)? else {
+            return Ok(u64::MAX);
+        };
         let mut report = Report::default();
-        let rules = Rules { whole_nodes: false, zeroed: false };
-        let whole = walk_tree(&file, kind, rules, &mut report, self.progress, &mut |_, _, _| Ok(()))?;
+        let rules = Rules {
+            whole_nodes: false,
+            zeroed: false,
+        };
+        let whole = walk_tree(
+            &file,
+            kind,
+            rules,
+            &mut report,
+            self.progress,
+            &mut |_, _, _| Ok(()),
+        )?;
         Ok(report.len() + if whole { 0 } else { 1 << 32 })
     }
 
     fn unmarked(&self, header: &VolumeHeader, id: Cnid) -> Result<u64> {
-        let Some(bitmap) = self.file(header, Cnid::ALLOCATION)? else { return Ok(u64::MAX) };
-        let files = if id == Cnid::STARTUP { &FILES[4..] } else { &FILES[..] };
+        let Some(bitmap) = self.file(header, Cnid::ALLOCATION)? else {
+            return Ok(u64::MAX);
+        };
+        let files = if id == Cnid::STARTUP {
+            &FILES[4..]
+        } else {
+            &FILES[..]
+        };
         let mut found = 0;
-        for extent in files.iter().flat_map(|&(_, id)| extents_of(&fork(&header.raw, id).extents).collect::<Vec<_>>()) {
+        for extent in files
+            .iter()
+            .flat_map(|&(_, id)| extents_of(&fork(&header.raw, id).extents).collect::<Vec<_>>())
+        {
             for block in u64::from(extent.start.0)..extent.end() {
-                let byte = if block / 8 < bitmap.len() { bitmap.read_vec(block / 8, 1)?[0] } else { 0 };
+                let byte = if block / 8 < bitmap.len() {
+                    bitmap.read_vec(block / 8, 1)?[0]
+                } else {
+                    0
+                };
                 found += u64::from(byte & (0x80 >> (block % 8)) == 0);
             }
         }
@@ -228,11 +301,14 @@ fn is_tree(file: &ForkDevice) -> Result<bool> {
         return Ok(false);
     }
     let head = file.read_vec(0, head_len)?;
-    let Ok(header) = TreeHeaderRaw::read_from_bytes(&head[usize::from(FIRST_RECORD)..]) else { return Ok(false) };
+    let Ok(header) = TreeHeaderRaw::read_from_bytes(&head[usize::from(FIRST_RECORD)..]) else {
+        return Ok(false);
+    };
     let size = header.node_size.get();
     if !size.is_power_of_two() || size < 512 || u64::from(size) > file.len() {
         return Ok(false);
     }
-    let sound = Node::parse(0, file.read_vec(0, size.into())?.into()).is_ok_and(|node| node.kind == node_kind::HEADER);
+    let sound = Node::parse(0, file.read_vec(0, size.into())?.into())
+        .is_ok_and(|node| node.kind == node_kind::HEADER);
     Ok(sound && u64::from(header.total_nodes.get()) * u64::from(size) == file.len())
 }

@@ -38,7 +38,9 @@ pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
     restore_names(objects, private, steps);
     // What was deleted while open goes for good; its blocks become free with it.
     objects.all.retain(|object| {
-        let left = object.parent == private && !object.is_folder() && decode_name(&object.name).starts_with(ORPHAN);
+        let left = object.parent == private
+            && !object.is_folder()
+            && decode_name(&object.name).starts_with(ORPHAN);
         if left {
             steps.add("delete what was deleted while open", || object.shown());
         }
@@ -53,8 +55,15 @@ pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
         .collect();
     let mut links: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     let mut dangling = HashSet::new();
-    for (at, object) in objects.all.iter().enumerate().filter(|(_, object)| object.parent != private) {
-        let Some(file) = object.file().filter(|file| is_link(file)) else { continue };
+    for (at, object) in objects
+        .all
+        .iter()
+        .enumerate()
+        .filter(|(_, object)| object.parent != private)
+    {
+        let Some(file) = object.file().filter(|file| is_link(file)) else {
+            continue;
+        };
         let reference = file.bsd.special.get();
         if targets.contains_key(&reference) {
             links.entry(reference).or_default().push(at);
@@ -74,7 +83,9 @@ pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
     for at in orphans {
         let home = objects.lost_and_found(steps);
         let object = &mut objects.all[at];
-        steps.add("move to lost+found files that lost all their names", || object.shown());
+        steps.add("move to lost+found files that lost all their names", || {
+            object.shown()
+        });
         object.parent = home;
         object.set_flags(record_flags::HAS_LINK_CHAIN, 0);
         if let Some(file) = object.file_mut() {
@@ -91,20 +102,38 @@ pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
 
 /// What lies in the private folder under a name that no target has gets the one that its thread remembers, or leaves.
 fn restore_names(objects: &mut Objects, private: u32, steps: &mut Steps) {
-    let is_right = |name: &[U16]| inode_number(name).is_some() || decode_name(name).starts_with(ORPHAN);
-    let stray = |object: &Object| object.parent == private && !object.is_folder() && !is_right(&object.name);
-    let found: Vec<usize> = (0..objects.all.len()).filter(|&at| stray(&objects.all[at])).collect();
+    let is_right =
+        |name: &[U16]| inode_number(name).is_some() || decode_name(name).starts_with(ORPHAN);
+    let stray = |object: &Object| {
+        object.parent == private && !object.is_folder() && !is_right(&object.name)
+    };
+    let found: Vec<usize> = (0..objects.all.len())
+        .filter(|&at| stray(&objects.all[at]))
+        .collect();
     for at in found {
-        let name = objects.name_in_thread(&objects.all[at]).filter(|name| inode_number(name).is_some()).map(Box::<[U16]>::from);
-        let is_taken = |name: &[U16]| objects.all.iter().any(|other| other.parent == private && *other.name == *name);
+        let name = objects
+            .name_in_thread(&objects.all[at])
+            .filter(|name| inode_number(name).is_some())
+            .map(Box::<[U16]>::from);
+        let is_taken = |name: &[U16]| {
+            objects
+                .all
+                .iter()
+                .any(|other| other.parent == private && *other.name == *name)
+        };
         match name.filter(|name| !is_taken(name)) {
             Some(name) => {
-                steps.add("restore names that threads remember", || objects.all[at].shown());
+                steps.add("restore names that threads remember", || {
+                    objects.all[at].shown()
+                });
                 objects.all[at].name = name;
             }
             None => {
                 let home = objects.lost_and_found(steps);
-                steps.add("move to lost+found what does not belong among hard-linked files", || objects.all[at].shown());
+                steps.add(
+                    "move to lost+found what does not belong among hard-linked files",
+                    || objects.all[at].shown(),
+                );
                 objects.all[at].parent = home;
             }
         }
@@ -117,15 +146,28 @@ fn is_private(object: &Object) -> bool {
 
 /// Anybody may give a file this type; a link has no contents of its own, and what has is never deleted as one.
 fn is_link(file: &FileRaw) -> bool {
-    file.kind() == FILE_LINK_TYPE && file.data_fork.total_blocks.get() == 0 && file.resource_fork.total_blocks.get() == 0
+    file.kind() == FILE_LINK_TYPE
+        && file.data_fork.total_blocks.get() == 0
+        && file.resource_fork.total_blocks.get() == 0
 }
 
 /// What is neither a link nor the target of links has one name, is in no chain, and has not the type of a link.
 fn correct_counts_elsewhere(objects: &mut Objects, steps: &mut Steps) {
-    let private: HashSet<u32> = objects.all.iter().filter(|object| is_private(object)).map(Object::id).collect();
-    for object in objects.all.iter_mut().filter(|object| !object.is_folder() && !private.contains(&object.parent)) {
+    let private: HashSet<u32> = objects
+        .all
+        .iter()
+        .filter(|object| is_private(object))
+        .map(Object::id)
+        .collect();
+    for object in objects
+        .all
+        .iter_mut()
+        .filter(|object| !object.is_folder() && !private.contains(&object.parent))
+    {
         let is_target = inode_number(&object.name).is_some();
-        let Some(file) = object.file_mut().filter(|file| !is_link(file)) else { continue };
+        let Some(file) = object.file_mut().filter(|file| !is_link(file)) else {
+            continue;
+        };
         let mut wrong = false;
         if !is_target && file.bsd.mode_type() == mode_type::FILE && file.bsd.special.get() > 1 {
             file.bsd.special = 1.into();
@@ -146,9 +188,17 @@ fn correct_counts_elsewhere(objects: &mut Objects, steps: &mut Steps) {
         }
     }
     let is_of_links = |object: &Object| *object.name == *units(FOLDERS_FOLDER);
-    let targets: HashSet<u32> =
-        objects.all.iter().filter(|object| object.parent == Cnid::ROOT.0 && is_of_links(object)).map(Object::id).collect();
-    for object in objects.all.iter_mut().filter(|object| object.is_folder() && !targets.contains(&object.parent)) {
+    let targets: HashSet<u32> = objects
+        .all
+        .iter()
+        .filter(|object| object.parent == Cnid::ROOT.0 && is_of_links(object))
+        .map(Object::id)
+        .collect();
+    for object in objects
+        .all
+        .iter_mut()
+        .filter(|object| object.is_folder() && !targets.contains(&object.parent))
+    {
         if object.set_flags(record_flags::HAS_LINK_CHAIN, 0) {
             steps.add("correct counts and chains of hard links", || object.shown());
         }
@@ -157,14 +207,26 @@ fn correct_counts_elsewhere(objects: &mut Objects, steps: &mut Steps) {
 
 /// Where links exist and the folder of their targets has lost its name, it gets it back.
 fn restore_private_folder(objects: &mut Objects, steps: &mut Steps) {
-    let wanted = objects.all.iter().any(|object| object.file().is_some_and(is_link));
+    let wanted = objects
+        .all
+        .iter()
+        .any(|object| object.file().is_some_and(is_link));
     if !wanted || objects.all.iter().any(is_private) {
         return;
     }
-    let parent =
-        objects.all.iter().find(|object| inode_number(&object.name).is_some() && !object.is_folder()).map(|object| object.parent);
-    let Some(parent) = parent.filter(|&parent| parent != Cnid::ROOT.0) else { return };
-    if let Some(folder) = objects.all.iter_mut().find(|object| object.is_folder() && object.id() == parent) {
+    let parent = objects
+        .all
+        .iter()
+        .find(|object| inode_number(&object.name).is_some() && !object.is_folder())
+        .map(|object| object.parent);
+    let Some(parent) = parent.filter(|&parent| parent != Cnid::ROOT.0) else {
+        return;
+    };
+    if let Some(folder) = objects
+        .all
+        .iter_mut()
+        .find(|object| object.is_folder() && object.id() == parent)
+    {
         folder.parent = Cnid::ROOT.0;
         folder.name = units(FILES_FOLDER).into();
         steps.add("restore the folder of hard-linked files", String::new);
@@ -181,7 +243,9 @@ fn date_of_links(objects: &mut Objects, folder: usize, private: u32) -> U32 {
         .filter_map(Object::file)
         .find(|file| is_link(file))
         .map(|file| file.dates.create);
-    let Body::Folder(raw) = &mut objects.all[folder].body else { return 0.into() };
+    let Body::Folder(raw) = &mut objects.all[folder].body else {
+        return 0.into();
+    };
     if raw.dates.create.get() == 0 {
         raw.dates.create = in_use.unwrap_or(raw.dates.create);
     }
@@ -191,13 +255,18 @@ fn date_of_links(objects: &mut Objects, folder: usize, private: u32) -> U32 {
 /// Makes target and links agree: the count, the dates that tell links from files, and the chain where there is one.
 fn chain(objects: &mut Objects, target: usize, group: &[usize], created: U32, steps: &mut Steps) {
     let ids: Vec<u32> = group.iter().map(|&at| objects.all[at].id()).collect();
-    let chained = |object: &Object| object.file().is_some_and(|file| file.flags.get() & record_flags::HAS_LINK_CHAIN != 0);
+    let chained = |object: &Object| {
+        object
+            .file()
+            .is_some_and(|file| file.flags.get() & record_flags::HAS_LINK_CHAIN != 0)
+    };
     let in_chain = |object: &Object| {
         let named = |file: &FileRaw| file.bsd.owner_id.get() != 0 || file.bsd.group_id.get() != 0;
         chained(object) || object.file().is_some_and(named)
     };
     // Links that systems before 10.5 made have no chain; a chain that some are missing from becomes whole.
-    let with_chain = chained(&objects.all[target]) || group.iter().any(|&at| in_chain(&objects.all[at]));
+    let with_chain =
+        chained(&objects.all[target]) || group.iter().any(|&at| in_chain(&objects.all[at]));
     let marked = chained(&objects.all[target]) && group.iter().all(|&at| chained(&objects.all[at]));
     let sound = marked && is_sound(objects, target, group);
     if with_chain && !marked {
@@ -206,15 +275,24 @@ fn chain(objects: &mut Objects, target: usize, group: &[usize], created: U32, st
         }
     }
     let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
-    let Some(file) = objects.all[target].file_mut() else { return };
+    let Some(file) = objects.all[target].file_mut() else {
+        return;
+    };
     let mut wrong = file.bsd.special.get() != count;
     file.bsd.special = count.into();
     if with_chain && !sound {
         wrong = true;
         file.first_link = ids.first().copied().unwrap_or(0).into();
         for (place, &at) in group.iter().enumerate() {
-            let Some(link) = objects.all[at].file_mut() else { continue };
-            link.bsd.owner_id = place.checked_sub(1).and_then(|before| ids.get(before)).copied().unwrap_or(0).into();
+            let Some(link) = objects.all[at].file_mut() else {
+                continue;
+            };
+            link.bsd.owner_id = place
+                .checked_sub(1)
+                .and_then(|before| ids.get(before))
+                .copied()
+                .unwrap_or(0)
+                .into();
             link.bsd.group_id = ids.get(place + 1).copied().unwrap_or(0).into();
         }
     }
@@ -227,18 +305,29 @@ fn chain(objects: &mut Objects, target: usize, group: &[usize], created: U32, st
         }
     }
     if wrong {
-        steps.add("correct counts and chains of hard links", || objects.all[target].shown());
+        steps.add("correct counts and chains of hard links", || {
+            objects.all[target].shown()
+        });
     }
 }
 
 /// Returns whether the chain of a target leads through all of its links and back.
 fn is_sound(objects: &Objects, target: usize, group: &[usize]) -> bool {
-    let links: HashMap<u32, &FileRaw> =
-        group.iter().filter_map(|&at| Some((objects.all[at].id(), objects.all[at].file()?))).collect();
-    let Some(file) = objects.all[target].file() else { return false };
+    let links: HashMap<u32, &FileRaw> = group
+        .iter()
+        .filter_map(|&at| Some((objects.all[at].id(), objects.all[at].file()?)))
+        .collect();
+    let Some(file) = objects.all[target].file() else {
+        return false;
+    };
     let (mut previous, mut at, mut met) = (0, file.first_link.get(), 0);
     while at != 0 && met < links.len() {
-        let Some(link) = links.get(&at).filter(|link| link.bsd.owner_id.get() == previous) else { return false };
+        let Some(link) = links
+            .get(&at)
+            .filter(|link| link.bsd.owner_id.get() == previous)
+        else {
+            return false;
+        };
         (previous, at) = (at, link.bsd.group_id.get());
         met += 1;
     }

@@ -26,7 +26,10 @@ use self::salvage::Salvage;
 use self::steps::Steps;
 use super::btree::{KeyOrder, TreeKind};
 use super::check::{self, Facts, check, check_and_count};
-use super::layout::{AllocBlock, Extent, ForkRaw, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, extents_of, volume_attributes};
+use super::layout::{
+    AllocBlock, Extent, ForkRaw, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, extents_of,
+    volume_attributes,
+};
 use super::{header, journal, read_structure};
 use crate::decision::Which;
 use crate::device::{BlockDevice, Overlay};
@@ -75,16 +78,27 @@ impl Repair {
     }
 
     /// The same, with the header that counts where the evidence does not decide.
-    pub fn plan_assuming(device: Arc<dyn BlockDevice>, assumed: Option<Which>, progress: &dyn Progress) -> Result<Self> {
+    pub fn plan_assuming(
+        device: Arc<dyn BlockDevice>,
+        assumed: Option<Which>,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
         let (findings, facts) = check_and_count(device.clone(), progress)?;
-        let mut repair = Self { device: device.clone(), findings, steps: Vec::new(), left: Vec::new(), work: None };
+        let mut repair = Self {
+            device: device.clone(),
+            findings,
+            steps: Vec::new(),
+            left: Vec::new(),
+            work: None,
+        };
         if !repair.findings.iter().any(is_wrong) {
             return Ok(repair);
         }
         let header::Located { device, header, .. } = header::locate(device)?;
         repair.device = device.clone();
         // Neither the blocks of such a journal nor what waits in one can be told from the records alone.
-        let waits = header.has(volume_attributes::JOURNALED) && matches!(journal::pending(&device, &header), Ok(Some(_)));
+        let waits = header.has(volume_attributes::JOURNALED)
+            && matches!(journal::pending(&device, &header), Ok(Some(_)));
         if waits || journal::is_transient(&*device, &header) {
             let message = "changes wait in the journal, or were not ended; open the volume for writing first, which makes them";
             return Err(Error::new(Kind::Conflict, LAYER, message));
@@ -98,35 +112,51 @@ impl Repair {
                 let work = in_place_alone(&device, &header, None, progress)?;
                 let (left, facts) = check_and_count(work.overlay.clone(), progress)?;
                 match facts {
-                    Some(facts) if left.iter().any(is_wrong) => corrected(&device, &header, &left, &facts, progress)?,
+                    Some(facts) if left.iter().any(is_wrong) => {
+                        corrected(&device, &header, &left, &facts, progress)?
+                    }
                     Some(facts) if is_journal_whole(&header, &facts) => Some((work, left)),
                     _ => None,
                 }
             }
-            (false, Some(facts)) => corrected(&device, &header, &repair.findings, &facts, progress)?,
+            (false, Some(facts)) => {
+                corrected(&device, &header, &repair.findings, &facts, progress)?
+            }
             (false, None) => None,
         };
         if let Some((work, left)) = tried.filter(|(_, left)| !left.iter().any(is_wrong)) {
             repair.left = left;
-            if repair.findings.iter().any(|problem| is_wrong(problem) && problem.error.layer() == check::BITMAP) {
+            if repair
+                .findings
+                .iter()
+                .any(|problem| is_wrong(problem) && problem.error.layer() == check::BITMAP)
+            {
                 repair.steps.push("correct the bitmap".to_owned());
             }
-            repair.steps.push("write both headers anew and mark the volume clean".to_owned());
+            repair
+                .steps
+                .push("write both headers anew and mark the volume clean".to_owned());
             repair.work = Some(work);
         } else {
             let mut steps = Steps::default();
             let work = match put_together(&device, &header, OldTrees::Keep, &mut steps, progress) {
                 Err(error) if error.kind() == Kind::Limit => {
                     steps = Steps::default();
-                    let work = put_together(&device, &header, OldTrees::Overwrite, &mut steps, progress)?;
-                    steps.add("overwrite the old trees, for there is no room for new ones beside them", String::new);
+                    let work =
+                        put_together(&device, &header, OldTrees::Overwrite, &mut steps, progress)?;
+                    steps.add(
+                        "overwrite the old trees, for there is no room for new ones beside them",
+                        String::new,
+                    );
                     work
                 }
                 done => done?,
             };
             repair.left = check(work.overlay.clone(), progress)?;
             repair.steps = steps.lines();
-            repair.steps.push("write new trees, bitmap and headers".to_owned());
+            repair
+                .steps
+                .push("write new trees, bitmap and headers".to_owned());
             repair.work = Some(work);
         }
         Ok(repair)
@@ -157,7 +187,10 @@ impl Repair {
         match self.left.iter().find(|problem| is_wrong(problem)) {
             None => Ok(()),
             Some(problem) => {
-                let message = format!("is not written, because it would leave damage: {}", problem.error);
+                let message = format!(
+                    "is not written, because it would leave damage: {}",
+                    problem.error
+                );
                 Err(Error::new(Kind::Corrupt, LAYER, message))
             }
         }
@@ -166,7 +199,9 @@ impl Repair {
     /// Writes the repair, durable when this returns. Refused with [`Kind::Corrupt`] if the result would not check clean.
     pub fn apply(&self, progress: &dyn Progress) -> Result<()> {
         self.is_possible()?;
-        self.work.as_ref().map_or(Ok(()), |work| work.write(&*self.device, progress))
+        self.work
+            .as_ref()
+            .map_or(Ok(()), |work| work.write(&*self.device, progress))
     }
 }
 
@@ -188,7 +223,10 @@ fn corrected(
     facts: &Facts,
     progress: &dyn Progress,
 ) -> Result<Option<(Work, Vec<Problem>)>> {
-    let is_enough = found.iter().filter(|problem| is_wrong(problem)).all(is_of_header_or_bitmap);
+    let is_enough = found
+        .iter()
+        .filter(|problem| is_wrong(problem))
+        .all(is_of_header_or_bitmap);
     if !is_enough || !facts.complete || facts.overlaps || !is_journal_whole(header, facts) {
         return Ok(None);
     }
@@ -209,7 +247,10 @@ enum OldTrees {
 
 /// Returns whether a finding is about what follows from the trees.
 fn is_of_header_or_bitmap(problem: &Problem) -> bool {
-    matches!(problem.error.layer(), check::BITMAP | check::HEADER | super::LAYER)
+    matches!(
+        problem.error.layer(),
+        check::BITMAP | check::HEADER | super::LAYER
+    )
 }
 
 /// The volume with its trees as they are, with both headers as the sound one of them says, and with counts and bitmap by
@@ -229,26 +270,57 @@ fn in_place_alone(
         raw.file_count = u32::try_from(facts.files).unwrap_or(u32::MAX).into();
         raw.folder_count = u32::try_from(facts.folders).unwrap_or(u32::MAX).into();
         raw.encodings_bitmap = (raw.encodings_bitmap.get() | facts.encodings).into();
-        raw.next_catalog_id = raw.next_catalog_id.get().max(facts.highest.0.saturating_add(1)).into();
+        raw.next_catalog_id = raw
+            .next_catalog_id
+            .get()
+            .max(facts.highest.0.saturating_add(1))
+            .into();
         let mut taken = Taken::default();
-        facts.used.iter().filter_map(|&run| run_of(run)).for_each(|extent| taken.insert(extent));
-        let rewrite = Rewrite { overlay: overlay.clone(), header, taken, old: Vec::new(), progress };
+        facts
+            .used
+            .iter()
+            .filter_map(|&run| run_of(run))
+            .for_each(|extent| taken.insert(extent));
+        let rewrite = Rewrite {
+            overlay: overlay.clone(),
+            header,
+            taken,
+            old: Vec::new(),
+            progress,
+        };
         raw.free_blocks = rewrite.write_bitmap(&bitmap)?.into();
     }
     rewrite::write_headers(&*overlay, &raw)?;
-    Ok(Work { overlay, copies: Vec::new(), block_size: header.block_size, bitmap, header: raw })
+    Ok(Work {
+        overlay,
+        copies: Vec::new(),
+        block_size: header.block_size,
+        bitmap,
+        header: raw,
+    })
 }
 
 fn run_of((start, end): (u64, u64)) -> Option<Extent> {
-    Some(Extent { start: AllocBlock(u32::try_from(start).ok()?), count: u32::try_from(end.checked_sub(start)?).ok()? })
+    Some(Extent {
+        start: AllocBlock(u32::try_from(start).ok()?),
+        count: u32::try_from(end.checked_sub(start)?).ok()?,
+    })
 }
 
 /// The alternate header, if it is of a volume of this size.
-fn alternate(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> Result<Option<VolumeHeaderRaw>> {
+fn alternate(
+    device: &Arc<dyn BlockDevice>,
+    header: &VolumeHeader,
+) -> Result<Option<VolumeHeaderRaw>> {
     let len = device.info().len;
     let raw: VolumeHeaderRaw = read_structure(&**device, len - HEADER_OFFSET)?;
-    let same = |other: &VolumeHeader| (other.block_size, other.total_blocks) == (header.block_size, header.total_blocks);
-    Ok(VolumeHeader::parse(&raw, len - HEADER_OFFSET, len).ok().filter(same).map(|_| raw))
+    let same = |other: &VolumeHeader| {
+        (other.block_size, other.total_blocks) == (header.block_size, header.total_blocks)
+    };
+    Ok(VolumeHeader::parse(&raw, len - HEADER_OFFSET, len)
+        .ok()
+        .filter(same)
+        .map(|_| raw))
 }
 
 /// Puts the repaired volume together in memory.
@@ -261,14 +333,27 @@ fn put_together(
 ) -> Result<Work> {
     let alternate = alternate(device, header)?;
     let space = salvage::space(device.clone(), header);
-    let salvage = Salvage { space: &space, header, alternate: alternate.as_ref(), progress };
+    let salvage = Salvage {
+        space: &space,
+        header,
+        alternate: alternate.as_ref(),
+        progress,
+    };
     let catalog = salvage.tree(TreeKind::Catalog(header.variant))?;
     if catalog.records.is_empty() {
-        return Err(Error::new(Kind::Corrupt, LAYER, "no record of the catalog can be found, so that nothing is written"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            LAYER,
+            "no record of the catalog can be found, so that nothing is written",
+        ));
     }
     let overflow = salvage.tree(TreeKind::Extents)?;
     let values = salvage.tree(TreeKind::Attributes)?;
-    for (tree, name) in [(&catalog, "catalog"), (&overflow, "extents tree"), (&values, "attributes tree")] {
+    for (tree, name) in [
+        (&catalog, "catalog"),
+        (&overflow, "extents tree"),
+        (&values, "attributes tree"),
+    ] {
         if tree.torn {
             steps.add("take records out of torn trees", || name.to_owned());
         }
@@ -292,14 +377,22 @@ fn put_together(
         raw.attributes = (raw.attributes.get() & !volume_attributes::JOURNALED).into();
         raw.journal_info_block = 0.into();
     }
-    let own = [raw.extents_file, raw.catalog_file, raw.attributes_file, raw.allocation_file];
+    let own = [
+        raw.extents_file,
+        raw.catalog_file,
+        raw.attributes_file,
+        raw.allocation_file,
+    ];
     let mut old: Vec<Extent> = own.iter().flat_map(|fork| in_place(fork, header)).collect();
     if old_trees == OldTrees::Overwrite {
         old = in_place(&raw.allocation_file, header);
     }
     let mut mended = Mended::default();
     mended.reserved = old;
-    header.reserved().into_iter().for_each(|extent| mended.taken.insert(extent));
+    header
+        .reserved()
+        .into_iter()
+        .for_each(|extent| mended.taken.insert(extent));
     mend_startup(&mut raw.startup_file, header, &mut mended.taken, steps);
     let more = More::read(&overflow.records);
     let ids: HashSet<u32> = objects.all.iter().map(Object::id).collect();
@@ -309,21 +402,39 @@ fn put_together(
     objects.count(&owners, &folder_links, steps);
     objects.tell_threads(steps);
 
-    let files = objects.all.iter().filter(|object| !object.is_folder()).count();
-    let counts = rewrite::Counts { files, folders: objects.all.len() - files - 1, next_id: objects.next_id() };
+    let files = objects
+        .all
+        .iter()
+        .filter(|object| !object.is_folder())
+        .count();
+    let counts = rewrite::Counts {
+        files,
+        folders: objects.all.len() - files - 1,
+        next_id: objects.next_id(),
+    };
     let catalog_records = objects.records(catalog.order);
     drop(objects);
     let records = [catalog_records, mended.overflow_records(&more.bad), values];
     let trees = specs.into_iter().zip(records).collect();
     let overlay = Arc::new(Overlay::new(device.clone(), MEMORY));
-    Rewrite { overlay, header, taken: mended.taken, old: mended.reserved, progress }.run(raw, trees, counts, mended.copies, steps)
+    Rewrite {
+        overlay,
+        header,
+        taken: mended.taken,
+        old: mended.reserved,
+        progress,
+    }
+    .run(raw, trees, counts, mended.copies, steps)
 }
 
 /// Cuts the startup file to what its extents hold, and takes their blocks.
 fn mend_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, steps: &mut Steps) {
     let mut extents = Vec::new();
     for extent in extents_of(&fork.extents) {
-        if extent.start.0 == 0 || extent.end() > u64::from(header.total_blocks) || taken.overlaps(extent) {
+        if extent.start.0 == 0
+            || extent.end() > u64::from(header.total_blocks)
+            || taken.overlaps(extent)
+        {
             break;
         }
         taken.insert(extent);
@@ -332,14 +443,24 @@ fn mend_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, st
     let blocks: u32 = extents.iter().map(|extent| extent.count).sum();
     let capacity = u64::from(blocks) * u64::from(header.block_size);
     let size = fork.logical_size.get().min(capacity);
-    let mended = ForkRaw { logical_size: size.into(), total_blocks: blocks.into(), extents: forks::raw(&extents), ..*fork };
+    let mended = ForkRaw {
+        logical_size: size.into(),
+        total_blocks: blocks.into(),
+        extents: forks::raw(&extents),
+        ..*fork
+    };
     if mended != *fork {
-        steps.add("cut the startup file to the blocks that it still has", String::new);
+        steps.add(
+            "cut the startup file to the blocks that it still has",
+            String::new,
+        );
         *fork = mended;
     }
 }
 
 /// The extents of one of the volume's own files that lie on it.
 fn in_place(fork: &ForkRaw, header: &VolumeHeader) -> Vec<Extent> {
-    extents_of(&fork.extents).filter(|extent| extent.end() <= u64::from(header.total_blocks)).collect()
+    extents_of(&fork.extents)
+        .filter(|extent| extent.end() <= u64::from(header.total_blocks))
+        .collect()
 }

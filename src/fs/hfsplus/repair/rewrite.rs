@@ -12,8 +12,9 @@ use crate::device::{BlockDevice, BlockDeviceExt, Memory, Overlay};
 use crate::fs::hfsplus::btree::TreeKind;
 use crate::fs::hfsplus::build::{self, map_nodes};
 use crate::fs::hfsplus::layout::{
-    ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, ForkRaw, HEADER_OFFSET, VARIABLE_INDEX_KEYS,
-    VolumeHeader, VolumeHeaderRaw, extents_of, volume_attributes,
+    ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, ForkRaw,
+    HEADER_OFFSET, VARIABLE_INDEX_KEYS, VolumeHeader, VolumeHeaderRaw, extents_of,
+    volume_attributes,
 };
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -40,34 +41,72 @@ pub(super) struct Counts {
 
 /// Marks a volume as left in order.
 pub(super) fn mark_clean(raw: &mut VolumeHeaderRaw) {
-    let attributes = raw.attributes.get() & !(volume_attributes::INCONSISTENT | volume_attributes::BOOT_INCONSISTENT);
+    let attributes = raw.attributes.get()
+        & !(volume_attributes::INCONSISTENT | volume_attributes::BOOT_INCONSISTENT);
     raw.attributes = (attributes | volume_attributes::UNMOUNTED).into();
     raw.last_mounted_version = *b"bsaw";
     raw.write_count = raw.write_count.get().wrapping_add(1).into();
 }
 
 /// Gives clump sizes that Apple's checker changes the alternate's, or those that it would get (§2).
-pub(super) fn mend_clumps(raw: &mut VolumeHeaderRaw, header: &VolumeHeader, alternate: Option<&VolumeHeaderRaw>) {
+pub(super) fn mend_clumps(
+    raw: &mut VolumeHeaderRaw,
+    header: &VolumeHeader,
+    alternate: Option<&VolumeHeaderRaw>,
+) {
     let size = header.block_size;
     let fork_clump = |own: U32, other: Option<U32>| {
-        let usual = if header.is_fork_clump(size.saturating_mul(4)) { size.saturating_mul(4) } else { size };
-        let found = [Some(own), other].into_iter().flatten().find(|clump| header.is_fork_clump(clump.get()));
+        let usual = if header.is_fork_clump(size.saturating_mul(4)) {
+            size.saturating_mul(4)
+        } else {
+            size
+        };
+        let found = [Some(own), other]
+            .into_iter()
+            .flatten()
+            .find(|clump| header.is_fork_clump(clump.get()));
         found.unwrap_or_else(|| usual.into())
     };
-    raw.data_clump_size = fork_clump(raw.data_clump_size, alternate.map(|raw| raw.data_clump_size));
-    raw.rsrc_clump_size = fork_clump(raw.rsrc_clump_size, alternate.map(|raw| raw.rsrc_clump_size));
+    raw.data_clump_size = fork_clump(
+        raw.data_clump_size,
+        alternate.map(|raw| raw.data_clump_size),
+    );
+    raw.rsrc_clump_size = fork_clump(
+        raw.rsrc_clump_size,
+        alternate.map(|raw| raw.rsrc_clump_size),
+    );
     let file_clump = |own: &mut ForkRaw, other: Option<&ForkRaw>, least: u32| {
         let is_right = |clump: u32| clump >= least && header.is_file_clump(clump);
         let found = [Some(own.clump_size), other.map(|other| other.clump_size)];
-        let found = found.into_iter().flatten().find(|clump| is_right(clump.get()));
+        let found = found
+            .into_iter()
+            .flatten()
+            .find(|clump| is_right(clump.get()));
         let extent = own.extents[0].block_count.get().saturating_mul(size);
-        own.clump_size = found.unwrap_or_else(|| if is_right(extent) { extent } else { size }.into());
+        own.clump_size =
+            found.unwrap_or_else(|| if is_right(extent) { extent } else { size }.into());
     };
-    file_clump(&mut raw.extents_file, alternate.map(|raw| &raw.extents_file), 0);
-    file_clump(&mut raw.catalog_file, alternate.map(|raw| &raw.catalog_file), 0);
-    file_clump(&mut raw.allocation_file, alternate.map(|raw| &raw.allocation_file), 0);
+    file_clump(
+        &mut raw.extents_file,
+        alternate.map(|raw| &raw.extents_file),
+        0,
+    );
+    file_clump(
+        &mut raw.catalog_file,
+        alternate.map(|raw| &raw.catalog_file),
+        0,
+    );
+    file_clump(
+        &mut raw.allocation_file,
+        alternate.map(|raw| &raw.allocation_file),
+        0,
+    );
     if raw.attributes_file.total_blocks.get() != 0 {
-        file_clump(&mut raw.attributes_file, alternate.map(|raw| &raw.attributes_file), 1);
+        file_clump(
+            &mut raw.attributes_file,
+            alternate.map(|raw| &raw.attributes_file),
+            1,
+        );
     }
 }
 
@@ -75,7 +114,9 @@ pub(super) fn mend_clumps(raw: &mut VolumeHeaderRaw, header: &VolumeHeader, alte
 pub(super) fn write_headers(device: &dyn BlockDevice, raw: &VolumeHeaderRaw) -> Result<()> {
     let len = device.info().len;
     // The alternate first: the first is what is looked at.
-    [len - HEADER_OFFSET, HEADER_OFFSET].into_iter().try_for_each(|offset| device.write_at(offset, raw.as_bytes()))
+    [len - HEADER_OFFSET, HEADER_OFFSET]
+        .into_iter()
+        .try_for_each(|offset| device.write_at(offset, raw.as_bytes()))
 }
 
 /// The volume being put together.
@@ -105,7 +146,10 @@ impl Rewrite<'_> {
         let bitmap = self.place_bitmap(&mut raw, &mut avoid, steps)?;
         for (spec, records) in trees {
             self.progress.check()?;
-            if spec.kind == TreeKind::Attributes && records.is_empty() && raw.attributes_file.total_blocks.get() == 0 {
+            if spec.kind == TreeKind::Attributes
+                && records.is_empty()
+                && raw.attributes_file.total_blocks.get() == 0
+            {
                 continue;
             }
             let fork = self.tree(spec, &records, &mut avoid)?;
@@ -126,11 +170,22 @@ impl Rewrite<'_> {
         }
         mark_clean(&mut raw);
         write_headers(&*self.overlay, &raw)?;
-        Ok(Work { overlay: self.overlay, copies, block_size: self.header.block_size, bitmap, header: raw })
+        Ok(Work {
+            overlay: self.overlay,
+            copies,
+            block_size: self.header.block_size,
+            bitmap,
+            header: raw,
+        })
     }
 
     /// Keeps the bitmap's place if it is one, else finds another.
-    fn place_bitmap(&mut self, raw: &mut VolumeHeaderRaw, avoid: &mut Taken, steps: &mut Steps) -> Result<Vec<Extent>> {
+    fn place_bitmap(
+        &mut self,
+        raw: &mut VolumeHeaderRaw,
+        avoid: &mut Taken,
+        steps: &mut Steps,
+    ) -> Result<Vec<Extent>> {
         let (size, total) = (self.header.block_size, self.header.total_blocks);
         let fork = &raw.allocation_file;
         let extents: Vec<Extent> = extents_of(&fork.extents).collect();
@@ -138,11 +193,14 @@ impl Rewrite<'_> {
         let needed = u64::from(total).div_ceil(8);
         let mut own = Taken::default();
         let apart = extents.iter().all(|&extent| {
-            let free = extent.end() <= u64::from(total) && !self.taken.overlaps(extent) && !own.overlaps(extent);
+            let free = extent.end() <= u64::from(total)
+                && !self.taken.overlaps(extent)
+                && !own.overlaps(extent);
             own.insert(extent);
             free
         });
-        let whole = blocks == u64::from(fork.total_blocks.get()) && fork.logical_size.get() >= needed;
+        let whole =
+            blocks == u64::from(fork.total_blocks.get()) && fork.logical_size.get() >= needed;
         if apart && whole && fork.logical_size.get() <= blocks * u64::from(size) {
             raw.allocation_file.extents = super::forks::raw(&extents);
             extents.iter().for_each(|&extent| self.taken.insert(extent));
@@ -157,7 +215,12 @@ impl Rewrite<'_> {
     }
 
     /// Writes a tree of `records` into free blocks.
-    fn tree(&mut self, spec: TreeSpec, records: &[Box<[u8]>], avoid: &mut Taken) -> Result<ForkRaw> {
+    fn tree(
+        &mut self,
+        spec: TreeSpec,
+        records: &[Box<[u8]>],
+        avoid: &mut Taken,
+    ) -> Result<ForkRaw> {
         let size = self.header.block_size;
         let node = u32::from(spec.node_size);
         let pairs = || records.iter().filter_map(|record| split(record));
@@ -167,8 +230,8 @@ impl Rewrite<'_> {
         let unit = (node / size).max(1);
         let bytes = u64::from(wanted) * u64::from(node);
         let blocks = bytes.div_ceil(size.into()).next_multiple_of(unit.into());
-        let blocks =
-            u32::try_from(blocks).map_err(|_| Error::new(Kind::Limit, LAYER, "a tree is larger than a volume can be"))?;
+        let blocks = u32::try_from(blocks)
+            .map_err(|_| Error::new(Kind::Limit, LAYER, "a tree is larger than a volume can be"))?;
         let extents = avoid.allocate(blocks, unit, self.header.total_blocks)?;
         extents.iter().for_each(|&extent| self.taken.insert(extent));
         let bytes = u64::from(blocks) * u64::from(size);
@@ -178,7 +241,10 @@ impl Rewrite<'_> {
             TreeKind::Attributes => (ATTRIBUTES_MAX_KEY_LENGTH, VARIABLE_INDEX_KEYS),
         };
         let is_right = |clump: &u32| *clump > 0 && self.header.is_file_clump(*clump);
-        let clump = [spec.clump, (unit * size).max(node)].into_iter().find(is_right).unwrap_or(size);
+        let clump = [spec.clump, (unit * size).max(node)]
+            .into_iter()
+            .find(is_right)
+            .unwrap_or(size);
         let kind = build::TreeKind {
             node_size: spec.node_size,
             max_key_length,
@@ -187,7 +253,8 @@ impl Rewrite<'_> {
             total_nodes: u32::try_from(bytes / u64::from(node)).unwrap_or(u32::MAX),
             clump,
         };
-        let len = usize::try_from(bytes).map_err(|_| Error::new(Kind::Limit, LAYER, "a tree is larger than memory"))?;
+        let len = usize::try_from(bytes)
+            .map_err(|_| Error::new(Kind::Limit, LAYER, "a tree is larger than memory"))?;
         let memory = Memory::zeros(len);
         build::write_tree(&memory, 0, kind, pairs())?;
         let mut at = 0;
@@ -196,7 +263,10 @@ impl Rewrite<'_> {
             while place < end {
                 let piece = memory.read_vec(at, PIECE.min((end - place) as usize))?;
                 if crate::device::is_zero(&piece) {
-                    self.overlay.discard(place..place + piece.len() as u64, crate::device::Leave::Zeros)?;
+                    self.overlay.discard(
+                        place..place + piece.len() as u64,
+                        crate::device::Leave::Zeros,
+                    )?;
                 } else {
                     self.overlay.write_at(place, &piece)?;
                 }
@@ -218,7 +288,10 @@ impl Rewrite<'_> {
             for (start, end) in self.taken.runs() {
                 let (start, end) = (start.max(blocks.start), end.min(blocks.end));
                 if start < end {
-                    build::set_bits(&mut expected, (start - first) as usize..(end - first) as usize);
+                    build::set_bits(
+                        &mut expected,
+                        (start - first) as usize..(end - first) as usize,
+                    );
                     used += end - start;
                 }
             }
@@ -242,8 +315,16 @@ impl Work {
         let mut keep: Vec<(u64, u64)> = self
             .bitmap
             .iter()
-            .map(|extent| (extent.start.offset(self.block_size), extent.end() * u64::from(self.block_size)))
-            .chain([(HEADER_OFFSET, HEADER_OFFSET + 512), (len - HEADER_OFFSET, len - HEADER_OFFSET + 512)])
+            .map(|extent| {
+                (
+                    extent.start.offset(self.block_size),
+                    extent.end() * u64::from(self.block_size),
+                )
+            })
+            .chain([
+                (HEADER_OFFSET, HEADER_OFFSET + 512),
+                (len - HEADER_OFFSET, len - HEADER_OFFSET + 512),
+            ])
             .collect();
         keep.sort_unstable();
         let mut at = 0;
@@ -254,7 +335,10 @@ impl Work {
         self.overlay.apply(at..len, device)?;
         // Old and new blocks are marked used while either may be found.
         for (offset, piece) in pieces(&self.bitmap, self.block_size) {
-            let (old, new) = (device.read_vec(offset, piece)?, self.overlay.read_vec(offset, piece)?);
+            let (old, new) = (
+                device.read_vec(offset, piece)?,
+                self.overlay.read_vec(offset, piece)?,
+            );
             let both: Vec<u8> = old.iter().zip(&new).map(|(old, new)| old | new).collect();
             if both != old {
                 device.write_at(offset, &both)?;
@@ -278,14 +362,28 @@ impl Work {
 /// The bytes of a file's extents, piece by piece.
 fn pieces(extents: &[Extent], block_size: u32) -> impl Iterator<Item = (u64, usize)> + '_ {
     extents.iter().flat_map(move |extent| {
-        let (start, end) = (extent.start.offset(block_size), extent.end() * u64::from(block_size));
-        (start..end).step_by(PIECE).map(move |at| (at, PIECE.min((end - at) as usize)))
+        let (start, end) = (
+            extent.start.offset(block_size),
+            extent.end() * u64::from(block_size),
+        );
+        (start..end)
+            .step_by(PIECE)
+            .map(move |at| (at, PIECE.min((end - at) as usize)))
     })
 }
 
-fn copy_blocks(device: &dyn BlockDevice, copy: &Copy, block_size: u32, progress: &dyn Progress) -> Result<()> {
-    let blocks =
-        |extents: &[Extent]| -> Vec<u64> { extents.iter().flat_map(|extent| u64::from(extent.start.0)..extent.end()).collect() };
+fn copy_blocks(
+    device: &dyn BlockDevice,
+    copy: &Copy,
+    block_size: u32,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let blocks = |extents: &[Extent]| -> Vec<u64> {
+        extents
+            .iter()
+            .flat_map(|extent| u64::from(extent.start.0)..extent.end())
+            .collect()
+    };
     let mut buf = vec![0; block_size as usize];
     for (from, to) in blocks(&copy.from).into_iter().zip(blocks(&copy.to)) {
         progress.check()?;

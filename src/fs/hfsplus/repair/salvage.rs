@@ -10,8 +10,8 @@ use crate::fs::hfsplus::btree::{KeyOrder, Node, TreeKind};
 use crate::fs::hfsplus::check::{Report, Rules, walk_tree};
 use crate::fs::hfsplus::extents::{ForkDevice, Owner, Space};
 use crate::fs::hfsplus::layout::{
-    Cnid, FIRST_RECORD, ForkRaw, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, NODE_SIZES, TreeHeaderRaw, Variant, VolumeHeader,
-    VolumeHeaderRaw, fork_type, node_kind, volume_attributes,
+    Cnid, FIRST_RECORD, ForkRaw, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, NODE_SIZES, TreeHeaderRaw,
+    Variant, VolumeHeader, VolumeHeaderRaw, fork_type, node_kind, volume_attributes,
 };
 use crate::fs::hfsplus::overflow::Overflow;
 use crate::fs::hfsplus::unicode::NameOrder;
@@ -58,10 +58,17 @@ impl Salvage<'_> {
                 TreeKind::Catalog(Variant::HfsPlus) => KeyOrder::Catalog(NameOrder::Folding),
                 TreeKind::Catalog(Variant::Hfsx) => KeyOrder::Catalog(NameOrder::Binary),
             },
-            spec: TreeSpec { kind, node_size: default_node, key_compare_type: compare, clump: 0 },
+            spec: TreeSpec {
+                kind,
+                node_size: default_node,
+                key_compare_type: compare,
+                clump: 0,
+            },
             torn: false,
         };
-        let Some(file) = self.file(id, name)? else { return Ok(found) };
+        let Some(file) = self.file(id, name)? else {
+            return Ok(found);
+        };
         if let Some(header) = sane_header(&file, kind)? {
             found.order = kind.order(&header).unwrap_or(found.order);
 
@@ -72,21 +79,37 @@ impl Salvage<'_> {
             found.spec.node_size = likely_node_size(&file, default_node)?;
         }
         let mut ignored = Report::default();
-        let rules = Rules { whole_nodes: false, zeroed: false };
+        let rules = Rules {
+            whole_nodes: false,
+            zeroed: false,
+        };
         let records = &mut found.records;
-        let whole = walk_tree(&file, kind, rules, &mut ignored, self.progress, &mut |record, _, _| {
-            records.push(record.into());
-            Ok(())
-        })?;
+        let whole = walk_tree(
+            &file,
+            kind,
+            rules,
+            &mut ignored,
+            self.progress,
+            &mut |record, _, _| {
+                records.push(record.into());
+                Ok(())
+            },
+        )?;
         found.torn = !whole;
         if found.torn {
             self.scan(&file, &mut found)?;
         }
         let order = found.order;
-        found.records.retain(|record| order.compare(record, record).is_some());
+        found
+            .records
+            .retain(|record| order.compare(record, record).is_some());
         // Stable: of two records with one key, the one that the tree led to comes first.
-        found.records.sort_by(|a, b| order.compare(a, b).unwrap_or(std::cmp::Ordering::Equal));
-        found.records.dedup_by(|later, first| order.compare(first, later) == Some(std::cmp::Ordering::Equal));
+        found
+            .records
+            .sort_by(|a, b| order.compare(a, b).unwrap_or(std::cmp::Ordering::Equal));
+        found.records.dedup_by(|later, first| {
+            order.compare(first, later) == Some(std::cmp::Ordering::Equal)
+        });
         Ok(found)
     }
 
@@ -122,7 +145,10 @@ impl Salvage<'_> {
     /// A fork with all that is in its blocks: trees fill theirs, and the size may be what is damaged.
     fn whole(&self, fork: ForkRaw) -> ForkRaw {
         let size = u64::from(fork.total_blocks.get()) * u64::from(self.header.block_size);
-        ForkRaw { logical_size: size.into(), ..fork }
+        ForkRaw {
+            logical_size: size.into(),
+            ..fork
+        }
     }
 
     /// Adds the records of every leaf of the file. Where free nodes may hold what was deleted long ago, that is
@@ -132,16 +158,26 @@ impl Salvage<'_> {
             return Ok(());
         }
         let size = u64::from(found.spec.node_size);
-        self.progress.stage("look for lost records", file.len() / size);
+        self.progress
+            .stage("look for lost records", file.len() / size);
         for number in 1..u32::try_from(file.len() / size).unwrap_or(u32::MAX) {
             self.progress.check()?;
             self.progress.advance(1);
             let bytes = file.read_vec(u64::from(number) * size, size as usize)?;
-            let Ok(node) = Node::parse(number, bytes.into()) else { continue };
+            let Ok(node) = Node::parse(number, bytes.into()) else {
+                continue;
+            };
             // Either sign of a leaf may be what is damaged.
-            let is_other = matches!(node.kind, node_kind::INDEX | node_kind::HEADER | node_kind::MAP);
+            let is_other = matches!(
+                node.kind,
+                node_kind::INDEX | node_kind::HEADER | node_kind::MAP
+            );
             if node.kind == node_kind::LEAF || (node.height == 1 && !is_other) {
-                found.records.extend((0..node.records).filter_map(|index| node.record(index)).map(Box::from));
+                found.records.extend(
+                    (0..node.records)
+                        .filter_map(|index| node.record(index))
+                        .map(Box::from),
+                );
             }
         }
         Ok(())
@@ -155,7 +191,9 @@ fn sane_header(file: &ForkDevice, kind: TreeKind) -> Result<Option<TreeHeaderRaw
         return Ok(None);
     }
     let head = file.read_vec(0, len)?;
-    let Ok(header) = TreeHeaderRaw::read_from_bytes(&head[usize::from(FIRST_RECORD)..]) else { return Ok(None) };
+    let Ok(header) = TreeHeaderRaw::read_from_bytes(&head[usize::from(FIRST_RECORD)..]) else {
+        return Ok(None);
+    };
     let size = header.node_size.get();
     let sane = size.is_power_of_two() && NODE_SIZES.contains(&size) && kind.order(&header).is_ok();
     Ok(sane.then_some(header))
@@ -174,17 +212,25 @@ fn likely_node_size(file: &ForkDevice, default: u16) -> Result<u16> {
                 continue;
             }
             looked_at += 1;
-            let sound = |node: Node| node.records > 0 && (node.kind == node_kind::LEAF) == (node.height == 1);
+            let sound = |node: Node| {
+                node.records > 0 && (node.kind == node_kind::LEAF) == (node.height == 1)
+            };
             nodes += u32::from(Node::parse(number as u32, bytes.into()).is_ok_and(sound));
         }
         shares.push((size, (nodes * 100).checked_div(looked_at).unwrap_or(0)));
     }
     let best = shares.iter().map(|&(_, share)| share).max().unwrap_or(0);
-    let likely = shares.into_iter().find(|&(_, share)| share > 0 && share + 20 >= best);
+    let likely = shares
+        .into_iter()
+        .find(|&(_, share)| share > 0 && share + 20 >= best);
     Ok(likely.map_or(default, |(size, _)| size))
 }
 
 /// The volume's bytes as an open space.
 pub(super) fn space(device: Arc<dyn BlockDevice>, header: &VolumeHeader) -> Space {
-    Space { device, block_size: header.block_size, total_blocks: header.total_blocks }
+    Space {
+        device,
+        block_size: header.block_size,
+        total_blocks: header.total_blocks,
+    }
 }

@@ -17,12 +17,13 @@ impl Steps {
 
     /// A line for each kind.
     pub(super) fn lines(&self) -> Vec<String> {
-        let line = |(what, (count, example)): (&&str, &(u64, String))| match (count, example.as_str()) {
-            (1, "") => (*what).to_owned(),
-            (1, example) => format!("{what}: {example}"),
-            (count, "") => format!("{what} ({count} times)"),
-            (count, example) => format!("{what}: {example} and {} more", count - 1),
-        };
+        let line =
+            |(what, (count, example)): (&&str, &(u64, String))| match (count, example.as_str()) {
+                (1, "") => (*what).to_owned(),
+                (1, example) => format!("{what}: {example}"),
+                (count, "") => format!("{what} ({count} times)"),
+                (count, example) => format!("{what}: {example} and {} more", count - 1),
+            };
         self.done.iter().map(line).collect()
     }
 }

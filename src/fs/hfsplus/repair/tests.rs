@@ -12,7 +12,9 @@ use crate::fs::hfsplus::layout::{CatalogKey, CatalogRecord, Cnid, FILE_LINK_TYPE
 use crate::fs::hfsplus::links::{INODE, inode_number};
 use crate::fs::hfsplus::unicode::decode_name;
 use crate::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
-use crate::fs::{Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, NewKind, NewNode};
+use crate::fs::{
+    Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, NewKind, NewNode,
+};
 use crate::progress::Silent;
 
 /// Returns how many of the patient's 120 files are somewhere, with their names and contents.
@@ -25,10 +27,11 @@ fn files_in(device: &Arc<Memory>) -> usize {
             if entry.attributes.kind == FileKind::Folder {
                 waiting.push(entry.attributes.id);
             }
-            let whole = entry.name.starts_with("file ") && entry.attributes.kind == FileKind::File && {
-                let fork = volume.open(entry.attributes.id, Fork::Data).unwrap();
-                fork.read_vec(0, fork.info().len as usize).unwrap() == vec![0x41; 5000]
-            };
+            let whole =
+                entry.name.starts_with("file ") && entry.attributes.kind == FileKind::File && {
+                    let fork = volume.open(entry.attributes.id, Fork::Data).unwrap();
+                    fork.read_vec(0, fork.info().len as usize).unwrap() == vec![0x41; 5000]
+                };
             found += usize::from(whole);
         }
     }
@@ -44,7 +47,11 @@ fn repaired(damage: &Case, case_sensitive: bool) -> Result<Arc<Memory>> {
     let left = check(device.clone(), &Silent)?;
     match left.into_iter().find(is_wrong) {
         None => Ok(device),
-        Some(problem) => Err(Error::new(Kind::Corrupt, LAYER, format!("{:?} leave {}", repair.steps(), problem.error))),
+        Some(problem) => Err(Error::new(
+            Kind::Corrupt,
+            LAYER,
+            format!("{:?} leave {}", repair.steps(), problem.error),
+        )),
     }
 }
 
@@ -67,15 +74,51 @@ const LOSSES: [(&str, &str, Loss); 13] = [
     ("trees", "holds no records", Loss::FirstLeaf),
     ("trees", "claims 9999 records", Loss::FirstLeaf),
     ("trees", "offset 1 of its records", Loss::FirstLeaf),
-    ("catalog", "of no known type", Loss::File("/folder/inner/file 3")),
-    ("catalog", "18446744073709551615 bytes in", Loss::Contents("/folder/inner/file 3")),
-    ("catalog", "reach past the volume", Loss::Contents("/folder/inner/file 3")),
-    ("catalog", "are used by", Loss::Contents("/folder/inner/file 3")),
-    ("catalog", "leads to iNode4242", Loss::File("/folder/second name")),
-    ("catalog", "counts 3 links, 2 exist", Loss::Contents("/first name")),
-    ("attributes", "of no known type or cut short", Loss::Attribute("/with attributes", "small")),
-    ("attributes", "which does not exist", Loss::Attribute("/with attributes", "small")),
-    ("attributes", "begins at block 1", Loss::Attribute("/with attributes", "small")),
+    (
+        "catalog",
+        "of no known type",
+        Loss::File("/folder/inner/file 3"),
+    ),
+    (
+        "catalog",
+        "18446744073709551615 bytes in",
+        Loss::Contents("/folder/inner/file 3"),
+    ),
+    (
+        "catalog",
+        "reach past the volume",
+        Loss::Contents("/folder/inner/file 3"),
+    ),
+    (
+        "catalog",
+        "are used by",
+        Loss::Contents("/folder/inner/file 3"),
+    ),
+    (
+        "catalog",
+        "leads to iNode4242",
+        Loss::File("/folder/second name"),
+    ),
+    (
+        "catalog",
+        "counts 3 links, 2 exist",
+        Loss::Contents("/first name"),
+    ),
+    (
+        "attributes",
+        "of no known type or cut short",
+        Loss::Attribute("/with attributes", "small"),
+    ),
+    (
+        "attributes",
+        "which does not exist",
+        Loss::Attribute("/with attributes", "small"),
+    ),
+    (
+        "attributes",
+        "begins at block 1",
+        Loss::Attribute("/with attributes", "small"),
+    ),
 ];
 
 /// An object: what it is, how many names it has, what it holds, or where it leads.
@@ -90,7 +133,8 @@ struct Item {
 /// All that is in a volume, by its path.
 fn items(bytes: Vec<u8>) -> BTreeMap<String, Item> {
     let volume = HfsPlus::open(Arc::new(Memory::read_only(bytes))).unwrap();
-    let all = |device: Arc<dyn BlockDevice>| device.read_vec(0, device.info().len as usize).unwrap();
+    let all =
+        |device: Arc<dyn BlockDevice>| device.read_vec(0, device.info().len as usize).unwrap();
     let mut found = BTreeMap::new();
     let mut ahead = vec![(volume.root(), String::new())];
     while let Some((folder, above)) = ahead.pop() {
@@ -102,29 +146,49 @@ fn items(bytes: Vec<u8>) -> BTreeMap<String, Item> {
                 _ => all(volume.open(id, Fork::Data).unwrap()),
             };
             let xattrs = volume.xattrs(id).unwrap().into_iter();
-            let xattrs = xattrs.map(|name| (name.clone(), all(volume.xattr(id, &name).unwrap().unwrap()))).collect();
+            let xattrs = xattrs
+                .map(|name| (name.clone(), all(volume.xattr(id, &name).unwrap().unwrap())))
+                .collect();
             let Attributes { kind, links, .. } = entry.attributes;
             if kind == FileKind::Folder {
                 ahead.push((id, path.clone()));
             }
-            found.insert(path, Item { kind, links: links.into(), contents, xattrs });
+            found.insert(
+                path,
+                Item {
+                    kind,
+                    links: links.into(),
+                    contents,
+                    xattrs,
+                },
+            );
         }
     }
     found
 }
 
 /// What a volume holds after this loss; where only names are left to go by, by these.
-fn without(loss: &Loss, mut items: BTreeMap<String, Item>, first_leaf: &[String]) -> BTreeMap<String, Item> {
+fn without(
+    loss: &Loss,
+    mut items: BTreeMap<String, Item>,
+    first_leaf: &[String],
+) -> BTreeMap<String, Item> {
     let gone = match loss {
         Loss::Nothing => None,
         Loss::File(path) | Loss::Contents(path) => items.remove(*path),
         Loss::Attribute(path, name) => {
-            items.get_mut(*path).and_then(|item| item.xattrs.remove(*name)).expect("it was there");
+            items
+                .get_mut(*path)
+                .and_then(|item| item.xattrs.remove(*name))
+                .expect("it was there");
             None
         }
         Loss::FirstLeaf => {
             // The file proper that several names lead to is there too, and goes with all of them.
-            assert!(first_leaf.iter().any(|name| name.starts_with(INODE)), "{first_leaf:?}");
+            assert!(
+                first_leaf.iter().any(|name| name.starts_with(INODE)),
+                "{first_leaf:?}"
+            );
             items = by_name(items);
             items.retain(|name, item| item.links == 1 && !first_leaf.contains(name));
             None
@@ -132,15 +196,22 @@ fn without(loss: &Loss, mut items: BTreeMap<String, Item>, first_leaf: &[String]
     };
     // Other names of what is gone are fewer.
     if let Some(gone) = gone.filter(|gone| gone.links > 1) {
-        items.values_mut().filter(|item| item.contents == gone.contents).for_each(|item| item.links -= 1);
+        items
+            .values_mut()
+            .filter(|item| item.contents == gone.contents)
+            .for_each(|item| item.links -= 1);
     }
     items
 }
 
 /// What is no folder, wherever it is.
 fn by_name(items: BTreeMap<String, Item>) -> BTreeMap<String, Item> {
-    let named = items.into_iter().map(|(path, item)| (path.rsplit('/').next().unwrap_or_default().to_owned(), item));
-    named.filter(|(_, item)| item.kind != FileKind::Folder).collect()
+    let named = items
+        .into_iter()
+        .map(|(path, item)| (path.rsplit('/').next().unwrap_or_default().to_owned(), item));
+    named
+        .filter(|(_, item)| item.kind != FileKind::Folder)
+        .collect()
 }
 
 #[test]
@@ -150,7 +221,12 @@ fn damage_of_every_kind_is_mended() {
     assert!(whole.len() > 125 && !leaf.is_empty());
     let mut wrong = Vec::new();
     let mut lossy = 0;
-    for (group, cases) in [("volume", VOLUME), ("trees", TREES), ("catalog", CATALOG), ("attributes", ATTRIBUTES)] {
+    for (group, cases) in [
+        ("volume", VOLUME),
+        ("trees", TREES),
+        ("catalog", CATALOG),
+        ("attributes", ATTRIBUTES),
+    ] {
         for case in cases {
             let words = case.2;
             let found = match repaired(case, false) {
@@ -160,25 +236,43 @@ fn damage_of_every_kind_is_mended() {
                     continue;
                 }
             };
-            let known = LOSSES.iter().find(|(of, known, _)| *of == group && *known == words);
+            let known = LOSSES
+                .iter()
+                .find(|(of, known, _)| *of == group && *known == words);
             lossy += usize::from(known.is_some());
             let loss = known.map_or(&Loss::Nothing, |(.., loss)| loss);
             let (expected, mut found) = (without(loss, whole.clone(), &leaf), found);
             match loss {
-                Loss::Contents(path) if found.remove(*path).is_none() => wrong.push(format!("{words}: {path} is gone")),
+                Loss::Contents(path) if found.remove(*path).is_none() => {
+                    wrong.push(format!("{words}: {path} is gone"))
+                }
                 Loss::FirstLeaf => {
                     found = by_name(found);
-                    assert!(expected.len() > 60, "{} objects are outside of the first leaf", expected.len());
+                    assert!(
+                        expected.len() > 60,
+                        "{} objects are outside of the first leaf",
+                        expected.len()
+                    );
                 }
                 _ => {}
             }
             let differ = |path: &&String| expected.get(*path) != found.get(*path);
             let paths: BTreeSet<_> = expected.keys().chain(found.keys()).filter(differ).collect();
             if !paths.is_empty() {
-                let shown =
-                    |item: Option<&Item>| item.map(|item| (item.kind, item.links, item.contents.len(), item.xattrs.len()));
-                let shown: Vec<_> =
-                    paths.iter().map(|path| (path, shown(expected.get(*path)), shown(found.get(*path)))).collect();
+                let shown = |item: Option<&Item>| {
+                    item.map(|item| {
+                        (
+                            item.kind,
+                            item.links,
+                            item.contents.len(),
+                            item.xattrs.len(),
+                        )
+                    })
+                };
+                let shown: Vec<_> = paths
+                    .iter()
+                    .map(|path| (path, shown(expected.get(*path)), shown(found.get(*path))))
+                    .collect();
                 wrong.push(format!("{words}, expected and found: {shown:?}"));
             }
         }
@@ -190,12 +284,23 @@ fn damage_of_every_kind_is_mended() {
 #[test]
 fn a_file_that_only_has_the_type_of_a_link_is_kept() {
     let mut patient = Patient::new(false);
-    patient.file("file 3", |raw| (raw.user_info.file_type, raw.user_info.creator) = FILE_LINK_TYPE);
+    patient.file("file 3", |raw| {
+        (raw.user_info.file_type, raw.user_info.creator) = FILE_LINK_TYPE
+    });
     let found = patient.check();
-    assert!(found.iter().all(|problem| problem.error.to_string().contains("the type of a hard link and contents")), "{found:?}");
+    assert!(
+        found.iter().all(|problem| problem
+            .error
+            .to_string()
+            .contains("the type of a hard link and contents")),
+        "{found:?}"
+    );
     patient.flip(2000);
     let device = Arc::new(Memory::from(patient.bytes));
-    Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
+    Repair::plan(device.clone(), &Silent)
+        .unwrap()
+        .apply(&Silent)
+        .unwrap();
     assert_eq!(files_in(&device), 120);
     assert!(check(device, &Silent).unwrap().is_empty());
 }
@@ -205,14 +310,19 @@ fn the_target_of_hard_links_gets_its_name_back_from_its_thread() {
     let mut patient = Patient::new(false);
     let whole = items(patient.bytes.clone());
     let mut name = String::new();
-    let inode = |record: &[u8]| CatalogKey::split(record).is_some_and(|(key, _)| inode_number(key.name).is_some());
+    let inode = |record: &[u8]| {
+        CatalogKey::split(record).is_some_and(|(key, _)| inode_number(key.name).is_some())
+    };
     patient.record(Cnid::CATALOG, inode, |record| {
         name = decode_name(CatalogKey::split(record).unwrap().0.name);
         record[9] = b'Q';
     });
     assert!(name.starts_with(INODE), "{name}");
     let device = Arc::new(Memory::from(patient.bytes));
-    Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
+    Repair::plan(device.clone(), &Silent)
+        .unwrap()
+        .apply(&Silent)
+        .unwrap();
     assert_eq!(items(device.to_vec()), whole);
 }
 
@@ -220,10 +330,15 @@ fn the_target_of_hard_links_gets_its_name_back_from_its_thread() {
 fn an_object_in_no_folder_is_put_where_its_thread_leads() {
     let mut patient = Patient::new(false);
     let whole = items(patient.bytes.clone());
-    let wanted = |record: &[u8]| CatalogKey::split(record).is_some_and(|(key, _)| decode_name(key.name) == "file 3");
+    let wanted = |record: &[u8]| {
+        CatalogKey::split(record).is_some_and(|(key, _)| decode_name(key.name) == "file 3")
+    };
     patient.record(Cnid::CATALOG, wanted, |record| record[3] ^= 0x40);
     let device = Arc::new(Memory::from(patient.bytes));
-    Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
+    Repair::plan(device.clone(), &Silent)
+        .unwrap()
+        .apply(&Silent)
+        .unwrap();
     assert_eq!(items(device.to_vec()), whole);
 }
 
@@ -235,8 +350,13 @@ fn a_volume_is_not_made_empty() {
     patient.bytes[start..start + fork.logical_size.get() as usize].fill(0);
     let damaged = patient.bytes.clone();
     let device = Arc::new(Memory::from(patient.bytes));
-    let refused = Repair::plan(device.clone(), &Silent).and_then(|repair| repair.apply(&Silent)).unwrap_err();
-    assert!(refused.to_string().contains("no record of the catalog"), "{refused}");
+    let refused = Repair::plan(device.clone(), &Silent)
+        .and_then(|repair| repair.apply(&Silent))
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("no record of the catalog"),
+        "{refused}"
+    );
     assert_eq!(device.to_vec(), damaged);
 }
 
@@ -250,7 +370,10 @@ fn a_folder_whose_thread_lost_its_number_keeps_its_own() {
     };
     patient.record(Cnid::CATALOG, wanted, |record| record[3] ^= 0x40);
     let device = Arc::new(Memory::from(patient.bytes));
-    Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
+    Repair::plan(device.clone(), &Silent)
+        .unwrap()
+        .apply(&Silent)
+        .unwrap();
     assert_eq!(items(device.to_vec()), whole);
 }
 
@@ -265,7 +388,9 @@ fn files_that_are_moved_are_not_copied_over_each_other() {
         value = u32::from_be_bytes(record[at..at + 4].try_into().unwrap());
     });
     let mut neighbor = 0;
-    patient.file("file 5", |raw| neighbor = raw.data_fork.extents[0].start_block.get());
+    patient.file("file 5", |raw| {
+        neighbor = raw.data_fork.extents[0].start_block.get()
+    });
     patient.file("file 3", |raw| {
         for extent in &mut raw.data_fork.extents[..2] {
             (extent.start_block, extent.block_count) = (value.into(), 1.into());
@@ -278,9 +403,15 @@ fn files_that_are_moved_are_not_copied_over_each_other() {
         raw.data_fork.extents[1].block_count = 1.into();
     });
     let device = Arc::new(Memory::from(patient.bytes));
-    Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
+    Repair::plan(device.clone(), &Silent)
+        .unwrap()
+        .apply(&Silent)
+        .unwrap();
     let found = items(device.to_vec());
-    let differ: Vec<_> = whole.keys().filter(|path| whole.get(*path) != found.get(*path)).collect();
+    let differ: Vec<_> = whole
+        .keys()
+        .filter(|path| whole.get(*path) != found.get(*path))
+        .collect();
     assert_eq!(differ, ["/folder/inner/file 3"]);
 }
 
@@ -290,7 +421,10 @@ fn a_fork_has_the_blocks_that_its_size_needs() {
     let whole = items(patient.bytes.clone());
     patient.file("file 3", |raw| raw.data_fork.total_blocks = 1.into());
     let device = Arc::new(Memory::from(patient.bytes));
-    Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
+    Repair::plan(device.clone(), &Silent)
+        .unwrap()
+        .apply(&Silent)
+        .unwrap();
     assert_eq!(items(device.to_vec()), whole);
 }
 
@@ -305,20 +439,30 @@ fn with_header_byte(at: usize, flip: u8) -> (Patient, Vec<u8>) {
 #[test]
 fn the_volume_header_that_agrees_with_the_volume_wins() {
     // Descriptors, starts and lengths of extents, block counts and sizes of all five files; sizes of the volume.
-    let bytes = [136, 131, 135, 127, 119, 216, 211, 215, 207, 199, 304, 291, 295, 287, 279, 384, 371, 375, 367, 359, 456, 447];
+    let bytes = [
+        136, 131, 135, 127, 119, 216, 211, 215, 207, 199, 304, 291, 295, 287, 279, 384, 371, 375,
+        367, 359, 456, 447,
+    ];
     for at in bytes.into_iter().chain([42, 46, 1, 3]) {
         for flip in [0x08, 0x01] {
             let (patient, sound) = with_header_byte(at, flip);
             let found = patient.check();
             assert!(found.iter().any(is_wrong), "byte {at} of the header");
             let device = Arc::new(Memory::from(patient.bytes));
-            let repair = Repair::plan(device.clone(), &Silent).unwrap_or_else(|error| panic!("byte {at}: {error}"));
-            repair.apply(&Silent).unwrap_or_else(|error| panic!("byte {at}: {error}"));
+            let repair = Repair::plan(device.clone(), &Silent)
+                .unwrap_or_else(|error| panic!("byte {at}: {error}"));
+            repair
+                .apply(&Silent)
+                .unwrap_or_else(|error| panic!("byte {at}: {error}"));
             let bytes = device.to_vec();
             // What is there besides the mark and the number of the last write is as it was, in both headers.
             for place in [1024, bytes.len() - 1024] {
                 let (was, is) = (&sound[place..place + 512], &bytes[place..place + 512]);
-                assert_eq!((&was[..4], &was[12..68], &was[72..]), (&is[..4], &is[12..68], &is[72..]), "byte {at}");
+                assert_eq!(
+                    (&was[..4], &was[12..68], &was[72..]),
+                    (&is[..4], &is[12..68], &is[72..]),
+                    "byte {at}"
+                );
             }
             assert!(check(device, &Silent).unwrap().is_empty(), "byte {at}");
         }
@@ -332,17 +476,31 @@ fn headers_that_nothing_decides_between_are_left_to_the_user() {
     // A startup file on blocks that are in use, which only the alternate tells of.
     let at = patient.bytes.len() - 1024;
     let catalog = patient.fork(Cnid::CATALOG);
-    let mut startup = ForkRaw { total_blocks: 1.into(), logical_size: 4096.into(), ..ForkRaw::default() };
+    let mut startup = ForkRaw {
+        total_blocks: 1.into(),
+        logical_size: 4096.into(),
+        ..ForkRaw::default()
+    };
     startup.extents[0].start_block = catalog.extents[0].start_block;
     startup.extents[0].block_count = 1.into();
     patient.bytes[at + 432..at + 512].copy_from_slice(zerocopy::IntoBytes::as_bytes(&startup));
     let damaged = patient.bytes.clone();
     let device = Arc::new(Memory::from(patient.bytes));
     let error = Repair::plan(device.clone(), &Silent).unwrap_err();
-    let assumptions: Vec<_> = Undecided::of(&error).iter().map(|alternative| alternative.assume.as_str()).collect();
-    assert_eq!((error.kind(), &assumptions[..]), (Kind::Undecided, &["header=primary", "header=alternate"][..]), "{error}");
+    let assumptions: Vec<_> = Undecided::of(&error)
+        .iter()
+        .map(|alternative| alternative.assume.as_str())
+        .collect();
+    assert_eq!(
+        (error.kind(), &assumptions[..]),
+        (Kind::Undecided, &["header=primary", "header=alternate"][..]),
+        "{error}"
+    );
     assert_eq!(device.to_vec(), damaged);
-    Repair::plan_assuming(device.clone(), Some(Which::Primary), &Silent).unwrap().apply(&Silent).unwrap();
+    Repair::plan_assuming(device.clone(), Some(Which::Primary), &Silent)
+        .unwrap()
+        .apply(&Silent)
+        .unwrap();
     let bytes = device.to_vec();
     assert_eq!(bytes[at + 112..at + 512], before[at + 112..at + 512]);
     assert!(check(device, &Silent).unwrap().is_empty());
@@ -352,12 +510,21 @@ fn headers_that_nothing_decides_between_are_left_to_the_user() {
 fn what_an_interrupted_change_left_is_not_rebuilt_around() {
     let device = Arc::new(Memory::from(Patient::new(false).bytes));
     let volume = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
-    volume.create(volume.root(), "a file of the mount", &NewNode::new(NewKind::File)).unwrap();
+    volume
+        .create(
+            volume.root(),
+            "a file of the mount",
+            &NewNode::new(NewKind::File),
+        )
+        .unwrap();
     volume.sync().unwrap();
     let crashed = Arc::new(Memory::from(device.to_vec()));
     let error = Repair::plan(crashed.clone(), &Silent).unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict, "{error}");
-    HfsPlusMut::open(crashed.clone(), WriteOptions::default()).unwrap().unmount().unwrap();
+    HfsPlusMut::open(crashed.clone(), WriteOptions::default())
+        .unwrap()
+        .unmount()
+        .unwrap();
     assert!(!Repair::plan(crashed.clone(), &Silent).unwrap().is_needed());
     assert_eq!(files_in(&crashed), 120);
 }
@@ -365,14 +532,22 @@ fn what_an_interrupted_change_left_is_not_rebuilt_around() {
 #[test]
 fn a_journal_without_its_files_is_given_up() {
     let device = Arc::new(Memory::from(Patient::new(false).bytes));
-    HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap().enable_journal(None).unwrap();
-    let mut patient = Patient { bytes: device.to_vec() };
+    HfsPlusMut::open(device.clone(), WriteOptions::default())
+        .unwrap()
+        .enable_journal(None)
+        .unwrap();
+    let mut patient = Patient {
+        bytes: device.to_vec(),
+    };
     assert!(patient.check().is_empty());
     // Its blocks belong to a file that anybody may delete, and the next mount would write over who gets them.
     patient.file(".journal", |raw| raw.user_info.file_type = *b"abcd");
     patient.flip(2000);
     let device = Arc::new(Memory::from(patient.bytes));
-    Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
+    Repair::plan(device.clone(), &Silent)
+        .unwrap()
+        .apply(&Silent)
+        .unwrap();
     let volume = HfsPlus::open(device.clone()).unwrap().volume();
     assert!(!volume.journaled && volume.clean);
     assert_eq!(files_in(&device), 120);

@@ -10,8 +10,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::HfsPlus;
 use super::super::layout::{
-    AllocBlock, Cnid, Extent, FILE_LINK_TYPE, HEADER_OFFSET, NodeDescriptorRaw, TreeHeaderRaw, Variant, VolumeHeaderRaw,
-    fork_type, node_kind, volume_attributes,
+    AllocBlock, Cnid, Extent, FILE_LINK_TYPE, HEADER_OFFSET, NodeDescriptorRaw, TreeHeaderRaw,
+    Variant, VolumeHeaderRaw, fork_type, node_kind, volume_attributes,
 };
 use super::super::links::FILES_FOLDER;
 use super::super::unicode::NameOrder;
@@ -42,7 +42,9 @@ fn read_all(volume: &HfsPlus) -> Result<usize> {
             }
             for name in volume.xattrs(attributes.id)? {
                 let value = volume.xattr(attributes.id, &name)?;
-                value.map(|value| value.read_vec(0, value.info().len as usize)).transpose()?;
+                value
+                    .map(|value| value.read_vec(0, value.info().len as usize))
+                    .transpose()?;
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -62,10 +64,16 @@ fn forest() -> Sketch {
 
 /// The one error that opening and reading all gives; it must hold these words.
 fn expect(drawn: Drawn, words: &[&str]) {
-    let error = drawn.open().and_then(|volume| read_all(&volume)).expect_err("the damage must be noticed");
+    let error = drawn
+        .open()
+        .and_then(|volume| read_all(&volume))
+        .expect_err("the damage must be noticed");
     assert_eq!(error.kind(), Kind::Corrupt, "{error}");
     for word in words {
-        assert!(error.to_string().contains(word), "{word:?} expected in: {error}");
+        assert!(
+            error.to_string().contains(word),
+            "{word:?} expected in: {error}"
+        );
     }
 }
 
@@ -76,15 +84,26 @@ fn head(node: &mut [u8]) -> &mut NodeDescriptorRaw {
 /// The catalog's header changed.
 fn with_header(change: impl FnOnce(&mut TreeHeaderRaw)) -> Drawn {
     let mut drawn = forest().draw();
-    change(TreeHeaderRaw::mut_from_prefix(&mut drawn.node(0)[14..]).unwrap().0);
+    change(
+        TreeHeaderRaw::mut_from_prefix(&mut drawn.node(0)[14..])
+            .unwrap()
+            .0,
+    );
     drawn
 }
 
 /// The volume header changed, the alternate with it.
 fn with_volume_header(change: impl FnOnce(&mut VolumeHeaderRaw)) -> Drawn {
     let mut drawn = forest().draw();
-    let (at, alternate) = (HEADER_OFFSET as usize, drawn.bytes.len() - HEADER_OFFSET as usize);
-    change(VolumeHeaderRaw::mut_from_prefix(&mut drawn.bytes[at..]).unwrap().0);
+    let (at, alternate) = (
+        HEADER_OFFSET as usize,
+        drawn.bytes.len() - HEADER_OFFSET as usize,
+    );
+    change(
+        VolumeHeaderRaw::mut_from_prefix(&mut drawn.bytes[at..])
+            .unwrap()
+            .0,
+    );
     drawn.bytes.copy_within(at..at + 512, alternate);
     drawn
 }
@@ -99,7 +118,13 @@ fn chains_of_leaves_that_go_round_are_noticed() {
     let mut drawn = forest().draw();
     let leaf = drawn.nodes_of(node_kind::LEAF)[3];
     head(drawn.node(leaf)).forward_link = u32::try_from(leaf).unwrap().into();
-    expect(drawn, &["hfs+ catalog: at byte", &format!("node {leaf}: points to itself")]);
+    expect(
+        drawn,
+        &[
+            "hfs+ catalog: at byte",
+            &format!("node {leaf}: points to itself"),
+        ],
+    );
 
     // Forward to an earlier one, which agrees that this is the one before it.
     let mut drawn = forest().draw();
@@ -110,7 +135,10 @@ fn chains_of_leaves_that_go_round_are_noticed() {
 
     let mut drawn = forest().draw();
     head(drawn.node(leaves[5])).forward_link = u32::try_from(leaves[7]).unwrap().into();
-    expect(drawn, &[&format!("node {} expected as the previous leaf", leaves[5])]);
+    expect(
+        drawn,
+        &[&format!("node {} expected as the previous leaf", leaves[5])],
+    );
 }
 
 #[test]
@@ -118,12 +146,16 @@ fn nodes_that_lead_nowhere_are_noticed() {
     let mut drawn = forest().draw();
     let index = drawn.nodes_of(node_kind::INDEX)[0];
     let children = drawn.nodes_of(node_kind::LEAF);
-    for (child, words) in [(index, "kind -1 and height 1 expected"), (0, "the tree leads to node 0"), (900_000, "to node 900000")]
-    {
+    for (child, words) in [
+        (index, "kind -1 and height 1 expected"),
+        (0, "the tree leads to node 0"),
+        (900_000, "to node 900000"),
+    ] {
         let mut drawn = forest().draw();
         let node = drawn.node(index);
         let second = usize::from(U16::read_from_bytes(&node[508..510]).unwrap().get());
-        node[second - 4..second].copy_from_slice(U32::new(u32::try_from(child).unwrap()).as_bytes());
+        node[second - 4..second]
+            .copy_from_slice(U32::new(u32::try_from(child).unwrap()).as_bytes());
         expect(drawn, &["hfs+ catalog", words]);
     }
     head(drawn.node(children[0])).height = 2;
@@ -137,16 +169,37 @@ fn tree_headers_that_claim_too_much_are_refused() {
         &["node 0 (header)", "claims 4294967295 nodes of 512 bytes"],
     );
     for size in [0, 3, 256, 65535] {
-        expect(with_header(|header| header.node_size = size.into()), &["node size is", "a power of two"]);
+        expect(
+            with_header(|header| header.node_size = size.into()),
+            &["node size is", "a power of two"],
+        );
     }
-    expect(with_header(|header| header.tree_depth = 17.into()), &["depth is 17, at most 16"]);
-    expect(with_header(|header| header.tree_depth = 0.into()), &["root is node"]);
-    expect(with_header(|header| header.tree_depth = 9.into()), &["height 9 expected"]);
-    expect(with_header(|header| header.root_node = 1_000_000.into()), &["root is node 1000000"]);
-    expect(with_header(|header| header.attributes = 0.into()), &["16-bit key lengths expected"]);
+    expect(
+        with_header(|header| header.tree_depth = 17.into()),
+        &["depth is 17, at most 16"],
+    );
+    expect(
+        with_header(|header| header.tree_depth = 0.into()),
+        &["root is node"],
+    );
+    expect(
+        with_header(|header| header.tree_depth = 9.into()),
+        &["height 9 expected"],
+    );
+    expect(
+        with_header(|header| header.root_node = 1_000_000.into()),
+        &["root is node 1000000"],
+    );
+    expect(
+        with_header(|header| header.attributes = 0.into()),
+        &["16-bit key lengths expected"],
+    );
     let mut drawn = forest().draw();
     head(drawn.node(0)).kind = 0;
-    expect(drawn, &["node 0: a header node (kind 1) expected, kind 0 found"]);
+    expect(
+        drawn,
+        &["node 0: a header node (kind 1) expected, kind 0 found"],
+    );
     let mut sketch = Sketch::new(Variant::Hfsx, NameOrder::Binary);
     sketch.file(Cnid::ROOT, "x", b"", |_| {});
     let mut drawn = sketch.draw();
@@ -158,12 +211,30 @@ fn tree_headers_that_claim_too_much_are_refused() {
 fn records_out_of_their_node_are_noticed() {
     type Damage = fn(&mut [u8]);
     let damages: [(Damage, &str); 6] = [
-        (|node| head(node).record_count = 300.into(), "claims 300 records in 512 bytes"),
-        (|node| head(node).record_count = u16::MAX.into(), "claims 65535 records"),
-        (|node| head(node).record_count = 0.into(), "holds no records"),
-        (|node| node[508..510].copy_from_slice(&[0xFF, 0xFF]), "offset 1 of its records is 65535"),
-        (|node| node[510..512].copy_from_slice(&[0, 12]), "offset 0 of its records is 12"),
-        (|node| node[14..16].copy_from_slice(&[0x7F, 0xFF]), "no valid key"),
+        (
+            |node| head(node).record_count = 300.into(),
+            "claims 300 records in 512 bytes",
+        ),
+        (
+            |node| head(node).record_count = u16::MAX.into(),
+            "claims 65535 records",
+        ),
+        (
+            |node| head(node).record_count = 0.into(),
+            "holds no records",
+        ),
+        (
+            |node| node[508..510].copy_from_slice(&[0xFF, 0xFF]),
+            "offset 1 of its records is 65535",
+        ),
+        (
+            |node| node[510..512].copy_from_slice(&[0, 12]),
+            "offset 0 of its records is 12",
+        ),
+        (
+            |node| node[14..16].copy_from_slice(&[0x7F, 0xFF]),
+            "no valid key",
+        ),
     ];
     for (damage, words) in damages {
         let mut drawn = forest().draw();
@@ -180,18 +251,36 @@ fn volumes_cut_short_are_refused() {
     for len in [whole.len() - 512, whole.len() / 2, 3072] {
         let error = HfsPlus::open(Arc::new(Memory::read_only(whole[..len].to_vec()))).unwrap_err();
         let expected = format!("{blocks} blocks of 512 bytes do not fit a volume of {len} bytes");
-        assert!(error.kind() == Kind::Corrupt && error.to_string().contains(&expected), "{error}");
+        assert!(
+            error.kind() == Kind::Corrupt && error.to_string().contains(&expected),
+            "{error}"
+        );
     }
     let error = HfsPlus::open(Arc::new(Memory::read_only(whole[..1024].to_vec()))).unwrap_err();
-    assert!(error.to_string().contains("a volume of at least"), "{error}");
+    assert!(
+        error.to_string().contains("a volume of at least"),
+        "{error}"
+    );
 }
 
 #[test]
 fn volume_headers_that_make_no_sense_are_refused() {
-    expect(with_volume_header(|header| header.block_size = 1000.into()), &["at byte 1024: block size is 1000"]);
-    expect(with_volume_header(|header| header.block_size = 256.into()), &["block size is 256"]);
-    expect(with_volume_header(|header| header.total_blocks = 0.into()), &["0 blocks"]);
-    expect(with_volume_header(|header| header.total_blocks = u32::MAX.into()), &["4294967295 blocks of 512 bytes do not fit"]);
+    expect(
+        with_volume_header(|header| header.block_size = 1000.into()),
+        &["at byte 1024: block size is 1000"],
+    );
+    expect(
+        with_volume_header(|header| header.block_size = 256.into()),
+        &["block size is 256"],
+    );
+    expect(
+        with_volume_header(|header| header.total_blocks = 0.into()),
+        &["0 blocks"],
+    );
+    expect(
+        with_volume_header(|header| header.total_blocks = u32::MAX.into()),
+        &["4294967295 blocks of 512 bytes do not fit"],
+    );
     expect(
         with_volume_header(|header| header.catalog_file.extents[0].start_block = u32::MAX.into()),
         &["catalog file", "reach past"],
@@ -204,8 +293,14 @@ fn volume_headers_that_make_no_sense_are_refused() {
         with_volume_header(|header| header.catalog_file.total_blocks = u32::MAX.into()),
         &["catalog file", "no record of more"],
     );
-    expect(with_volume_header(|header| header.catalog_file = Default::default()), &["hfs+ catalog", "a file of 0 bytes"]);
-    expect(with_volume_header(|header| header.extents_file.total_blocks = 7_000_000.into()), &["extents file"]);
+    expect(
+        with_volume_header(|header| header.catalog_file = Default::default()),
+        &["hfs+ catalog", "a file of 0 bytes"],
+    );
+    expect(
+        with_volume_header(|header| header.extents_file.total_blocks = 7_000_000.into()),
+        &["extents file"],
+    );
     let other_version = with_volume_header(|header| header.version = 6.into());
     assert_eq!(other_version.open().unwrap_err().kind(), Kind::Unsupported);
 }
@@ -216,25 +311,45 @@ fn threads_and_records_must_agree() {
     let mut sketch = forest();
     let orphan = sketch.new_id();
     sketch.thread(orphan, Cnid::ROOT, "gone", false);
-    let error = sketch.open().unwrap().attributes(NodeId(orphan.0.into())).unwrap_err();
-    assert!(error.to_string().contains(&format!("the thread of {orphan} leads to \"gone\" in folder 2")), "{error}");
+    let error = sketch
+        .open()
+        .unwrap()
+        .attributes(NodeId(orphan.0.into()))
+        .unwrap_err();
+    assert!(
+        error.to_string().contains(&format!(
+            "the thread of {orphan} leads to \"gone\" in folder 2"
+        )),
+        "{error}"
+    );
 
     // A record whose thread is gone.
     let mut sketch = forest();
     let folder = sketch.folder(Cnid::ROOT, "threadless", |_| {});
-    sketch.catalog.retain(|record| record[..6] != [&[0, 6], &folder.0.to_be_bytes()[..]].concat());
-    expect(sketch.draw(), &[&format!("folder {folder} was found in folder 2")]);
+    sketch
+        .catalog
+        .retain(|record| record[..6] != [&[0, 6], &folder.0.to_be_bytes()[..]].concat());
+    expect(
+        sketch.draw(),
+        &[&format!("folder {folder} was found in folder 2")],
+    );
 
     // A folder that claims to be the root: following it would never end.
     let mut sketch = forest();
     sketch.folder(Cnid::ROOT, "loop", |folder| folder.folder_id = 2.into());
-    expect(sketch.draw(), &["folder 2 was found in folder 2, where its thread does not lead"]);
+    expect(
+        sketch.draw(),
+        &["folder 2 was found in folder 2, where its thread does not lead"],
+    );
 
     // A folder within itself.
     let mut sketch = forest();
     let outer = sketch.folder(Cnid::ROOT, "outer", |_| {});
     sketch.folder(outer, "inner", |folder| folder.folder_id = outer.0.into());
-    expect(sketch.draw(), &[&format!("folder {outer} was found in folder {outer}")]);
+    expect(
+        sketch.draw(),
+        &[&format!("folder {outer} was found in folder {outer}")],
+    );
 
     // No root at all.
     let mut sketch = Sketch::plain();
@@ -244,33 +359,55 @@ fn threads_and_records_must_agree() {
 
 #[test]
 fn records_of_no_known_kind_are_noticed() {
-    for data in [&[0, 9, 0, 0][..], &[0, 1, 0, 0], &[0, 2], &[0, 3, 0, 0, 0, 0, 0, 2, 0, 0]] {
+    for data in [
+        &[0, 9, 0, 0][..],
+        &[0, 1, 0, 0],
+        &[0, 2],
+        &[0, 3, 0, 0, 0, 0, 0, 2, 0, 0],
+    ] {
         let mut sketch = forest();
         sketch.record(Cnid::ROOT, "strange", data);
-        expect(sketch.draw(), &["the record under 2 and \"strange\" is none that may stand there"]);
+        expect(
+            sketch.draw(),
+            &["the record under 2 and \"strange\" is none that may stand there"],
+        );
     }
     let mut sketch = forest();
     let file = sketch.file(Cnid::ROOT, "file", b"", |_| {});
     sketch.attribute(file, "strange", 0, &[0, 0, 0, 0x40]);
-    expect(sketch.draw(), &[&format!("the record of strange of file {file}")]);
+    expect(
+        sketch.draw(),
+        &[&format!("the record of strange of file {file}")],
+    );
 }
 
 #[test]
 fn forks_that_make_no_sense_are_noticed_when_opened() {
-    let extent = |start, count| Extent { start: AllocBlock(start), count };
+    let extent = |start, count| Extent {
+        start: AllocBlock(start),
+        count,
+    };
     let table = [
         (fork(512, 1, &[extent(900_000, 1)]), "reach past"),
         (fork(512, 2, &[extent(4, 1)]), "no record of more"),
         (fork(1 << 40, 1, &[extent(4, 1)]), "in blocks that hold 512"),
-        (fork(512, 2, &[extent(4, 1), extent(4, 1)]), "block 4 is in two of its extents"),
+        (
+            fork(512, 2, &[extent(4, 1), extent(4, 1)]),
+            "block 4 is in two of its extents",
+        ),
     ];
     for (fork, words) in table {
         let mut sketch = forest();
         let file = sketch.file(Cnid::ROOT, "file", b"", |file| file.data_fork = fork);
-        expect(sketch.draw(), &[&format!("data fork of file {file}"), words]);
+        expect(
+            sketch.draw(),
+            &[&format!("data fork of file {file}"), words],
+        );
     }
     let mut sketch = forest();
-    let file = sketch.file(Cnid::ROOT, "file", b"", |file| file.data_fork = fork(512, 2, &[extent(4, 1)]));
+    let file = sketch.file(Cnid::ROOT, "file", b"", |file| {
+        file.data_fork = fork(512, 2, &[extent(4, 1)])
+    });
     sketch.more_extents(file, fork_type::DATA, 1, &[]);
     expect(sketch.draw(), &["extents from block 1 on is empty"]);
 }
@@ -282,20 +419,31 @@ fn a_symbolic_link_of_a_gigabyte_is_not_read() {
         file.bsd.file_mode = 0o120_755.into();
         file.data_fork.logical_size = (1 << 30).into();
     });
-    let error = sketch.open().unwrap().read_link(NodeId(link.0.into())).unwrap_err();
+    let error = sketch
+        .open()
+        .unwrap()
+        .read_link(NodeId(link.0.into()))
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid, "{error}");
 }
 
 #[test]
 fn a_journal_that_makes_no_sense_is_a_problem_only() {
-    for (info_block, words) in [(0, "info block 0"), (800_000, "info block 800000"), (1, "another device")] {
+    for (info_block, words) in [
+        (0, "info block 0"),
+        (800_000, "info block 800000"),
+        (1, "another device"),
+    ] {
         let mut sketch = forest();
         sketch.header.attributes = volume_attributes::JOURNALED.into();
         sketch.header.journal_info_block = info_block.into();
         let volume = sketch.open().unwrap();
         assert!(!volume.volume().clean);
         let problems: Vec<String> = volume.problems().iter().map(Error::to_string).collect();
-        assert!(problems.len() == 1 && problems[0].contains(words), "{problems:?}");
+        assert!(
+            problems.len() == 1 && problems[0].contains(words),
+            "{problems:?}"
+        );
     }
 }
 
@@ -303,15 +451,21 @@ fn a_journal_that_makes_no_sense_is_a_problem_only() {
 fn menagerie() -> Vec<u8> {
     let mut sketch = Sketch::plain();
     let private = sketch.folder(Cnid::ROOT, FILES_FOLDER, |_| {});
-    sketch.file(private, "iNode9", b"shared", |file| file.bsd.special = 1.into());
+    sketch.file(private, "iNode9", b"shared", |file| {
+        file.bsd.special = 1.into()
+    });
     sketch.file(Cnid::ROOT, "hard", b"", |file| {
         (file.user_info.file_type, file.user_info.creator) = FILE_LINK_TYPE;
         file.bsd.special = 9.into();
         file.dates.create = 3_000_000_000.into();
     });
-    sketch.file(Cnid::ROOT, "soft", b"hard", |file| file.bsd.file_mode = 0o120_755.into());
+    sketch.file(Cnid::ROOT, "soft", b"hard", |file| {
+        file.bsd.file_mode = 0o120_755.into()
+    });
     let pieces = sketch.scatter(&[7; 11 * BLOCK as usize]);
-    let file = sketch.file(Cnid::ROOT, "pieces", b"", |file| file.data_fork = fork(11 * u64::from(BLOCK), 11, &pieces[..8]));
+    let file = sketch.file(Cnid::ROOT, "pieces", b"", |file| {
+        file.data_fork = fork(11 * u64::from(BLOCK), 11, &pieces[..8])
+    });
     sketch.more_extents(file, fork_type::DATA, 8, &pieces[8..]);
     sketch.inline_attribute(file, "attribute", b"value");
     for index in 0..12 {

@@ -5,9 +5,10 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::HfsPlus;
 use super::super::layout::{
-    BLOCK_LIST_CHECKSUM, BLOCK_LIST_SUMMED, BlockInfoRaw, BlockListHeaderRaw, Cnid, HEADER_OFFSET, JOURNAL_ENDIAN,
-    JOURNAL_HEADER_CHECKSUM, JOURNAL_HEADER_SUMMED, JOURNAL_MAGIC, JournalChecksum, JournalHeaderRaw, JournalInfoBlockRaw,
-    JournalOrder, KILLED_BLOCK, VolumeHeaderRaw, block_list_flags, journal_flags, volume_attributes,
+    BLOCK_LIST_CHECKSUM, BLOCK_LIST_SUMMED, BlockInfoRaw, BlockListHeaderRaw, Cnid, HEADER_OFFSET,
+    JOURNAL_ENDIAN, JOURNAL_HEADER_CHECKSUM, JOURNAL_HEADER_SUMMED, JOURNAL_MAGIC, JournalChecksum,
+    JournalHeaderRaw, JournalInfoBlockRaw, JournalOrder, KILLED_BLOCK, VolumeHeaderRaw,
+    block_list_flags, journal_flags, volume_attributes,
 };
 use super::sketch::{BLOCK, Drawn, Sketch};
 use crate::device::BlockDeviceExt;
@@ -31,20 +32,36 @@ type Change<'a> = (Option<u64>, &'a [u8]);
 
 impl Journal {
     fn new(order: JournalOrder, at: usize) -> Self {
-        Self { order, bytes: vec![0; SECTOR + RING], at }
+        Self {
+            order,
+            bytes: vec![0; SECTOR + RING],
+            at,
+        }
     }
 
     fn u32(&self, value: u32) -> [u8; 4] {
-        if self.order == JournalOrder::Big { value.to_be_bytes() } else { value.to_le_bytes() }
+        if self.order == JournalOrder::Big {
+            value.to_be_bytes()
+        } else {
+            value.to_le_bytes()
+        }
     }
 
     fn u64(&self, value: u64) -> [u8; 8] {
-        if self.order == JournalOrder::Big { value.to_be_bytes() } else { value.to_le_bytes() }
+        if self.order == JournalOrder::Big {
+            value.to_be_bytes()
+        } else {
+            value.to_le_bytes()
+        }
     }
 
     fn u16(&self, value: usize) -> [u8; 2] {
         let value = u16::try_from(value).unwrap();
-        if self.order == JournalOrder::Big { value.to_be_bytes() } else { value.to_le_bytes() }
+        if self.order == JournalOrder::Big {
+            value.to_be_bytes()
+        } else {
+            value.to_le_bytes()
+        }
     }
 
     /// Writes a block list; returns where it begins.
@@ -61,8 +78,15 @@ impl Journal {
         for (sector, bytes) in changes {
             let mut sum = JournalChecksum::default();
             sum.update(bytes);
-            let (number, size) = (sector.unwrap_or(KILLED_BLOCK), u32::try_from(bytes.len()).unwrap());
-            let info = BlockInfoRaw { number: self.u64(number), size: self.u32(size), checksum: self.u32(sum.finish()) };
+            let (number, size) = (
+                sector.unwrap_or(KILLED_BLOCK),
+                u32::try_from(bytes.len()).unwrap(),
+            );
+            let info = BlockInfoRaw {
+                number: self.u64(number),
+                size: self.u32(size),
+                checksum: self.u32(sum.finish()),
+            };
             list.extend_from_slice(info.as_bytes());
         }
         let sum = JournalChecksum::of_header(&list[..BLOCK_LIST_SUMMED], BLOCK_LIST_CHECKSUM);
@@ -75,19 +99,28 @@ impl Journal {
 
     /// A transaction of one list.
     fn transaction(&mut self, sequence: u32, changes: &[Change<'_>]) -> usize {
-        self.list(block_list_flags::FIRST | block_list_flags::CHECKSUMS, sequence, changes)
+        self.list(
+            block_list_flags::FIRST | block_list_flags::CHECKSUMS,
+            sequence,
+            changes,
+        )
     }
 
     fn put(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.bytes[self.at] = byte;
-            self.at = if self.at + 1 == self.bytes.len() { SECTOR } else { self.at + 1 };
+            self.at = if self.at + 1 == self.bytes.len() {
+                SECTOR
+            } else {
+                self.at + 1
+            };
         }
     }
 
     /// Makes the checksum of the list at `at` right again.
     fn seal_list(&mut self, at: usize) {
-        let sum = JournalChecksum::of_header(&self.bytes[at..][..BLOCK_LIST_SUMMED], BLOCK_LIST_CHECKSUM);
+        let sum =
+            JournalChecksum::of_header(&self.bytes[at..][..BLOCK_LIST_SUMMED], BLOCK_LIST_CHECKSUM);
         let sum = self.u32(sum);
         self.bytes[at..][BLOCK_LIST_CHECKSUM].copy_from_slice(&sum);
     }
@@ -98,14 +131,18 @@ impl Journal {
         (header.magic, header.endian) = (self.u32(JOURNAL_MAGIC), self.u32(JOURNAL_ENDIAN));
         (header.start, header.end) = (self.u64(start as u64), self.u64(end as u64));
         header.size = self.u64(self.bytes.len() as u64);
-        (header.block_list_size, header.header_size) = (self.u32(LIST as u32), self.u32(SECTOR as u32));
+        (header.block_list_size, header.header_size) =
+            (self.u32(LIST as u32), self.u32(SECTOR as u32));
         self.bytes[..48].copy_from_slice(header.as_bytes());
         self.sealed()
     }
 
     /// The journal with the checksum of its header right.
     fn sealed(mut self) -> Vec<u8> {
-        let sum = JournalChecksum::of_header(&self.bytes[..JOURNAL_HEADER_SUMMED], JOURNAL_HEADER_CHECKSUM);
+        let sum = JournalChecksum::of_header(
+            &self.bytes[..JOURNAL_HEADER_SUMMED],
+            JOURNAL_HEADER_CHECKSUM,
+        );
         let sum = self.u32(sum);
         self.bytes[JOURNAL_HEADER_CHECKSUM].copy_from_slice(&sum);
         self.bytes
@@ -132,7 +169,11 @@ fn volume(flags: u32) -> Volume {
     (info.offset, info.size) = (journal.into(), ((SECTOR + RING) as u64).into());
     sketch.header.journal_info_block = sketch.store(info.as_bytes()).start.0.into();
     sketch.header.attributes = volume_attributes::JOURNALED.into();
-    Volume { drawn: sketch.draw(), journal: journal as usize, file: contents.start.0.into() }
+    Volume {
+        drawn: sketch.draw(),
+        journal: journal as usize,
+        file: contents.start.0.into(),
+    }
 }
 
 impl Volume {
@@ -149,9 +190,15 @@ impl Volume {
 
 /// The first bytes of the file's two blocks.
 fn blocks(volume: &HfsPlus) -> (u8, u8) {
-    let device = volume.open(volume.resolve("/file").unwrap().id, Fork::Data).unwrap();
+    let device = volume
+        .open(volume.resolve("/file").unwrap().id, Fork::Data)
+        .unwrap();
     let bytes = device.read_vec(0, 2 * BLOCK as usize).unwrap();
-    assert!(bytes.chunks(BLOCK as usize).all(|block| block.iter().all(|byte| *byte == block[0])));
+    assert!(
+        bytes
+            .chunks(BLOCK as usize)
+            .all(|block| block.iter().all(|byte| *byte == block[0]))
+    );
     (bytes[0], bytes[BLOCK as usize])
 }
 
@@ -161,7 +208,10 @@ fn changes_that_wait_are_seen_as_made() {
         let plain = volume(journal_flags::IN_VOLUME);
         let mut journal = Journal::new(order, SECTOR);
         let start = journal.transaction(7, &[(Some(plain.file), &[b'1'; 1024])]);
-        journal.transaction(8, &[(None, &[b'x'; 512]), (Some(plain.file + 1), &[b'2'; 512])]);
+        journal.transaction(
+            8,
+            &[(None, &[b'x'; 512]), (Some(plain.file + 1), &[b'2'; 512])],
+        );
         let end = journal.at;
         let volume = plain.with(&journal.finish(start, end));
         assert_eq!(blocks(&volume), (b'1', b'2'), "{order:?}");
@@ -179,8 +229,10 @@ fn an_empty_journal_and_one_never_used_change_nothing() {
         let end = if full { journal.at } else { start };
         plain.with(&journal.finish(start, end))
     };
-    for volume in [waiting(journal_flags::IN_VOLUME, false), waiting(journal_flags::IN_VOLUME | journal_flags::NEEDS_INIT, true)]
-    {
+    for volume in [
+        waiting(journal_flags::IN_VOLUME, false),
+        waiting(journal_flags::IN_VOLUME | journal_flags::NEEDS_INIT, true),
+    ] {
         assert_eq!(blocks(&volume), (b'o', b'o'));
         assert!(volume.volume().clean);
     }
@@ -191,17 +243,30 @@ fn transactions_wrap_around_the_ring_anywhere() {
     for start in (SECTOR..SECTOR + RING).step_by(SECTOR) {
         let plain = volume(journal_flags::IN_VOLUME);
         let mut journal = Journal::new(JournalOrder::Little, start);
-        journal.transaction(1, &[(Some(plain.file), &[b'1'; 1024]), (Some(plain.file), &[b'2'; 512])]);
+        journal.transaction(
+            1,
+            &[
+                (Some(plain.file), &[b'1'; 1024]),
+                (Some(plain.file), &[b'2'; 512]),
+            ],
+        );
         journal.transaction(2, &[(Some(plain.file + 1), &[b'3'; 512])]);
         let end = journal.at;
-        assert_eq!(blocks(&plain.with(&journal.finish(start, end))), (b'2', b'3'), "from {start}");
+        assert_eq!(
+            blocks(&plain.with(&journal.finish(start, end))),
+            (b'2', b'3'),
+            "from {start}"
+        );
     }
     // The end of the ring may also be written as such.
     let plain = volume(journal_flags::IN_VOLUME);
     let mut journal = Journal::new(JournalOrder::Little, SECTOR);
     journal.transaction(1, &[(Some(plain.file), &[b'1'; 512])]);
     let end = journal.at;
-    assert_eq!(blocks(&plain.with(&journal.finish(SECTOR + RING, end))), (b'1', b'o'));
+    assert_eq!(
+        blocks(&plain.with(&journal.finish(SECTOR + RING, end))),
+        (b'1', b'o')
+    );
 }
 
 #[test]
@@ -224,22 +289,29 @@ fn what_follows_the_end_without_a_break_counts() {
 fn a_damaged_transaction_counts_for_nothing_and_is_a_problem() {
     let second = LIST + 512;
     let damages = [
-        (second + 4, (b'o', b'o')),        // a list's head: the first transaction may have gone on there
+        (second + 4, (b'o', b'o')), // a list's head: the first transaction may have gone on there
         (second + LIST + 9, (b'1', b'o')), // a block
-        (2 * second + 4, (b'1', b'o')),    // the second list of a transaction
+        (2 * second + 4, (b'1', b'o')), // the second list of a transaction
     ];
     for (at, expected) in damages {
         let plain = volume(journal_flags::IN_VOLUME);
         let mut journal = Journal::new(JournalOrder::Little, SECTOR);
         let start = journal.transaction(1, &[(Some(plain.file), &[b'1'; 512])]);
         journal.transaction(2, &[(Some(plain.file + 1), &[b'2'; 512])]);
-        journal.list(block_list_flags::CHECKSUMS, 2, &[(Some(plain.file), &[b'3'; 512])]);
+        journal.list(
+            block_list_flags::CHECKSUMS,
+            2,
+            &[(Some(plain.file), &[b'3'; 512])],
+        );
         let end = journal.at;
         journal.bytes[SECTOR + at] ^= 0x10;
         let volume = plain.with(&journal.finish(start, end));
         assert_eq!(blocks(&volume), expected, "damage at {at}");
         let problems: Vec<String> = volume.problems().iter().map(Error::to_string).collect();
-        assert!(problems.len() == 1 && problems[0].contains("hfs+ journal: at byte"), "{problems:?}");
+        assert!(
+            problems.len() == 1 && problems[0].contains("hfs+ journal: at byte"),
+            "{problems:?}"
+        );
     }
 }
 
@@ -250,19 +322,33 @@ fn blocks_beyond_the_volume_are_refused() {
     let start = journal.transaction(1, &[(Some(u64::MAX / 512), &[b'1'; 512])]);
     let end = journal.at;
     let volume = plain.with(&journal.finish(start, end));
-    assert!(volume.problems()[0].to_string().contains("is not on the volume"), "{:?}", volume.problems());
+    assert!(
+        volume.problems()[0]
+            .to_string()
+            .contains("is not on the volume"),
+        "{:?}",
+        volume.problems()
+    );
 }
 
 #[test]
 fn journal_headers_that_make_no_sense_are_problems() {
-    let change: [fn(&mut Vec<u8>); 4] =
-        [|bytes| bytes[0] ^= 1, |bytes| bytes[36] ^= 1, |bytes| bytes[41] = 0x40, |bytes| bytes[9] = 0xF0];
+    let change: [fn(&mut Vec<u8>); 4] = [
+        |bytes| bytes[0] ^= 1,
+        |bytes| bytes[36] ^= 1,
+        |bytes| bytes[41] = 0x40,
+        |bytes| bytes[9] = 0xF0,
+    ];
     for (index, change) in change.into_iter().enumerate() {
         let plain = volume(journal_flags::IN_VOLUME);
         let mut bytes = Journal::new(JournalOrder::Little, SECTOR).finish(SECTOR, SECTOR);
         change(&mut bytes);
         let volume = plain.with(&bytes);
-        assert_eq!((volume.problems().len(), volume.volume().clean), (1, false), "{index}");
+        assert_eq!(
+            (volume.problems().len(), volume.volume().clean),
+            (1, false),
+            "{index}"
+        );
         assert_eq!(volume.problems()[0].kind(), Kind::Corrupt);
     }
     let elsewhere = volume(journal_flags::OTHER_DEVICE).with(&[]);
@@ -273,11 +359,20 @@ fn journal_headers_that_make_no_sense_are_problems() {
 fn replay_brings_back_what_the_crash_tore() {
     let mut torn = volume(journal_flags::IN_VOLUME);
     let mut journal = Journal::new(JournalOrder::Little, SECTOR);
-    let catalog: Vec<u8> = torn.drawn.bytes[torn.drawn.catalog..][..torn.drawn.catalog_nodes * 512].to_vec();
+    let catalog: Vec<u8> =
+        torn.drawn.bytes[torn.drawn.catalog..][..torn.drawn.catalog_nodes * 512].to_vec();
     let mut header = VolumeHeaderRaw::new_zeroed();
-    header.as_mut_bytes().copy_from_slice(&torn.drawn.bytes[HEADER_OFFSET as usize..][..512]);
+    header
+        .as_mut_bytes()
+        .copy_from_slice(&torn.drawn.bytes[HEADER_OFFSET as usize..][..512]);
     header.file_count = 4711.into();
-    let start = journal.transaction(1, &[(Some(torn.drawn.catalog as u64 / 512), &catalog), (Some(2), header.as_bytes())]);
+    let start = journal.transaction(
+        1,
+        &[
+            (Some(torn.drawn.catalog as u64 / 512), &catalog),
+            (Some(2), header.as_bytes()),
+        ],
+    );
     let end = journal.at;
     let at = torn.drawn.catalog;
     torn.drawn.bytes[at..at + catalog.len()].fill(0xEE);

@@ -9,10 +9,11 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::super::HfsPlus;
 use super::super::btree::KeyOrder;
 use super::super::layout::{
-    AllocBlock, AttributeKey, BIG_KEYS, BsdInfoRaw, CatalogKey, Cnid, EXTENTS_KEY_LENGTH, Extent, ExtentKeyRaw, ExtentRecordRaw,
-    ExtentsRaw, FileRaw, FolderRaw, ForkRaw, HEADER_OFFSET, InlineAttributeHeadRaw, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD,
-    NodeDescriptorRaw, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX, Thread, TreeHeaderRaw, VARIABLE_INDEX_KEYS, Variant, VolumeHeaderRaw,
-    attribute_type, node_kind, record_flags, record_type, volume_attributes,
+    AllocBlock, AttributeKey, BIG_KEYS, BsdInfoRaw, CatalogKey, Cnid, EXTENTS_KEY_LENGTH, Extent,
+    ExtentKeyRaw, ExtentRecordRaw, ExtentsRaw, FileRaw, FolderRaw, ForkRaw, HEADER_OFFSET,
+    InlineAttributeHeadRaw, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, NodeDescriptorRaw,
+    SIGNATURE_HFS_PLUS, SIGNATURE_HFSX, Thread, TreeHeaderRaw, VARIABLE_INDEX_KEYS, Variant,
+    VolumeHeaderRaw, attribute_type, node_kind, record_flags, record_type, volume_attributes,
 };
 use super::super::unicode::NameOrder;
 use crate::Result;
@@ -48,7 +49,16 @@ impl Sketch {
         let header = VolumeHeaderRaw::new_zeroed();
         let first_blocks = vec![0; 3 * BLOCK as usize];
         let (catalog, overflow, attributes) = Default::default();
-        let mut sketch = Self { variant, names, header, catalog, overflow, attributes, data: first_blocks, next_id: 16 };
+        let mut sketch = Self {
+            variant,
+            names,
+            header,
+            catalog,
+            overflow,
+            attributes,
+            data: first_blocks,
+            next_id: 16,
+        };
         sketch.add_folder(Cnid::ROOT_PARENT, "Sketch", Cnid::ROOT, |_| {});
         sketch
     }
@@ -64,15 +74,34 @@ impl Sketch {
     }
 
     /// A folder, its record changed by `change` before it is written.
-    pub(super) fn folder(&mut self, parent: Cnid, name: &str, change: impl FnOnce(&mut FolderRaw)) -> Cnid {
+    pub(super) fn folder(
+        &mut self,
+        parent: Cnid,
+        name: &str,
+        change: impl FnOnce(&mut FolderRaw),
+    ) -> Cnid {
         let id = self.new_id();
         self.add_folder(parent, name, id, change);
         id
     }
 
-    fn add_folder(&mut self, parent: Cnid, name: &str, id: Cnid, change: impl FnOnce(&mut FolderRaw)) {
-        let bsd = BsdInfoRaw { file_mode: 0o040_755.into(), ..Default::default() };
-        let mut folder = FolderRaw { record_type: record_type::FOLDER.into(), folder_id: id.0.into(), bsd, ..Default::default() };
+    fn add_folder(
+        &mut self,
+        parent: Cnid,
+        name: &str,
+        id: Cnid,
+        change: impl FnOnce(&mut FolderRaw),
+    ) {
+        let bsd = BsdInfoRaw {
+            file_mode: 0o040_755.into(),
+            ..Default::default()
+        };
+        let mut folder = FolderRaw {
+            record_type: record_type::FOLDER.into(),
+            folder_id: id.0.into(),
+            bsd,
+            ..Default::default()
+        };
         folder.dates.create = 3_000_000_000.into();
         change(&mut folder);
         self.record(parent, name, folder.as_bytes());
@@ -80,14 +109,24 @@ impl Sketch {
     }
 
     /// A file with these contents, its record changed by `change` before it is written.
-    pub(super) fn file(&mut self, parent: Cnid, name: &str, contents: &[u8], change: impl FnOnce(&mut FileRaw)) -> Cnid {
+    pub(super) fn file(
+        &mut self,
+        parent: Cnid,
+        name: &str,
+        contents: &[u8],
+        change: impl FnOnce(&mut FileRaw),
+    ) -> Cnid {
         let id = self.new_id();
         let extent = self.store(contents);
         let mut file = FileRaw {
             record_type: record_type::FILE.into(),
             flags: record_flags::THREAD_EXISTS.into(),
             file_id: id.0.into(),
-            bsd: BsdInfoRaw { file_mode: 0o100_644.into(), special: 1.into(), ..Default::default() },
+            bsd: BsdInfoRaw {
+                file_mode: 0o100_644.into(),
+                special: 1.into(),
+                ..Default::default()
+            },
             data_fork: fork(contents.len() as u64, extent.count, &[extent]),
             ..Default::default()
         };
@@ -101,35 +140,72 @@ impl Sketch {
     /// A catalog record of any kind.
     pub(super) fn record(&mut self, parent: Cnid, name: &str, data: &[u8]) {
         let mut record = Vec::new();
-        CatalogKey { parent, name: &units(name) }.put(&mut record);
+        CatalogKey {
+            parent,
+            name: &units(name),
+        }
+        .put(&mut record);
         record.extend_from_slice(data);
         self.catalog.push(record);
     }
 
     pub(super) fn thread(&mut self, id: Cnid, parent: Cnid, name: &str, folder: bool) {
         let mut thread = Vec::new();
-        Thread { parent, name: &units(name), folder }.put(&mut thread);
+        Thread {
+            parent,
+            name: &units(name),
+            folder,
+        }
+        .put(&mut thread);
         self.record(id, "", &thread);
     }
 
     /// A record of the extents-overflow tree.
-    pub(super) fn more_extents(&mut self, file: Cnid, fork_type: u8, start_block: u32, extents: &[Extent]) {
+    pub(super) fn more_extents(
+        &mut self,
+        file: Cnid,
+        fork_type: u8,
+        start_block: u32,
+        extents: &[Extent],
+    ) {
         let key_length = EXTENTS_KEY_LENGTH.into();
-        let key = ExtentKeyRaw { key_length, fork_type, pad: 0, file_id: file.0.into(), start_block: start_block.into() };
-        self.overflow.push(ExtentRecordRaw { key, extents: extents_raw(extents) }.as_bytes().to_vec());
+        let key = ExtentKeyRaw {
+            key_length,
+            fork_type,
+            pad: 0,
+            file_id: file.0.into(),
+            start_block: start_block.into(),
+        };
+        self.overflow.push(
+            ExtentRecordRaw {
+                key,
+                extents: extents_raw(extents),
+            }
+            .as_bytes()
+            .to_vec(),
+        );
     }
 
     /// A record of the attributes tree.
     pub(super) fn attribute(&mut self, file: Cnid, name: &str, start_block: u32, data: &[u8]) {
         let mut record = Vec::new();
-        AttributeKey { file, name: &units(name), start_block }.put(&mut record);
+        AttributeKey {
+            file,
+            name: &units(name),
+            start_block,
+        }
+        .put(&mut record);
         record.extend_from_slice(data);
         self.attributes.push(record);
     }
 
     pub(super) fn inline_attribute(&mut self, file: Cnid, name: &str, value: &[u8]) {
         let size = u32::try_from(value.len()).unwrap().into();
-        let head = InlineAttributeHeadRaw { record_type: attribute_type::INLINE.into(), size, ..Default::default() };
+        let head = InlineAttributeHeadRaw {
+            record_type: attribute_type::INLINE.into(),
+            size,
+            ..Default::default()
+        };
         self.attribute(file, name, 0, &[head.as_bytes(), value].concat());
     }
 
@@ -140,8 +216,12 @@ impl Sketch {
         }
         let start = AllocBlock(u32::try_from(self.data.len()).unwrap() / BLOCK);
         self.data.extend_from_slice(bytes);
-        self.data.resize(self.data.len().next_multiple_of(BLOCK as usize), 0);
-        Extent { start, count: u32::try_from(self.data.len()).unwrap() / BLOCK - start.0 }
+        self.data
+            .resize(self.data.len().next_multiple_of(BLOCK as usize), 0);
+        Extent {
+            start,
+            count: u32::try_from(self.data.len()).unwrap() / BLOCK - start.0,
+        }
     }
 
     /// Lays `bytes` down one block at a time with gaps between.
@@ -156,11 +236,33 @@ impl Sketch {
 
     /// The whole volume.
     pub(super) fn draw(mut self) -> Drawn {
-        let compare = if self.names == NameOrder::Binary { KEY_COMPARE_BINARY } else { KEY_COMPARE_FOLD };
+        let compare = if self.names == NameOrder::Binary {
+            KEY_COMPARE_BINARY
+        } else {
+            KEY_COMPARE_FOLD
+        };
         let overflow = tree(&mut self.overflow, KeyOrder::Extents, 10, BIG_KEYS, 0);
-        let attributes = tree(&mut self.attributes, KeyOrder::Attributes, 266, BIG_KEYS | VARIABLE_INDEX_KEYS, 0);
-        let catalog = tree(&mut self.catalog, KeyOrder::Catalog(self.names), 516, BIG_KEYS | VARIABLE_INDEX_KEYS, compare);
-        let special = |extent: Extent| fork(u64::from(extent.count) * u64::from(BLOCK), extent.count, &[extent]);
+        let attributes = tree(
+            &mut self.attributes,
+            KeyOrder::Attributes,
+            266,
+            BIG_KEYS | VARIABLE_INDEX_KEYS,
+            0,
+        );
+        let catalog = tree(
+            &mut self.catalog,
+            KeyOrder::Catalog(self.names),
+            516,
+            BIG_KEYS | VARIABLE_INDEX_KEYS,
+            compare,
+        );
+        let special = |extent: Extent| {
+            fork(
+                u64::from(extent.count) * u64::from(BLOCK),
+                extent.count,
+                &[extent],
+            )
+        };
 
         self.header.extents_file = special(self.store(&overflow));
         self.header.attributes_file = special(self.store(&attributes));
@@ -174,7 +276,8 @@ impl Sketch {
         };
         self.header.signature = signature.into();
         self.header.version = version.into();
-        self.header.attributes = (self.header.attributes.get() ^ volume_attributes::UNMOUNTED).into();
+        self.header.attributes =
+            (self.header.attributes.get() ^ volume_attributes::UNMOUNTED).into();
         self.header.block_size = BLOCK.into();
         self.header.total_blocks = (u32::try_from(self.data.len()).unwrap() / BLOCK).into();
         let mut bytes = self.data;
@@ -182,7 +285,11 @@ impl Sketch {
         for at in [HEADER_OFFSET as usize, alternate] {
             bytes[at..at + 512].copy_from_slice(self.header.as_bytes());
         }
-        Drawn { bytes, catalog: catalog_at, catalog_nodes: catalog.len() / NODE_LEN }
+        Drawn {
+            bytes,
+            catalog: catalog_at,
+            catalog_nodes: catalog.len() / NODE_LEN,
+        }
     }
 
     pub(super) fn open(self) -> Result<HfsPlus> {
@@ -202,12 +309,19 @@ impl Drawn {
 
     /// The numbers of the catalog's nodes of this kind, in the order of the tree.
     pub(super) fn nodes_of(&mut self, kind: i8) -> Vec<usize> {
-        (1..self.catalog_nodes).filter(|&number| self.node(number)[8].cast_signed() == kind).collect()
+        (1..self.catalog_nodes)
+            .filter(|&number| self.node(number)[8].cast_signed() == kind)
+            .collect()
     }
 }
 
 pub(super) fn fork(len: u64, blocks: u32, extents: &[Extent]) -> ForkRaw {
-    ForkRaw { logical_size: len.into(), clump_size: 0.into(), total_blocks: blocks.into(), extents: extents_raw(extents) }
+    ForkRaw {
+        logical_size: len.into(),
+        clump_size: 0.into(),
+        total_blocks: blocks.into(),
+        extents: extents_raw(extents),
+    }
 }
 
 pub(super) fn extents_raw(extents: &[Extent]) -> ExtentsRaw {
@@ -224,7 +338,13 @@ pub(super) fn units(name: &str) -> Vec<U16> {
 }
 
 /// A tree with these records, which are sorted first.
-fn tree(records: &mut [Vec<u8>], order: KeyOrder, max_key_length: u16, attributes: u32, key_compare_type: u8) -> Vec<u8> {
+fn tree(
+    records: &mut [Vec<u8>],
+    order: KeyOrder,
+    max_key_length: u16,
+    attributes: u32,
+    key_compare_type: u8,
+) -> Vec<u8> {
     records.sort_by(|a, b| order.compare(a, b).unwrap());
     let mut nodes = vec![[0; NODE_LEN]];
     let mut header = TreeHeaderRaw::new_zeroed();
@@ -237,7 +357,11 @@ fn tree(records: &mut [Vec<u8>], order: KeyOrder, max_key_length: u16, attribute
         }
         depth += 1;
         let first = nodes.len();
-        let kind = if depth == 1 { node_kind::LEAF } else { node_kind::INDEX };
+        let kind = if depth == 1 {
+            node_kind::LEAF
+        } else {
+            node_kind::INDEX
+        };
         level = pack(&level, &mut nodes, kind, depth);
         if depth == 1 {
             header.first_leaf_node = u32::try_from(first).unwrap().into();
@@ -251,20 +375,38 @@ fn tree(records: &mut [Vec<u8>], order: KeyOrder, max_key_length: u16, attribute
     header.total_nodes = u32::try_from(nodes.len()).unwrap().into();
     header.attributes = attributes.into();
     header.key_compare_type = key_compare_type;
-    nodes[0] = node(NodeDescriptorRaw { kind: node_kind::HEADER, ..head(0, 0) }, &[header.as_bytes(), &[0; 128], &[0; 256]]);
+    nodes[0] = node(
+        NodeDescriptorRaw {
+            kind: node_kind::HEADER,
+            ..head(0, 0)
+        },
+        &[header.as_bytes(), &[0; 128], &[0; 256]],
+    );
     nodes.concat()
 }
 
 fn head(kind: i8, height: u8) -> NodeDescriptorRaw {
-    NodeDescriptorRaw { kind, height, ..NodeDescriptorRaw::new_zeroed() }
+    NodeDescriptorRaw {
+        kind,
+        height,
+        ..NodeDescriptorRaw::new_zeroed()
+    }
 }
 
 /// Packs records into nodes of one level; returns the records of the level above.
-fn pack(records: &[Vec<u8>], nodes: &mut Vec<[u8; NODE_LEN]>, kind: i8, height: u8) -> Vec<Vec<u8>> {
+fn pack(
+    records: &[Vec<u8>],
+    nodes: &mut Vec<[u8; NODE_LEN]>,
+    kind: i8,
+    height: u8,
+) -> Vec<Vec<u8>> {
     let mut groups: Vec<Vec<&[u8]>> = vec![Vec::new()];
     let mut room = NODE_LEN - 14 - 2;
     for record in records {
-        assert!(record.len() + 2 <= NODE_LEN - 16, "records of sketches are short");
+        assert!(
+            record.len() + 2 <= NODE_LEN - 16,
+            "records of sketches are short"
+        );
         if record.len().next_multiple_of(2) + 2 > room {
             groups.push(Vec::new());
             room = NODE_LEN - 14 - 2;
@@ -278,10 +420,20 @@ fn pack(records: &[Vec<u8>], nodes: &mut Vec<[u8; NODE_LEN]>, kind: i8, height: 
         let link = |number| u32::try_from(number).unwrap().into();
         let next = if number == last { 0 } else { number + 1 };
         let previous = if number == first { 0 } else { number - 1 };
-        let links = NodeDescriptorRaw { forward_link: link(next), backward_link: link(previous), ..head(kind, height) };
+        let links = NodeDescriptorRaw {
+            forward_link: link(next),
+            backward_link: link(previous),
+            ..head(kind, height)
+        };
         nodes.push(node(links, group));
         let key = 2 + usize::from(u16::from_be_bytes([group[0][0], group[0][1]]));
-        above.push([&group[0][..key], &u32::try_from(number).unwrap().to_be_bytes()].concat());
+        above.push(
+            [
+                &group[0][..key],
+                &u32::try_from(number).unwrap().to_be_bytes(),
+            ]
+            .concat(),
+        );
     }
     above
 }

@@ -7,15 +7,19 @@ use proptest::prelude::*;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::layout::{
-    AllocBlock, Cnid, Extent, ExtentsAttributeRaw, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw, ForkAttributeRaw, MAC_TO_UNIX,
-    MasterDirectoryBlockRaw, Variant, attribute_type, finder_flags, fork_type, record_flags, volume_attributes,
+    AllocBlock, Cnid, Extent, ExtentsAttributeRaw, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw,
+    ForkAttributeRaw, MAC_TO_UNIX, MasterDirectoryBlockRaw, Variant, attribute_type, finder_flags,
+    fork_type, record_flags, volume_attributes,
 };
 use super::super::links::{FILES_FOLDER, FOLDERS_FOLDER};
 use super::super::unicode::NameOrder;
 use super::super::{HfsPlus, Probed, probe};
 use super::sketch::{BLOCK, Sketch, extents_raw, fork, units};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
-use crate::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp, UF_COMPRESSED, UF_HIDDEN};
+use crate::fs::{
+    Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp, UF_COMPRESSED,
+    UF_HIDDEN,
+};
 use crate::{Error, Kind};
 
 const ROOT: NodeId = NodeId(2);
@@ -25,15 +29,24 @@ fn node(id: Cnid) -> NodeId {
 }
 
 fn names(volume: &HfsPlus, dir: NodeId) -> Vec<String> {
-    volume.entries(dir).unwrap().into_iter().map(|entry| entry.name).collect()
+    volume
+        .entries(dir)
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.name)
+        .collect()
 }
 
 fn all(device: &dyn BlockDevice) -> Vec<u8> {
-    device.read_vec(0, device.info().len.try_into().unwrap()).unwrap()
+    device
+        .read_vec(0, device.info().len.try_into().unwrap())
+        .unwrap()
 }
 
 fn read(volume: &HfsPlus, path: &str) -> Vec<u8> {
-    all(&*volume.open(volume.resolve(path).unwrap().id, Fork::Data).unwrap())
+    all(&*volume
+        .open(volume.resolve(path).unwrap().id, Fork::Data)
+        .unwrap())
 }
 
 #[test]
@@ -43,19 +56,36 @@ fn case_matters_only_where_the_volume_says_so() {
         sketch.file(Cnid::ROOT, "e\u{301}", b"accent", |_| {});
         sketch
     };
-    let folding = [Sketch::plain(), Sketch::new(Variant::Hfsx, NameOrder::Folding)];
+    let folding = [
+        Sketch::plain(),
+        Sketch::new(Variant::Hfsx, NameOrder::Folding),
+    ];
     for volume in folding.map(|sketch| fill(sketch).open().unwrap()) {
         assert!(!volume.volume().case_sensitive);
         assert_eq!(read(&volume, "/README"), b"upper");
-        assert_eq!(read(&volume, "/\u{E9}"), b"accent", "composed names are found decomposed");
-        assert_eq!(read(&volume, "/read\u{200D}me"), b"upper", "ignored units do not count");
+        assert_eq!(
+            read(&volume, "/\u{E9}"),
+            b"accent",
+            "composed names are found decomposed"
+        );
+        assert_eq!(
+            read(&volume, "/read\u{200D}me"),
+            b"upper",
+            "ignored units do not count"
+        );
     }
     let mut sketch = fill(Sketch::new(Variant::Hfsx, NameOrder::Binary));
     sketch.file(Cnid::ROOT, "README", b"all upper", |_| {});
     let volume = sketch.open().unwrap();
-    assert_eq!((volume.volume().format, volume.volume().case_sensitive), ("HFSX", true));
+    assert_eq!(
+        (volume.volume().format, volume.volume().case_sensitive),
+        ("HFSX", true)
+    );
     assert_eq!(names(&volume, ROOT), ["README", "Readme", "e\u{301}"]);
-    assert_eq!((read(&volume, "/Readme"), read(&volume, "/README")), (b"upper".to_vec(), b"all upper".to_vec()));
+    assert_eq!(
+        (read(&volume, "/Readme"), read(&volume, "/README")),
+        (b"upper".to_vec(), b"all upper".to_vec())
+    );
     assert!(volume.lookup(ROOT, "readme").unwrap().is_none());
 }
 
@@ -90,17 +120,32 @@ fn a_fork_in_many_pieces_is_read_whole() {
         file.data_fork = fork(contents.len() as u64, 20, &pieces[..8]);
         file.resource_fork = fork(resource.len() as u64, 20, &resource_pieces[..8]);
     });
-    for (kind, pieces) in [(fork_type::DATA, &pieces), (fork_type::RESOURCE, &resource_pieces)] {
+    for (kind, pieces) in [
+        (fork_type::DATA, &pieces),
+        (fork_type::RESOURCE, &resource_pieces),
+    ] {
         sketch.more_extents(id, kind, 8, &pieces[8..16]);
         sketch.more_extents(id, kind, 16, &pieces[16..]);
     }
     let volume = sketch.open().unwrap();
     assert_eq!(read(&volume, "/pieces"), contents);
-    assert_eq!(all(&*volume.open(node(id), Fork::Resource).unwrap()), resource);
-    assert_eq!(all(&*volume.xattr(node(id), "com.apple.ResourceFork").unwrap().unwrap()), resource);
+    assert_eq!(
+        all(&*volume.open(node(id), Fork::Resource).unwrap()),
+        resource
+    );
+    assert_eq!(
+        all(&*volume
+            .xattr(node(id), "com.apple.ResourceFork")
+            .unwrap()
+            .unwrap()),
+        resource
+    );
     assert_eq!(volume.xattrs(node(id)).unwrap(), ["com.apple.ResourceFork"]);
     let attributes = volume.attributes(node(id)).unwrap();
-    assert_eq!((attributes.size, attributes.resource_size), (contents.len() as u64, contents.len() as u64));
+    assert_eq!(
+        (attributes.size, attributes.resource_size),
+        (contents.len() as u64, contents.len() as u64)
+    );
     assert_eq!(attributes.allocated, 40 * u64::from(BLOCK));
 }
 
@@ -118,17 +163,33 @@ fn attributes_are_read_wherever_they_lie() {
     sketch.inline_attribute(id, "\u{E9}", b"as given");
     sketch.inline_attribute(id, "o\u{308}", b"decomposed");
     let record_type = attribute_type::FORK.into();
-    let head = ForkAttributeRaw { record_type, fork: fork(value.len() as u64, 19, &pieces[..8]), ..Default::default() };
+    let head = ForkAttributeRaw {
+        record_type,
+        fork: fork(value.len() as u64, 19, &pieces[..8]),
+        ..Default::default()
+    };
     sketch.attribute(id, "large", 0, head.as_bytes());
     for (start, pieces) in [(8, &pieces[8..16]), (16, &pieces[16..])] {
         let record_type = attribute_type::EXTENTS.into();
-        let more = ExtentsAttributeRaw { record_type, extents: extents_raw(pieces), ..Default::default() };
+        let more = ExtentsAttributeRaw {
+            record_type,
+            extents: extents_raw(pieces),
+            ..Default::default()
+        };
         sketch.attribute(id, "large", start, more.as_bytes());
     }
     let volume = sketch.open().unwrap();
-    assert_eq!(volume.xattrs(node(id)).unwrap(), ["", "large", "o\u{308}", "small", "\u{E9}"]);
+    assert_eq!(
+        volume.xattrs(node(id)).unwrap(),
+        ["", "large", "o\u{308}", "small", "\u{E9}"]
+    );
     assert!(volume.attributes(node(id)).unwrap().has_xattrs);
-    let get = |id, name: &str| volume.xattr(node(id), name).unwrap().map(|value| all(&*value));
+    let get = |id, name: &str| {
+        volume
+            .xattr(node(id), name)
+            .unwrap()
+            .map(|value| all(&*value))
+    };
     assert_eq!(get(id, "large").unwrap(), value);
     assert_eq!(get(id, "small").unwrap(), b"odd");
     assert_eq!(get(other, "small").unwrap(), b"another's");
@@ -155,9 +216,16 @@ fn finder_info_is_shown_without_what_the_system_keeps_there() {
         file.bsd.file_mode = 0o120_755.into();
         (file.user_info.file_type, file.user_info.creator) = (*b"slnk", *b"rhap");
     });
-    let folder = sketch.folder(Cnid::ROOT, "folder", |folder| folder.user_info.window[3] = 5.into());
+    let folder = sketch.folder(Cnid::ROOT, "folder", |folder| {
+        folder.user_info.window[3] = 5.into()
+    });
     let volume = sketch.open().unwrap();
-    let info = |id| volume.xattr(node(id), "com.apple.FinderInfo").unwrap().map(|value| all(&*value));
+    let info = |id| {
+        volume
+            .xattr(node(id), "com.apple.FinderInfo")
+            .unwrap()
+            .map(|value| all(&*value))
+    };
     assert_eq!((info(bare), info(link)), (None, None));
     assert!(volume.xattrs(node(bare)).unwrap().is_empty());
     let mut expected = [0; 32];
@@ -165,17 +233,27 @@ fn finder_info_is_shown_without_what_the_system_keeps_there() {
     expected[24..26].copy_from_slice(&[0x12, 0x34]);
     assert_eq!(info(typed).unwrap(), expected);
     assert_eq!(info(folder).unwrap()[7], 5);
-    assert_eq!(volume.xattrs(node(folder)).unwrap(), ["com.apple.FinderInfo"]);
+    assert_eq!(
+        volume.xattrs(node(folder)).unwrap(),
+        ["com.apple.FinderInfo"]
+    );
     assert_eq!(volume.read_link(node(link)).unwrap(), "bare");
-    assert_eq!(volume.read_link(node(bare)).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(
+        volume.read_link(node(bare)).unwrap_err().kind(),
+        Kind::Invalid
+    );
 }
 
 #[test]
 fn kinds_modes_and_flags_are_those_of_macos() {
     let mut sketch = Sketch::plain();
-    for (name, mode) in
-        [("fifo", 0o010_600), ("char", 0o020_600), ("block", 0o060_600), ("socket", 0o140_777), ("odd", 0o040_644)]
-    {
+    for (name, mode) in [
+        ("fifo", 0o010_600),
+        ("char", 0o020_600),
+        ("block", 0o060_600),
+        ("socket", 0o140_777),
+        ("odd", 0o040_644),
+    ] {
         sketch.file(Cnid::ROOT, name, b"", |file| {
             file.bsd.file_mode = mode.into();
             file.bsd.special = 0x0E00_0003.into();
@@ -197,16 +275,35 @@ fn kinds_modes_and_flags_are_those_of_macos() {
     });
     let volume = sketch.open().unwrap();
     let get = |name: &str| volume.lookup(ROOT, name).unwrap().unwrap();
-    let kinds = ["fifo", "char", "block", "socket", "odd"].map(|name| (get(name).kind, get(name).device));
+    let kinds =
+        ["fifo", "char", "block", "socket", "odd"].map(|name| (get(name).kind, get(name).device));
     let device = 0x0E00_0003;
-    let expected = [(FileKind::Fifo, 0), (FileKind::CharDevice, device), (FileKind::BlockDevice, device), (FileKind::Socket, 0)];
+    let expected = [
+        (FileKind::Fifo, 0),
+        (FileKind::CharDevice, device),
+        (FileKind::BlockDevice, device),
+        (FileKind::Socket, 0),
+    ];
     assert_eq!(kinds[..4], expected);
-    assert_eq!(kinds[4], (FileKind::File, 0), "a file's record with a folder's mode");
+    assert_eq!(
+        kinds[4],
+        (FileKind::File, 0),
+        "a file's record with a folder's mode"
+    );
     let flags = get("flags");
     assert_eq!(flags.flags, 0x0002_0003 | UF_HIDDEN);
-    assert_eq!((flags.uid, flags.gid, flags.mode, flags.links), (501, 20, 0o6755, 1));
-    assert_eq!((flags.modified, flags.backed_up), (Some(Timestamp::from_seconds(1)), None));
-    assert_eq!(flags.accessed, Some(Timestamp::from_seconds(1_800_000_000 - MAC_TO_UNIX)));
+    assert_eq!(
+        (flags.uid, flags.gid, flags.mode, flags.links),
+        (501, 20, 0o6755, 1)
+    );
+    assert_eq!(
+        (flags.modified, flags.backed_up),
+        (Some(Timestamp::from_seconds(1)), None)
+    );
+    assert_eq!(
+        flags.accessed,
+        Some(Timestamp::from_seconds(1_800_000_000 - MAC_TO_UNIX))
+    );
     let old = get("mac os 9");
     assert_eq!((old.uid, old.gid, old.mode), (99, 99, 0o644));
     assert_eq!(old.created, Some(Timestamp::from_seconds(1_800_000_000)));
@@ -215,7 +312,9 @@ fn kinds_modes_and_flags_are_those_of_macos() {
 /// Two files linked together, a third that only looks like a link, a fourth that leads nowhere.
 fn with_links() -> (Sketch, Cnid) {
     let mut sketch = Sketch::plain();
-    let private = sketch.folder(Cnid::ROOT, FILES_FOLDER, |folder| folder.dates.create = 3_000_000_500.into());
+    let private = sketch.folder(Cnid::ROOT, FILES_FOLDER, |folder| {
+        folder.dates.create = 3_000_000_500.into()
+    });
     let target = sketch.file(private, "iNode77", b"shared", |file| {
         file.bsd.special = 2.into();
         file.flags = (record_flags::THREAD_EXISTS | record_flags::HAS_LINK_CHAIN).into();
@@ -230,7 +329,12 @@ fn with_links() -> (Sketch, Cnid) {
     };
     sketch.file(Cnid::ROOT, "by private", b"", link(3_000_000_500, 77));
     sketch.file(folder, "by root", b"", link(3_000_000_000, 77));
-    sketch.file(Cnid::ROOT, "impostor", b"not a link", link(3_000_000_001, 77));
+    sketch.file(
+        Cnid::ROOT,
+        "impostor",
+        b"not a link",
+        link(3_000_000_001, 77),
+    );
     sketch.file(Cnid::ROOT, "broken", b"", link(3_000_000_000, 78));
     (sketch, target)
 }
@@ -239,19 +343,39 @@ fn with_links() -> (Sketch, Cnid) {
 fn hard_links_are_followed_and_their_folder_hidden() {
     let (sketch, target) = with_links();
     let volume = sketch.open().unwrap();
-    assert_eq!(names(&volume, ROOT), ["broken", "by private", "folder", "impostor"]);
-    assert!(volume.lookup(ROOT, "\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Private Data").unwrap().is_none());
+    assert_eq!(
+        names(&volume, ROOT),
+        ["broken", "by private", "folder", "impostor"]
+    );
+    assert!(
+        volume
+            .lookup(ROOT, "\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Private Data")
+            .unwrap()
+            .is_none()
+    );
     for path in ["/by private", "/folder/by root"] {
         let found = volume.resolve(path).unwrap();
-        assert_eq!((found.id, found.links, found.size), (node(target), 2, 6), "{path}");
+        assert_eq!(
+            (found.id, found.links, found.size),
+            (node(target), 2, 6),
+            "{path}"
+        );
         assert_eq!(read(&volume, path), b"shared", "{path}");
     }
-    let listed = volume.entries(volume.resolve("/folder").unwrap().id).unwrap();
-    assert_eq!(listed[0].attributes, volume.attributes(node(target)).unwrap());
+    let listed = volume
+        .entries(volume.resolve("/folder").unwrap().id)
+        .unwrap();
+    assert_eq!(
+        listed[0].attributes,
+        volume.attributes(node(target)).unwrap()
+    );
     assert_eq!(read(&volume, "/impostor"), b"not a link");
     let broken = volume.resolve("/broken").unwrap();
     let error = volume.open(broken.id, Fork::Data).unwrap_err();
-    assert!(error.kind() == Kind::Corrupt && error.to_string().contains("iNode78"), "{error}");
+    assert!(
+        error.kind() == Kind::Corrupt && error.to_string().contains("iNode78"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -270,20 +394,35 @@ fn hard_links_to_folders_are_followed() {
     assert_eq!(names(&volume, ROOT), ["link"]);
     assert_eq!(volume.resolve("/link").unwrap().kind, FileKind::Folder);
     assert_eq!(read(&volume, "/link/inside"), b"found");
-    assert_eq!(volume.attributes(ROOT).unwrap().size, 0, "private folders do not count");
+    assert_eq!(
+        volume.attributes(ROOT).unwrap().size,
+        0,
+        "private folders do not count"
+    );
 }
 
 #[test]
 fn compressed_contents_are_read() {
-    let header =
-        |number: u32, size: u64, payload: &[u8]| [&b"fpmc"[..], &number.to_le_bytes(), &size.to_le_bytes(), payload].concat();
+    let header = |number: u32, size: u64, payload: &[u8]| {
+        [
+            &b"fpmc"[..],
+            &number.to_le_bytes(),
+            &size.to_le_bytes(),
+            payload,
+        ]
+        .concat()
+    };
     let mut sketch = Sketch::plain();
     let compressed = |file: &mut FileRaw| file.bsd.owner_flags = 0x20;
     let id = sketch.file(Cnid::ROOT, "inline", b"", compressed);
     sketch.inline_attribute(id, "com.apple.decmpfs", &header(3, 5, b"\xFFhello"));
     sketch.inline_attribute(id, "mine", b"kept");
     let cloud = sketch.file(Cnid::ROOT, "cloud", b"", compressed);
-    sketch.inline_attribute(cloud, "com.apple.decmpfs", &header(0x8000_0001, 1_234_567, b""));
+    sketch.inline_attribute(
+        cloud,
+        "com.apple.decmpfs",
+        &header(0x8000_0001, 1_234_567, b""),
+    );
     let plain = sketch.file(Cnid::ROOT, "attribute only", b"plain", |_| {});
     sketch.inline_attribute(plain, "com.apple.decmpfs", &header(8, 1, b""));
     sketch.file(Cnid::ROOT, "flag only", b"plain too", compressed);
@@ -291,13 +430,33 @@ fn compressed_contents_are_read() {
     let attributes = volume.resolve("/inline").unwrap();
     assert_eq!((attributes.size, attributes.flags), (5, UF_COMPRESSED));
     assert_eq!(read(&volume, "/inline"), b"hello");
-    assert_eq!(volume.xattrs(attributes.id).unwrap(), ["mine"], "how it is stored is hidden");
-    assert!(volume.xattr(attributes.id, "com.apple.decmpfs").unwrap().is_some(), "but told who asks for it");
-    assert_eq!(volume.open(attributes.id, Fork::Resource).unwrap().info().len, 0);
+    assert_eq!(
+        volume.xattrs(attributes.id).unwrap(),
+        ["mine"],
+        "how it is stored is hidden"
+    );
+    assert!(
+        volume
+            .xattr(attributes.id, "com.apple.decmpfs")
+            .unwrap()
+            .is_some(),
+        "but told who asks for it"
+    );
+    assert_eq!(
+        volume
+            .open(attributes.id, Fork::Resource)
+            .unwrap()
+            .info()
+            .len,
+        0
+    );
     let attributes = volume.resolve("/cloud").unwrap();
     assert_eq!(attributes.size, 1_234_567);
     let error = volume.open(attributes.id, Fork::Data).unwrap_err();
-    assert!(error.kind() == Kind::Unsupported && error.to_string().contains("server"), "{error}");
+    assert!(
+        error.kind() == Kind::Unsupported && error.to_string().contains("server"),
+        "{error}"
+    );
     assert_eq!(read(&volume, "/attribute only"), b"plain");
     assert_eq!(read(&volume, "/flag only"), b"plain too");
 }
@@ -305,12 +464,22 @@ fn compressed_contents_are_read() {
 #[test]
 fn files_of_old_systems_need_no_thread() {
     let mut sketch = Sketch::plain();
-    let id = sketch.file(Cnid::ROOT, "old", b"threadless", |file| file.flags = 0.into());
-    sketch.catalog.retain(|record| record[2..6] != id.0.to_be_bytes());
+    let id = sketch.file(Cnid::ROOT, "old", b"threadless", |file| {
+        file.flags = 0.into()
+    });
+    sketch
+        .catalog
+        .retain(|record| record[2..6] != id.0.to_be_bytes());
     let volume = sketch.open().unwrap();
     assert_eq!(read(&volume, "/old"), b"threadless");
-    assert_eq!(volume.attributes(NodeId(999)).unwrap_err().kind(), Kind::NotFound);
-    assert_eq!(volume.attributes(NodeId(u64::MAX)).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(
+        volume.attributes(NodeId(999)).unwrap_err().kind(),
+        Kind::NotFound
+    );
+    assert_eq!(
+        volume.attributes(NodeId(u64::MAX)).unwrap_err().kind(),
+        Kind::NotFound
+    );
 }
 
 #[test]
@@ -332,20 +501,29 @@ fn a_wrapper_is_looked_into() {
     bytes.resize(bytes.len().next_multiple_of(1024) + 4096, 0);
     let device = Arc::new(Memory::read_only(bytes.clone()));
     assert_eq!(probe(&*device).unwrap(), Some(Probed::Wrapped));
-    assert_eq!(read(&HfsPlus::open(device).unwrap(), "/inside"), b"the wrapper");
+    assert_eq!(
+        read(&HfsPlus::open(device).unwrap(), "/inside"),
+        b"the wrapper"
+    );
 
     bytes[1024 + 0x7C] = 0;
     let device = Arc::new(Memory::read_only(bytes));
     assert_eq!(probe(&*device).unwrap(), Some(Probed::Hfs));
     let error = HfsPlus::open(device).unwrap_err();
-    assert!(error.kind() == Kind::Unsupported && error.to_string().contains("plain HFS"), "{error}");
+    assert!(
+        error.kind() == Kind::Unsupported && error.to_string().contains("plain HFS"),
+        "{error}"
+    );
 }
 
 #[test]
 fn the_alternate_header_stands_in() {
     let mut drawn = Sketch::plain().draw();
     drawn.bytes[1024..1536].fill(0xFF);
-    assert_eq!(probe(&Memory::read_only(drawn.bytes.clone())).unwrap(), Some(Probed::HfsPlus));
+    assert_eq!(
+        probe(&Memory::read_only(drawn.bytes.clone())).unwrap(),
+        Some(Probed::HfsPlus)
+    );
     let volume = drawn.open().unwrap();
     assert_eq!(volume.volume().name, "Sketch");
     assert_eq!(volume.problems().len(), 1);
@@ -371,11 +549,26 @@ fn the_volume_tells_about_itself() {
     sketch.header.free_blocks = 2.into();
     let info = sketch.open().unwrap().volume();
     // Checked with Python: uuid.uuid5 with md5 over the namespace and the eight bytes.
-    assert_eq!(info.uuid.unwrap().to_string(), "de53349f-21ad-3c08-9044-ae10cd9587d3");
-    assert_eq!(info.created, Some(Timestamp::from_seconds(3_000_000_000 - MAC_TO_UNIX)));
-    assert_eq!(info.modified, Some(Timestamp::from_seconds(3_200_000_000 - MAC_TO_UNIX)));
-    assert_eq!((info.files, info.folders, info.free, info.block_size), (5, 6, 1024, 512));
-    assert_eq!((info.clean, info.journaled, &*info.name), (true, false, "Sketch"));
+    assert_eq!(
+        info.uuid.unwrap().to_string(),
+        "de53349f-21ad-3c08-9044-ae10cd9587d3"
+    );
+    assert_eq!(
+        info.created,
+        Some(Timestamp::from_seconds(3_000_000_000 - MAC_TO_UNIX))
+    );
+    assert_eq!(
+        info.modified,
+        Some(Timestamp::from_seconds(3_200_000_000 - MAC_TO_UNIX))
+    );
+    assert_eq!(
+        (info.files, info.folders, info.free, info.block_size),
+        (5, 6, 1024, 512)
+    );
+    assert_eq!(
+        (info.clean, info.journaled, &*info.name),
+        (true, false, "Sketch")
+    );
     assert_eq!(Sketch::plain().open().unwrap().volume().uuid, None);
 }
 
@@ -399,15 +592,26 @@ fn listing_stops_when_told_and_passes_errors_on() {
     let mut seen = 0;
     let stop = |_| {
         seen += 1;
-        Ok(if seen == 2 { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) })
+        Ok(if seen == 2 {
+            std::ops::ControlFlow::Break(())
+        } else {
+            std::ops::ControlFlow::Continue(())
+        })
     };
     volume.list(ROOT, &mut { stop }).unwrap();
     assert_eq!(seen, 2);
-    let error = volume.list(ROOT, &mut |_| Err(Error::new(Kind::Cancelled, "test", "stop"))).unwrap_err();
+    let error = volume
+        .list(ROOT, &mut |_| {
+            Err(Error::new(Kind::Cancelled, "test", "stop"))
+        })
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Cancelled);
     let file = volume.resolve("/a").unwrap();
     assert_ne!(volume.entries(file.id).unwrap_err().kind(), Kind::Io);
-    assert_eq!(volume.open(ROOT, Fork::Data).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(
+        volume.open(ROOT, Fork::Data).unwrap_err().kind(),
+        Kind::Invalid
+    );
 }
 
 #[test]
@@ -415,7 +619,12 @@ fn threads_read_side_by_side() {
     let mut sketch = Sketch::plain();
     let folder = sketch.folder(Cnid::ROOT, "folder", |_| {});
     for index in 0..200_u32 {
-        sketch.file(folder, &format!("file {index}"), &index.to_be_bytes(), |_| {});
+        sketch.file(
+            folder,
+            &format!("file {index}"),
+            &index.to_be_bytes(),
+            |_| {},
+        );
     }
     let volume = sketch.open().unwrap();
     std::thread::scope(|scope| {
@@ -423,7 +632,10 @@ fn threads_read_side_by_side() {
             let volume = &volume;
             scope.spawn(move || {
                 for index in (0..200_u32).map(|index| (index * 7 + thread) % 200) {
-                    assert_eq!(read(volume, &format!("/folder/FILE {index}")), index.to_be_bytes());
+                    assert_eq!(
+                        read(volume, &format!("/folder/FILE {index}")),
+                        index.to_be_bytes()
+                    );
                 }
                 assert_eq!(volume.entries(node(folder)).unwrap().len(), 200);
             });
@@ -433,9 +645,24 @@ fn threads_read_side_by_side() {
 
 /// Some short names, many of which differ only in case or in ignored units.
 fn short_names() -> impl Strategy<Value = Vec<String>> {
-    let letter =
-        prop::sample::select(vec!['a', 'A', 'b', 'B', 'ß', '\u{200D}', '\u{3A9}', '\u{3C9}', '7', ' ', '_', '\u{1F600}']);
-    prop::collection::vec(prop::collection::vec(letter, 1..6).prop_map(String::from_iter), 0..80)
+    let letter = prop::sample::select(vec![
+        'a',
+        'A',
+        'b',
+        'B',
+        'ß',
+        '\u{200D}',
+        '\u{3A9}',
+        '\u{3C9}',
+        '7',
+        ' ',
+        '_',
+        '\u{1F600}',
+    ]);
+    prop::collection::vec(
+        prop::collection::vec(letter, 1..6).prop_map(String::from_iter),
+        0..80,
+    )
 }
 
 proptest! {
@@ -474,16 +701,41 @@ proptest! {
 fn a_fork_is_lent_and_described_by_the_device_below() {
     let mut sketch = Sketch::plain();
     let extent = sketch.store(&[7; 1000]);
-    let elsewhere = Extent { start: AllocBlock(extent.start.0 + 1), count: 1 };
+    let elsewhere = Extent {
+        start: AllocBlock(extent.start.0 + 1),
+        count: 1,
+    };
     let id = sketch.file(Cnid::ROOT, "file", b"", |file| {
-        file.data_fork = fork(1000, 2, &[elsewhere, Extent { start: extent.start, count: 1 }]);
+        file.data_fork = fork(
+            1000,
+            2,
+            &[
+                elsewhere,
+                Extent {
+                    start: extent.start,
+                    count: 1,
+                },
+            ],
+        );
     });
     let volume = sketch.open().unwrap();
     let device = volume.open(node(id), Fork::Data).unwrap();
-    assert_eq!(device.extents(0..1000).map(|run| run.unwrap().0).collect::<Vec<_>>(), [0..512, 512..1000]);
-    assert!(device.lend(0..1000).unwrap().is_none(), "memory has no file to lend");
+    assert_eq!(
+        device
+            .extents(0..1000)
+            .map(|run| run.unwrap().0)
+            .collect::<Vec<_>>(),
+        [0..512, 512..1000]
+    );
+    assert!(
+        device.lend(0..1000).unwrap().is_none(),
+        "memory has no file to lend"
+    );
     assert_eq!(device.write_at(0, b"x").unwrap_err().kind(), Kind::ReadOnly);
-    assert_eq!(device.read_at(990, &mut [0; 11]).unwrap_err().kind(), Kind::OutOfRange);
+    assert_eq!(
+        device.read_at(990, &mut [0; 11]).unwrap_err().kind(),
+        Kind::OutOfRange
+    );
     device.read_at(1000, &mut []).unwrap();
     device.flush().unwrap();
 }

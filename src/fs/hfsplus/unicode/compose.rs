@@ -54,7 +54,11 @@ fn compose(units: impl Iterator<Item = u16>) -> Vec<u16> {
             out[at] = composed;
             continue;
         }
-        (starter, class_behind) = if class == 0 { (Some(out.len()), None) } else { (starter, Some(class)) };
+        (starter, class_behind) = if class == 0 {
+            (Some(out.len()), None)
+        } else {
+            (starter, Some(class))
+        };
         out.push(unit);
     }
     out
@@ -64,18 +68,29 @@ fn compose(units: impl Iterator<Item = u16>) -> Vec<u16> {
 fn pair(first: u16, second: u16) -> Option<u16> {
     match (first, second) {
         // Hangul is arithmetic: leading consonant and vowel, then a trailing consonant.
-        (0x1100..=0x1112, 0x1161..=0x1175) => Some(0xAC00 + (first - 0x1100) * 588 + (second - 0x1161) * 28),
-        (0xAC00..=0xD7A3, 0x11A8..=0x11C2) if (first - 0xAC00).is_multiple_of(28) => Some(first + (second - 0x11A7)),
+        (0x1100..=0x1112, 0x1161..=0x1175) => {
+            Some(0xAC00 + (first - 0x1100) * 588 + (second - 0x1161) * 28)
+        }
+        (0xAC00..=0xD7A3, 0x11A8..=0x11C2) if (first - 0xAC00).is_multiple_of(28) => {
+            Some(first + (second - 0x11A7))
+        }
         both => PAIRS.get(&both).copied(),
     }
 }
 
 fn pairs() -> HashMap<(u16, u16), u16> {
-    let apart = |unit: u16| APART.iter().any(|(first, last)| (*first..=*last).contains(&unit));
-    let composed = DECOMPOSED.iter().filter(|(unit, _)| !apart(*unit)).map(|&(unit, packed)| {
-        let (start, len) = (usize::from(packed >> 3), usize::from(packed & 7));
-        (&POOL[start..start + len], unit)
-    });
+    let apart = |unit: u16| {
+        APART
+            .iter()
+            .any(|(first, last)| (*first..=*last).contains(&unit))
+    };
+    let composed = DECOMPOSED
+        .iter()
+        .filter(|(unit, _)| !apart(*unit))
+        .map(|&(unit, packed)| {
+            let (start, len) = (usize::from(packed >> 3), usize::from(packed & 7));
+            (&POOL[start..start + len], unit)
+        });
     let mut whole: HashMap<&[u16], u16> = HashMap::new();
     for (decomposed, unit) in composed.filter(|(decomposed, _)| decomposed.len() > 1) {
         // Of those that mean the same the first is the one to use.
@@ -83,7 +98,11 @@ fn pairs() -> HashMap<(u16, u16), u16> {
     }
     let last = |(&decomposed, &unit): (&&[u16], &u16)| {
         let (&last, front) = decomposed.split_last()?;
-        let front = if let [only] = front { *only } else { *whole.get(front)? };
+        let front = if let [only] = front {
+            *only
+        } else {
+            *whole.get(front)?
+        };
         Some(((front, last), unit))
     };
     whole.iter().filter_map(last).collect()

@@ -50,7 +50,11 @@ const DECOMPOSED_LATER: [std::ops::RangeInclusive<u16>; 19] = [
 
 /// `name` with the decompositions of Mac OS X 10.2 and later; `None` if it has them, or would get too long.
 pub(crate) fn redecomposed(name: &[U16]) -> Option<Vec<U16>> {
-    let is_later = |unit: &U16| DECOMPOSED_LATER.iter().any(|range| range.contains(&unit.get()));
+    let is_later = |unit: &U16| {
+        DECOMPOSED_LATER
+            .iter()
+            .any(|range| range.contains(&unit.get()))
+    };
     if !name.iter().any(is_later) {
         return None;
     }
@@ -79,7 +83,10 @@ fn push_hangul(syllable: u16, out: &mut Vec<U16>) {
 pub(super) fn reorder(units: &mut [U16]) {
     let mut start = 0;
     while start < units.len() {
-        let run = units[start..].iter().take_while(|unit| combining_class(unit.get()) != 0).count();
+        let run = units[start..]
+            .iter()
+            .take_while(|unit| combining_class(unit.get()) != 0)
+            .count();
         if run > 1 {
             units[start..start + run].sort_by_key(|unit| combining_class(unit.get()));
         }
@@ -93,5 +100,8 @@ pub(super) fn combining_class(unit: u16) -> u8 {
         return 0;
     }
     let at = CLASSES.partition_point(|&(_, last, _)| last < unit);
-    CLASSES.get(at).filter(|&&(first, ..)| first <= unit).map_or(0, |&(.., class)| class)
+    CLASSES
+        .get(at)
+        .filter(|&&(first, ..)| first <= unit)
+        .map_or(0, |&(.., class)| class)
 }

@@ -13,7 +13,12 @@ struct Rule {
 }
 
 const fn rule(first: u16, last: u16, step: u16, add: u16) -> Rule {
-    Rule { first, last, step, add }
+    Rule {
+        first,
+        last,
+        step,
+        add,
+    }
 }
 
 const fn one(unit: u16, add: u16) -> Rule {
@@ -41,7 +46,12 @@ const RULES: [Rule; 74] = [
 ];
 
 /// Units that comparison skips.
-const IGNORED: [(u16, u16); 4] = [(0x200C, 0x200F), (0x202A, 0x202E), (0x206A, 0x206F), (0xFEFF, 0xFEFF)];
+const IGNORED: [(u16, u16); 4] = [
+    (0x200C, 0x200F),
+    (0x202A, 0x202E),
+    (0x206A, 0x206F),
+    (0xFEFF, 0xFEFF),
+];
 
 /// The high bytes of all units that change or are ignored, ascending.
 const HIGH: [u8; 10] = [0x00, 0x01, 0x03, 0x04, 0x05, 0x10, 0x20, 0x21, 0xFE, 0xFF];
@@ -87,7 +97,8 @@ const fn fold_by_rules(unit: u16) -> u16 {
     let mut at = 0;
     while at < RULES.len() {
         let rule = &RULES[at];
-        if rule.first <= unit && unit <= rule.last && (unit - rule.first).is_multiple_of(rule.step) {
+        if rule.first <= unit && unit <= rule.last && (unit - rule.first).is_multiple_of(rule.step)
+        {
             return unit + rule.add;
         }
         at += 1;
@@ -114,5 +125,7 @@ pub(super) fn compare(a: &[U16], b: &[U16]) -> Ordering {
 
 /// The units that a name is compared by.
 pub(super) fn folded(name: &[U16]) -> impl Iterator<Item = u16> {
-    name.iter().map(|unit| fold_unit(unit.get())).filter(|&unit| unit != 0)
+    name.iter()
+        .map(|unit| fold_unit(unit.get()))
+        .filter(|&unit| unit != 0)
 }

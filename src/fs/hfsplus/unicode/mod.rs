@@ -26,13 +26,19 @@ const NUL_PICTURE: char = '\u{2400}';
 pub(crate) fn encode_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
     const LAYER: &str = "hfs+ file name";
     if name.is_empty() || name.contains('/') {
-        return Err(Error::new(Kind::Invalid, LAYER, "a name without slashes expected").named(name));
+        return Err(
+            Error::new(Kind::Invalid, LAYER, "a name without slashes expected").named(name),
+        );
     }
     let start = out.len();
     if name.is_ascii() {
-        out.extend(name.bytes().map(|byte| U16::new(u16::from(if byte == b':' { b'/' } else { byte }))));
+        out.extend(
+            name.bytes()
+                .map(|byte| U16::new(u16::from(if byte == b':' { b'/' } else { byte }))),
+        );
     } else {
-        name.chars().for_each(|char| decompose::push(on_disk(char), out));
+        name.chars()
+            .for_each(|char| decompose::push(on_disk(char), out));
         decompose::reorder(&mut out[start..]);
     }
     check_units(LAYER, name, out, start, MAX_NAME_UNITS)
@@ -45,7 +51,11 @@ pub(crate) fn encode_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
 pub(crate) fn encode_attribute_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
     const LAYER: &str = "hfs+ attribute name";
     if name.is_empty() {
-        return Err(Error::new(Kind::Invalid, LAYER, "a name expected, an empty one found"));
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "a name expected, an empty one found",
+        ));
     }
     let start = out.len();
     for char in name.chars() {
@@ -57,7 +67,13 @@ pub(crate) fn encode_attribute_name(name: &str, out: &mut Vec<U16>) -> Result<()
     check_units(LAYER, name, out, start, MAX_ATTRIBUTE_NAME_UNITS)
 }
 
-fn check_units(layer: &'static str, name: &str, out: &mut Vec<U16>, start: usize, most: usize) -> Result<()> {
+fn check_units(
+    layer: &'static str,
+    name: &str,
+    out: &mut Vec<U16>,
+    start: usize,
+    most: usize,
+) -> Result<()> {
     let units = out.len() - start;
     if units <= most {
         return Ok(());
@@ -88,7 +104,11 @@ pub(crate) fn units(name: &str) -> Vec<U16> {
 }
 
 fn push_units(char: char, out: &mut Vec<U16>) {
-    out.extend(char.encode_utf16(&mut [0; 2]).iter().map(|&unit| U16::new(unit)));
+    out.extend(
+        char.encode_utf16(&mut [0; 2])
+            .iter()
+            .map(|&unit| U16::new(unit)),
+    );
 }
 
 /// A file's name as programs see it: `:` for `/`, U+2400 for U+0000, U+FFFD for a lone surrogate.
@@ -102,10 +122,17 @@ pub(crate) fn decode_attribute_name(units: &[U16]) -> String {
 }
 
 fn decode(units: &[U16], swap: impl Fn(char) -> char) -> String {
-    let shown = |char| if char == '\0' { NUL_PICTURE } else { swap(char) };
+    let shown = |char| {
+        if char == '\0' {
+            NUL_PICTURE
+        } else {
+            swap(char)
+        }
+    };
     let mut name = String::with_capacity(units.len());
     name.extend(
-        char::decode_utf16(units.iter().map(|unit| unit.get())).map(|char| shown(char.unwrap_or(char::REPLACEMENT_CHARACTER))),
+        char::decode_utf16(units.iter().map(|unit| unit.get()))
+            .map(|char| shown(char.unwrap_or(char::REPLACEMENT_CHARACTER))),
     );
     name
 }

@@ -23,12 +23,12 @@ fn names_decompose_as_macos_does() {
     let table = [
         ("plain.txt", "plain.txt"),
         ("Grüße", "Gru\u{308}ße"),
-        ("\u{1EC7}", "e\u{323}\u{302}"),          // two marks from one letter, in order
-        ("e\u{302}\u{323}", "e\u{323}\u{302}"),   // typed in the wrong order
+        ("\u{1EC7}", "e\u{323}\u{302}"), // two marks from one letter, in order
+        ("e\u{302}\u{323}", "e\u{323}\u{302}"), // typed in the wrong order
         ("\u{212B}\u{2126}", "\u{212B}\u{2126}"), // kept: 2000..2FFF
-        ("\u{F900}", "\u{F900}"),                 // kept: F900..FAFF
-        ("\u{1B06}", "\u{1B06}"),                 // kept: Balinese
-        ("\u{1D15E}", "\u{1D15E}"),               // kept: above FFFF
+        ("\u{F900}", "\u{F900}"),        // kept: F900..FAFF
+        ("\u{1B06}", "\u{1B06}"),        // kept: Balinese
+        ("\u{1D15E}", "\u{1D15E}"),      // kept: above FFFF
         ("각가", "\u{1100}\u{1161}\u{11A8}\u{1100}\u{1161}"),
         ("a:b", "a/b"),
         ("ä:\u{2400}", "a\u{308}/\0"),
@@ -37,7 +37,11 @@ fn names_decompose_as_macos_does() {
     ];
     for (name, disk) in table {
         assert_eq!(encoded(name), units(disk), "{name}");
-        assert_eq!(encoded(&decode_name(&units(disk))), units(disk), "{name} again");
+        assert_eq!(
+            encoded(&decode_name(&units(disk))),
+            units(disk),
+            "{name} again"
+        );
     }
 }
 
@@ -57,8 +61,15 @@ fn names_compose_as_others_write_them() {
         assert_eq!(shown(nfc), nfc);
     }
     assert_eq!(shown("e\u{301}\u{302}: A\u{30A}"), "\u{E9}\u{302}: \u{C5}");
-    assert_eq!(shown("a\u{302}\u{323}"), "\u{1EAD}", "typed in the wrong order");
-    assert_eq!(shown("\u{1F71}\u{958}\u{1100}\u{1100}\u{1161}\u{1161}"), "\u{3AC}\u{915}\u{93C}\u{1100}가\u{1161}");
+    assert_eq!(
+        shown("a\u{302}\u{323}"),
+        "\u{1EAD}",
+        "typed in the wrong order"
+    );
+    assert_eq!(
+        shown("\u{1F71}\u{958}\u{1100}\u{1100}\u{1161}\u{1161}"),
+        "\u{3AC}\u{915}\u{93C}\u{1100}가\u{1161}"
+    );
     // On disk as no volume of macOS's has them: found by that spelling alone.
     for verbatim in ["\u{E9} e\u{301}", "e\u{302}\u{323}"] {
         assert_eq!(composed(verbatim), verbatim);
@@ -78,39 +89,100 @@ proptest! {
 fn bad_names_are_refused() {
     let mut out = units("kept");
     for name in ["", "a/b"] {
-        assert_eq!(encode_name(name, &mut out).unwrap_err().kind(), Kind::Invalid, "{name}");
+        assert_eq!(
+            encode_name(name, &mut out).unwrap_err().kind(),
+            Kind::Invalid,
+            "{name}"
+        );
     }
     let long = "x".repeat(255);
     encode_name(&long, &mut Vec::new()).unwrap();
-    assert_eq!(encode_name(&format!("{long}x"), &mut out).unwrap_err().kind(), Kind::Limit);
+    assert_eq!(
+        encode_name(&format!("{long}x"), &mut out)
+            .unwrap_err()
+            .kind(),
+        Kind::Limit
+    );
     // 128 letters of two units each, when decomposed.
-    assert_eq!(encode_name(&"ä".repeat(128), &mut out).unwrap_err().kind(), Kind::Limit);
-    assert_eq!(encode_attribute_name(&"x".repeat(128), &mut out).unwrap_err().kind(), Kind::Limit);
+    assert_eq!(
+        encode_name(&"ä".repeat(128), &mut out).unwrap_err().kind(),
+        Kind::Limit
+    );
+    assert_eq!(
+        encode_attribute_name(&"x".repeat(128), &mut out)
+            .unwrap_err()
+            .kind(),
+        Kind::Limit
+    );
     assert_eq!(out, units("kept"), "a refused name leaves nothing behind");
     encode_attribute_name("com.apple/x:ä", &mut out).unwrap();
-    assert_eq!(out, units("keptcom.apple/x:ä"), "attribute names are not decomposed");
+    assert_eq!(
+        out,
+        units("keptcom.apple/x:ä"),
+        "attribute names are not decomposed"
+    );
 }
 
 #[test]
 fn names_show_what_utf8_cannot_hold() {
-    assert_eq!(decode_name(&[U16::new(0xD800), U16::new(0x41)]), "\u{FFFD}A");
-    assert_eq!(decode_name(&units("\0\0\0\0HFS+ a/b")), "\u{2400}\u{2400}\u{2400}\u{2400}HFS+ a:b");
+    assert_eq!(
+        decode_name(&[U16::new(0xD800), U16::new(0x41)]),
+        "\u{FFFD}A"
+    );
+    assert_eq!(
+        decode_name(&units("\0\0\0\0HFS+ a/b")),
+        "\u{2400}\u{2400}\u{2400}\u{2400}HFS+ a:b"
+    );
     assert_eq!(decode_attribute_name(&units("a/b")), "a/b");
 }
 
 #[test]
 fn folding_knows_the_odd_ones() {
-    let same = [("README", "readme"), ("a\u{200D}b", "ab"), ("ΑΣ", "ασ"), ("Ⅷ", "ⅷ"), ("Ǆ", "ǆ"), ("Ⴀ", "ა"), ("Ѐ", "ѐ")];
+    let same = [
+        ("README", "readme"),
+        ("a\u{200D}b", "ab"),
+        ("ΑΣ", "ασ"),
+        ("Ⅷ", "ⅷ"),
+        ("Ǆ", "ǆ"),
+        ("Ⴀ", "ა"),
+        ("Ѐ", "ѐ"),
+    ];
     for (a, b) in same {
-        let expected = if a == "Ѐ" { Ordering::Less } else { Ordering::Equal }; // U+0400 decomposes, so it never folds
-        assert_eq!(NameOrder::Folding.compare(&units(a), &units(b)), expected, "{a} {b}");
+        let expected = if a == "Ѐ" {
+            Ordering::Less
+        } else {
+            Ordering::Equal
+        }; // U+0400 decomposes, so it never folds
+        assert_eq!(
+            NameOrder::Folding.compare(&units(a), &units(b)),
+            expected,
+            "{a} {b}"
+        );
     }
-    let before = [("a", "B"), ("Z", "\0"), ("a", "ab"), ("ß", "ẞ"), ("Z", "["), ("_", "a")];
+    let before = [
+        ("a", "B"),
+        ("Z", "\0"),
+        ("a", "ab"),
+        ("ß", "ẞ"),
+        ("Z", "["),
+        ("_", "a"),
+    ];
     for (a, b) in before {
-        let expected = if a == "Z" && b == "[" { Ordering::Greater } else { Ordering::Less }; // Z counts as z
-        assert_eq!(NameOrder::Folding.compare(&units(a), &units(b)), expected, "{a} {b}");
+        let expected = if a == "Z" && b == "[" {
+            Ordering::Greater
+        } else {
+            Ordering::Less
+        }; // Z counts as z
+        assert_eq!(
+            NameOrder::Folding.compare(&units(a), &units(b)),
+            expected,
+            "{a} {b}"
+        );
     }
-    assert_eq!(NameOrder::Binary.compare(&units("B"), &units("a")), Ordering::Less);
+    assert_eq!(
+        NameOrder::Binary.compare(&units("B"), &units("a")),
+        Ordering::Less
+    );
 }
 
 #[test]
@@ -118,7 +190,11 @@ fn folding_changes_313_units_and_ignores_16() {
     let folds: Vec<u16> = (0..=u16::MAX).map(fold::fold_unit).collect();
     assert_eq!(folds.iter().filter(|&&fold| fold == 0).count(), 16);
     assert_eq!(
-        (0..=u16::MAX).filter(|&unit| !matches!(folds[usize::from(unit)], 0) && folds[usize::from(unit)] != unit).count(),
+        (0..=u16::MAX)
+            .filter(
+                |&unit| !matches!(folds[usize::from(unit)], 0) && folds[usize::from(unit)] != unit
+            )
+            .count(),
         313
     );
     // Folding twice is folding once, so equal names are equal however they are written.
@@ -130,7 +206,12 @@ fn folding_changes_313_units_and_ignores_16() {
 
 /// The rule of the specification, one unit after the other.
 fn naive_folding(a: &[U16], b: &[U16]) -> Ordering {
-    let map = |name: &[U16]| name.iter().map(|unit| fold::fold_unit(unit.get())).filter(|&unit| unit != 0).collect::<Vec<_>>();
+    let map = |name: &[U16]| {
+        name.iter()
+            .map(|unit| fold::fold_unit(unit.get()))
+            .filter(|&unit| unit != 0)
+            .collect::<Vec<_>>()
+    };
     map(a).cmp(&map(b))
 }
 
@@ -147,7 +228,8 @@ fn letters() -> impl Strategy<Value = String> {
         1 => prop::char::range('\u{AC00}', '\u{D7A3}'),
         1 => any::<char>(),
     ];
-    prop::collection::vec(char, 1..12).prop_map(|chars| chars.into_iter().filter(|&char| char != '/').collect())
+    prop::collection::vec(char, 1..12)
+        .prop_map(|chars| chars.into_iter().filter(|&char| char != '/').collect())
 }
 
 proptest! {

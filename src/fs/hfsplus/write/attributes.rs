@@ -35,12 +35,28 @@ fn apply(object: &mut Object, change: &Change) {
         }
     }
     let (bsd, finder, kind) = match object {
-        Object::Folder(folder) => (&mut folder.bsd, &mut folder.user_info.finder_flags, mode_type::FOLDER),
-        Object::File(file) => (&mut file.bsd, &mut file.user_info.finder_flags, mode_type::FILE),
+        Object::Folder(folder) => (
+            &mut folder.bsd,
+            &mut folder.user_info.finder_flags,
+            mode_type::FOLDER,
+        ),
+        Object::File(file) => (
+            &mut file.bsd,
+            &mut file.user_info.finder_flags,
+            mode_type::FILE,
+        ),
     };
-    if bsd.file_mode.get() == 0 && (change.mode.is_some() || change.uid.is_some() || change.gid.is_some()) {
+    if bsd.file_mode.get() == 0
+        && (change.mode.is_some() || change.uid.is_some() || change.gid.is_some())
+    {
         // An object from a system without owners: from now on it has one.
-        bsd.file_mode = (kind | if kind == mode_type::FOLDER { 0o755 } else { 0o644 }).into();
+        bsd.file_mode = (kind
+            | if kind == mode_type::FOLDER {
+                0o755
+            } else {
+                0o644
+            })
+        .into();
     }
     if let Some(mode) = change.mode {
         bsd.file_mode = (bsd.mode_type() | mode & 0o7777).into();
@@ -57,7 +73,11 @@ fn apply(object: &mut Object, change: &Change) {
         const COMPRESSED: u8 = UF_COMPRESSED as u8;
         bsd.owner_flags = owner_flags & !COMPRESSED | bsd.owner_flags & COMPRESSED;
         bsd.admin_flags = admin_flags;
-        let hidden = if flags & UF_HIDDEN != 0 { finder_flags::INVISIBLE } else { 0 };
+        let hidden = if flags & UF_HIDDEN != 0 {
+            finder_flags::INVISIBLE
+        } else {
+            0
+        };
         *finder = (finder.get() & !finder_flags::INVISIBLE | hidden).into();
     }
 }

@@ -37,10 +37,20 @@ impl Bitmap {
     /// The bitmap in `file` of a volume of `total` blocks.
     pub(super) fn new(file: ForkDevice, total: u32) -> Result<Self> {
         if file.len() * 8 < total.into() {
-            let message = format!("{} bytes are too few for the volume's {total} blocks", file.len());
+            let message = format!(
+                "{} bytes are too few for the volume's {total} blocks",
+                file.len()
+            );
             return Err(Error::new(Kind::Corrupt, LAYER, message).named("allocation file"));
         }
-        Ok(Self { file, total, ceiling: total, held: BTreeMap::new(), freed: Vec::new(), reserved: Reserved::default() })
+        Ok(Self {
+            file,
+            total,
+            ceiling: total,
+            held: BTreeMap::new(),
+            freed: Vec::new(),
+            reserved: Reserved::default(),
+        })
     }
 
     /// The file with the bits.
@@ -119,7 +129,8 @@ impl Bitmap {
         let most = wanted.saturating_add(ahead);
         let mut found = None;
         for from in [end, near] {
-            let window = from.min(self.ceiling)..from.saturating_add(AHEAD_WINDOW).min(self.ceiling);
+            let window =
+                from.min(self.ceiling)..from.saturating_add(AHEAD_WINDOW).min(self.ceiling);
             self.open_runs(window, most, Some(owner), &mut |run| {
                 if run.count >= most || run.start.0 == end && run.count >= wanted {
                     found = Some(run);
@@ -132,10 +143,14 @@ impl Bitmap {
             }
         }
         let Some(run) = found else { return Ok(None) };
-        let taken = Extent { count: wanted, ..run };
+        let taken = Extent {
+            count: wanted,
+            ..run
+        };
         self.mark(taken, true)?;
         let behind = taken.start.0 + wanted;
-        self.reserved.keep(owner, behind..behind + (run.count - wanted).min(ahead));
+        self.reserved
+            .keep(owner, behind..behind + (run.count - wanted).min(ahead));
         Ok(Some(taken))
     }
 
@@ -152,7 +167,10 @@ impl Bitmap {
         let mut taken: Vec<Extent> = Vec::new();
         let mut missing = wanted;
         pieces.sort_unstable_by_key(|extent| std::cmp::Reverse(extent.count));
-        for piece in whole.into_iter().chain(pieces.into_iter().filter(|_| whole.is_none())) {
+        for piece in whole
+            .into_iter()
+            .chain(pieces.into_iter().filter(|_| whole.is_none()))
+        {
             let count = piece.count.min(missing);
             if count > 0 {
                 taken.push(Extent { count, ..piece });
@@ -160,7 +178,9 @@ impl Bitmap {
             missing -= count;
         }
         taken.sort_unstable_by_key(|extent| extent.start);
-        taken.iter().try_for_each(|extent| self.mark(*extent, true))?;
+        taken
+            .iter()
+            .try_for_each(|extent| self.mark(*extent, true))?;
         Ok(taken)
     }
 
@@ -171,10 +191,19 @@ impl Bitmap {
         for range in [near..self.ceiling, 0..near] {
             self.open_runs(range, wanted, None, &mut |run| {
                 if run.count >= wanted {
-                    whole = Some(Extent { count: wanted, ..run });
+                    whole = Some(Extent {
+                        count: wanted,
+                        ..run
+                    });
                     return ControlFlow::Break(());
                 }
-                keep_largest(&mut largest, Extent { count: run.count - run.count % grain, ..run });
+                keep_largest(
+                    &mut largest,
+                    Extent {
+                        count: run.count - run.count % grain,
+                        ..run
+                    },
+                );
                 ControlFlow::Continue(())
             })?;
             if whole.is_some() {
@@ -194,7 +223,10 @@ impl Bitmap {
             self.free_runs(start..end, u32::MAX, &mut |run| {
                 if run.count >= count {
                     let first = run.start.0 + run.count - count;
-                    last = Some(Extent { start: AllocBlock(first), count });
+                    last = Some(Extent {
+                        start: AllocBlock(first),
+                        count,
+                    });
                 }
                 ControlFlow::Continue(())
             })?;
@@ -221,8 +253,16 @@ impl Bitmap {
 
     /// Sets or clears the bits of blocks. Where `strict`, all of them must have been the other way.
     pub(super) fn change(&self, extent: Extent, used: bool, strict: bool) -> Result<()> {
-        let end = u32::try_from(extent.end()).ok().filter(|&end| end <= self.total);
-        let end = end.ok_or_else(|| Error::new(Kind::Corrupt, LAYER, format!("block {} is not on the volume", extent.start)))?;
+        let end = u32::try_from(extent.end())
+            .ok()
+            .filter(|&end| end <= self.total);
+        let end = end.ok_or_else(|| {
+            Error::new(
+                Kind::Corrupt,
+                LAYER,
+                format!("block {} is not on the volume", extent.start),
+            )
+        })?;
         let mut at = extent.start.0;
         let mut piece = vec![0; (extent.count as usize / 8 + 2).min(PIECES.end)];
         while at < end {
@@ -252,7 +292,12 @@ impl Bitmap {
 
     /// The runs of blocks in `range` that can be taken, until `each` breaks. One that is long enough may be told of in parts,
     /// so that nobody looks for its end.
-    fn free_runs(&self, range: Range<u32>, enough: u32, each: &mut dyn FnMut(Extent) -> ControlFlow<()>) -> Result<()> {
+    fn free_runs(
+        &self,
+        range: Range<u32>,
+        enough: u32,
+        each: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<()> {
         let mut at = range.start;
         let mut open: Option<u32> = None;
         let mut size = PIECES.start;
@@ -299,21 +344,42 @@ impl Bitmap {
         owner: Option<ForkId>,
         each: &mut dyn FnMut(Extent) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.free_runs(range, enough, &mut |run| self.reserved.around(run, owner, each))
+        self.free_runs(range, enough, &mut |run| {
+            self.reserved.around(run, owner, each)
+        })
     }
 
     /// The parts of a free run that are not held.
-    fn give(&self, run: Range<u32>, each: &mut dyn FnMut(Extent) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn give(
+        &self,
+        run: Range<u32>,
+        each: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         let mut blocked: Vec<Range<u32>> = Vec::new();
-        let before = self.held.range(..run.start).next_back().filter(|(_, end)| **end > run.start);
-        blocked.extend(before.into_iter().chain(self.held.range(run.clone())).map(|(start, end)| *start..*end));
-        let freed = self.freed.iter().map(|extent| extent.start.0..extent.start.0 + extent.count);
+        let before = self
+            .held
+            .range(..run.start)
+            .next_back()
+            .filter(|(_, end)| **end > run.start);
+        blocked.extend(
+            before
+                .into_iter()
+                .chain(self.held.range(run.clone()))
+                .map(|(start, end)| *start..*end),
+        );
+        let freed = self
+            .freed
+            .iter()
+            .map(|extent| extent.start.0..extent.start.0 + extent.count);
         blocked.extend(freed.filter(|freed| freed.start < run.end && freed.end > run.start));
         blocked.sort_unstable_by_key(|range| range.start);
         let mut at = run.start;
         for range in blocked.into_iter().chain(std::iter::once(run.end..run.end)) {
             if range.start > at {
-                each(Extent { start: AllocBlock(at), count: range.start - at })?;
+                each(Extent {
+                    start: AllocBlock(at),
+                    count: range.start - at,
+                })?;
             }
             at = at.max(range.end);
         }
@@ -371,7 +437,9 @@ pub(in crate::fs::hfsplus) fn run_in(piece: &[u8], base: u32, at: u32, end: u32)
             next = next.saturating_add(8);
             continue;
         }
-        let same = ((byte(next) ^ flip) << (next % 8)).leading_ones().min(8 - next % 8);
+        let same = ((byte(next) ^ flip) << (next % 8))
+            .leading_ones()
+            .min(8 - next % 8);
         next = next.saturating_add(same);
         if !next.is_multiple_of(8) || same == 0 {
             break;

@@ -37,7 +37,11 @@ pub(super) type Run = (u64, Vec<u8>);
 impl Buffer {
     /// Over the volume on `device`, whose blocks are `block_size` bytes.
     pub(super) fn new(device: Arc<dyn BlockDevice>, block_size: u32) -> Self {
-        Self { device, page: block_size.min(MOST).into(), pages: RwLock::default() }
+        Self {
+            device,
+            page: block_size.min(MOST).into(),
+            pages: RwLock::default(),
+        }
     }
 
     /// Bytes of a page.
@@ -65,7 +69,11 @@ impl Buffer {
     /// Bytes that would wait if what was written is kept.
     pub(super) fn len_if_kept(&self) -> u64 {
         let pages = self.pages();
-        let new = pages.current.keys().filter(|index| !pages.waiting.contains_key(index)).count();
+        let new = pages
+            .current
+            .keys()
+            .filter(|index| !pages.waiting.contains_key(index))
+            .count();
         (pages.waiting.len() + new) as u64 * self.page
     }
 
@@ -75,7 +83,9 @@ impl Buffer {
         for (&index, page) in &self.pages().waiting {
             let offset = index * self.page;
             match runs.last_mut() {
-                Some((start, bytes)) if *start + bytes.len() as u64 == offset && bytes.len() + page.len() <= RUN => {
+                Some((start, bytes))
+                    if *start + bytes.len() as u64 == offset && bytes.len() + page.len() <= RUN =>
+                {
                     bytes.extend_from_slice(page);
                 }
                 _ => runs.push((offset, page.to_vec())),
@@ -105,7 +115,10 @@ impl Buffer {
 
 impl Pages {
     fn get(&self, index: u64) -> Option<&[u8]> {
-        self.current.get(&index).or_else(|| self.waiting.get(&index)).map(|page| &**page)
+        self.current
+            .get(&index)
+            .or_else(|| self.waiting.get(&index))
+            .map(|page| &**page)
     }
 
     fn any(&self, range: &Range<u64>) -> bool {
@@ -173,13 +186,22 @@ impl BlockDevice for Buffer {
 
     /// Metadata is written, never discarded.
     fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
-        Err(crate::Error::unsupported(LAYER, "metadata is not discarded"))
+        Err(crate::Error::unsupported(
+            LAYER,
+            "metadata is not discarded",
+        ))
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
-        match self.pages().any(&self.touched(range.start, range.end - range.start)) {
-            true => Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start }),
+        match self
+            .pages()
+            .any(&self.touched(range.start, range.end - range.start))
+        {
+            true => Ok(Extent {
+                kind: ExtentKind::Data,
+                len: range.end - range.start,
+            }),
             false => self.device.extent_at(range),
         }
     }
@@ -190,7 +212,10 @@ impl BlockDevice for Buffer {
     }
 
     fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(crate::Error::unsupported(LAYER, "a volume has a fixed length"))
+        Err(crate::Error::unsupported(
+            LAYER,
+            "a volume has a fixed length",
+        ))
     }
 
     /// What lies below may change its place.
@@ -210,7 +235,10 @@ mod tests {
         let below = Arc::new(Memory::from(vec![1; 8192]));
         let buffer = Buffer::new(below.clone(), 512);
         buffer.write_at(500, &[2; 600]).unwrap();
-        assert_eq!(buffer.read_vec(499, 602).unwrap(), [vec![1], vec![2; 600], vec![1]].concat());
+        assert_eq!(
+            buffer.read_vec(499, 602).unwrap(),
+            [vec![1], vec![2; 600], vec![1]].concat()
+        );
         assert_eq!(buffer.len_if_kept(), 3 * 512);
         buffer.undo();
         assert_eq!(buffer.read_vec(0, 8192).unwrap(), vec![1; 8192]);
@@ -224,12 +252,20 @@ mod tests {
         buffer.write_at(4096, &[5; 1]).unwrap();
         assert_eq!((buffer.current_len(), buffer.len_if_kept()), (512, 3 * 512));
         buffer.keep();
-        assert_eq!(below.read_vec(0, 8192).unwrap(), vec![1; 8192], "nothing has reached the volume");
+        assert_eq!(
+            below.read_vec(0, 8192).unwrap(),
+            vec![1; 8192],
+            "nothing has reached the volume"
+        );
         for (offset, bytes) in buffer.runs() {
             below.write_at(offset, &bytes).unwrap();
         }
         assert_eq!(
-            buffer.runs().iter().map(|(offset, bytes)| (*offset, bytes.len())).collect::<Vec<_>>(),
+            buffer
+                .runs()
+                .iter()
+                .map(|(offset, bytes)| (*offset, bytes.len()))
+                .collect::<Vec<_>>(),
             [(0, 1024), (4096, 512)]
         );
         buffer.forget();

@@ -21,7 +21,9 @@ impl Volume {
 
     fn try_commit(&mut self) -> Result<()> {
         let runs = self.buffer.runs();
-        let Some(log) = self.log.as_mut().filter(|_| !runs.is_empty()) else { return self.device.flush() };
+        let Some(log) = self.log.as_mut().filter(|_| !runs.is_empty()) else {
+            return self.device.flush();
+        };
         if !log.has_room(&runs) {
             self.device.flush()?;
             log.clear()?;
@@ -37,7 +39,10 @@ impl Volume {
         }
         self.buffer.forget();
         let freed = self.bitmap.release();
-        self.discard_free(freed.into_iter().map(|(start, end)| Extent { start: AllocBlock(start), count: end - start }));
+        self.discard_free(freed.into_iter().map(|(start, end)| Extent {
+            start: AllocBlock(start),
+            count: end - start,
+        }));
         Ok(())
     }
 
@@ -52,7 +57,14 @@ impl Volume {
 
     fn take_ranks(&mut self) -> BTreeMap<u64, Rank> {
         let trees = [Which::Overflow, Which::Catalog, Which::Attributes];
-        trees.into_iter().flat_map(|which| self.tree(which).map(|tree| tree.take_ranks()).unwrap_or_default()).collect()
+        trees
+            .into_iter()
+            .flat_map(|which| {
+                self.tree(which)
+                    .map(|tree| tree.take_ranks())
+                    .unwrap_or_default()
+            })
+            .collect()
     }
 
     /// Commits what waits if the operation under way would not fit in the same transaction.
@@ -64,7 +76,10 @@ impl Volume {
         }
         let fits_alone = log.fits(self.buffer.current_len(), page);
         if !fits_alone {
-            let message = format!("{} bytes of changes at once do not fit in the journal", self.buffer.current_len());
+            let message = format!(
+                "{} bytes of changes at once do not fit in the journal",
+                self.buffer.current_len()
+            );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         self.commit()
@@ -80,11 +95,21 @@ fn in_order(runs: &[Run], ranks: BTreeMap<u64, Rank>) -> Vec<(u64, &[u8])> {
         while at < end {
             // A node that began before the run is in it as a whole or not at all.
             let rank = ranks.get(&at).copied().unwrap_or(Rank::Other);
-            let until = ranks.range(at + 1..end).next().map_or(end, |(next, _)| *next);
-            parts.push((rank, at, &bytes[(at - start) as usize..(until - start) as usize]));
+            let until = ranks
+                .range(at + 1..end)
+                .next()
+                .map_or(end, |(next, _)| *next);
+            parts.push((
+                rank,
+                at,
+                &bytes[(at - start) as usize..(until - start) as usize],
+            ));
             at = until;
         }
     }
     parts.sort_by_key(|(rank, offset, _)| (*rank, *offset));
-    parts.into_iter().map(|(_, offset, bytes)| (offset, bytes)).collect()
+    parts
+        .into_iter()
+        .map(|(_, offset, bytes)| (offset, bytes))
+        .collect()
 }

@@ -22,7 +22,10 @@ pub(super) type IsOpen<'a> = &'a dyn Fn(Cnid) -> bool;
 pub(super) fn check_target(kind: &NewKind) -> Result<()> {
     match kind {
         NewKind::Symlink(target) if !(1..=MAX_LINK_TARGET).contains(&target.len()) => {
-            let message = format!("a target of {} bytes, 1 to {MAX_LINK_TARGET} possible", target.len());
+            let message = format!(
+                "a target of {} bytes, 1 to {MAX_LINK_TARGET} possible",
+                target.len()
+            );
             Err(Error::new(Kind::Limit, LAYER, message))
         }
         _ => Ok(()),
@@ -68,7 +71,9 @@ impl Volume {
         };
         let orphans = match self.change(|volume| unname(volume, is_open)) {
             // More than the journal holds at once: without its name it goes bit by bit.
-            Err(error) if error.kind() == Kind::Limit => self.change(|volume| unname(volume, &|_| true))?,
+            Err(error) if error.kind() == Kind::Limit => {
+                self.change(|volume| unname(volume, &|_| true))?
+            }
             done => done?,
         };
         self.reap(orphans, is_open)
@@ -76,8 +81,16 @@ impl Volume {
 
     /// Removes an entry. What cannot go at once, because it is open or too large for one operation, is without a name
     /// afterwards, and returned.
-    pub(super) fn unname(&mut self, parent: Cnid, name: &[U16], object: Object, is_open: IsOpen<'_>) -> Result<Option<Cnid>> {
-        let refused = |kind, message: &'static str| Err(Error::new(kind, LAYER, message).named(decode_name(name)));
+    pub(super) fn unname(
+        &mut self,
+        parent: Cnid,
+        name: &[U16],
+        object: Object,
+        is_open: IsOpen<'_>,
+    ) -> Result<Option<Cnid>> {
+        let refused = |kind, message: &'static str| {
+            Err(Error::new(kind, LAYER, message).named(decode_name(name)))
+        };
         let file = match &object {
             Object::Folder(folder) if folder.valence.get() != 0 => {
                 return refused(Kind::Conflict, "is a folder that is not empty");
@@ -90,21 +103,34 @@ impl Volume {
             Object::File(file) => *file,
         };
         match self.read.links.is_link(&file) {
-            (_, true) => refused(Kind::Unsupported, "is one of several names of a folder, which are not changed"),
+            (_, true) => refused(
+                Kind::Unsupported,
+                "is one of several names of a folder, which are not changed",
+            ),
             (true, _) => self.unlink(parent, name, &file, is_open),
             _ => self.discard(parent, name, file, is_open),
         }
     }
 
     /// Removes a file proper, whatever it is called.
-    pub(super) fn discard(&mut self, parent: Cnid, name: &[U16], mut file: FileRaw, is_open: IsOpen<'_>) -> Result<Option<Cnid>> {
+    pub(super) fn discard(
+        &mut self,
+        parent: Cnid,
+        name: &[U16],
+        mut file: FileRaw,
+        is_open: IsOpen<'_>,
+    ) -> Result<Option<Cnid>> {
         let id = Cnid(file.file_id.get());
         if is_open(id) || self.is_large(&file)? {
             // Nobody links to it any more.
             file.flags = (file.flags.get() & !record_flags::HAS_LINK_CHAIN).into();
             file.first_link = 0.into();
             let private = self.private_folder()?;
-            self.transfer((parent, name), (private, &orphan_name(id)?), &Object::File(file))?;
+            self.transfer(
+                (parent, name),
+                (private, &orphan_name(id)?),
+                &Object::File(file),
+            )?;
             self.orphans.push(id);
             return Ok(Some(id));
         }
@@ -117,14 +143,25 @@ impl Volume {
     /// Returns whether a file's blocks are too many for one operation.
     fn is_large(&self, file: &FileRaw) -> Result<bool> {
         let id = Cnid(file.file_id.get());
-        let blocks = u64::from(file.data_fork.total_blocks.get()) + u64::from(file.resource_fork.total_blocks.get());
-        let pieces = self.fork_map(&file.data_fork, id, fork_type::DATA)?.extents.len()
-            + self.fork_map(&file.resource_fork, id, fork_type::RESOURCE)?.extents.len();
+        let blocks = u64::from(file.data_fork.total_blocks.get())
+            + u64::from(file.resource_fork.total_blocks.get());
+        let pieces = self
+            .fork_map(&file.data_fork, id, fork_type::DATA)?
+            .extents
+            .len()
+            + self
+                .fork_map(&file.resource_fork, id, fork_type::RESOURCE)?
+                .extents
+                .len();
         Ok(blocks > MOST_BLOCKS.into() || pieces > MOST_PIECES)
     }
 
     /// Removes files without a name for good unless they are open.
-    pub(super) fn reap(&mut self, orphans: impl IntoIterator<Item = Cnid>, is_open: IsOpen<'_>) -> Result<()> {
+    pub(super) fn reap(
+        &mut self,
+        orphans: impl IntoIterator<Item = Cnid>,
+        is_open: IsOpen<'_>,
+    ) -> Result<()> {
         for id in orphans {
             if is_open(id) {
                 continue;
@@ -148,7 +185,12 @@ impl Volume {
     /// One operation towards the end of a file without a name; whether there is more to do.
     fn step_reap(&mut self, id: Cnid) -> Result<bool> {
         self.step_with_room(&mut |volume| {
-            let Some(Found { parent, name, object: Object::File(mut file) }) = volume.read.catalog.by_id(id)? else {
+            let Some(Found {
+                parent,
+                name,
+                object: Object::File(mut file),
+            }) = volume.read.catalog.by_id(id)?
+            else {
                 return Ok(false);
             };
             if !volume.is_large(&file)? {
@@ -169,7 +211,12 @@ impl Volume {
             if let Some(units) = volume.read.attributes.all_names(id)?.into_iter().next() {
                 return volume.remove_units(id, &units);
             }
-            let Some(Found { parent, name, object: Object::File(mut file) }) = volume.read.catalog.by_id(id)? else {
+            let Some(Found {
+                parent,
+                name,
+                object: Object::File(mut file),
+            }) = volume.read.catalog.by_id(id)?
+            else {
                 return Ok(false);
             };
             let had_some = volume.cut_fork(&mut file)?;
@@ -184,7 +231,11 @@ impl Volume {
     fn cut_fork(&mut self, file: &mut FileRaw) -> Result<bool> {
         let id = Cnid(file.file_id.get());
         for kind in [fork_type::DATA, fork_type::RESOURCE] {
-            let raw = if kind == fork_type::DATA { &mut file.data_fork } else { &mut file.resource_fork };
+            let raw = if kind == fork_type::DATA {
+                &mut file.data_fork
+            } else {
+                &mut file.resource_fork
+            };
             let (before, mut fork) = (*raw, self.fork_map(raw, id, kind)?);
             if before.total_blocks.get() == 0 {
                 continue;
@@ -199,10 +250,15 @@ impl Volume {
 
     /// Removes what a mount that did not end has left without a name.
     pub(super) fn reap_left(&mut self) -> Result<()> {
-        let Some((private, _)) = self.read.links.files_folder() else { return Ok(()) };
+        let Some((private, _)) = self.read.links.files_folder() else {
+            return Ok(());
+        };
         let mut left = Vec::new();
         self.read.catalog.children(private, None, |name, object| {
-            if decode_name(name).starts_with(ORPHAN) && matches!(object, Object::File(_)) && !self.is_nameless(object.id()) {
+            if decode_name(name).starts_with(ORPHAN)
+                && matches!(object, Object::File(_))
+                && !self.is_nameless(object.id())
+            {
                 left.push(object.id());
             }
             Ok(std::ops::ControlFlow::Continue(()))
@@ -216,11 +272,25 @@ impl Volume {
         encode_name(name, &mut units)?;
         let order = self.read.catalog.name_order();
         if order.compare(&units, &[]).is_eq() {
-            return Err(Error::new(Kind::Invalid, LAYER, "its name is only of characters that the volume ignores").named(name));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "its name is only of characters that the volume ignores",
+            )
+            .named(name));
         }
         let reserved = [FILES_FOLDER, FOLDERS_FOLDER].map(crate::fs::hfsplus::unicode::units);
-        if parent == Cnid::ROOT && reserved.iter().any(|reserved| order.compare(reserved, &units).is_eq()) {
-            return Err(Error::new(Kind::Invalid, LAYER, "the volume needs this name of its root folder for itself").named(name));
+        if parent == Cnid::ROOT
+            && reserved
+                .iter()
+                .any(|reserved| order.compare(reserved, &units).is_eq())
+        {
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "the volume needs this name of its root folder for itself",
+            )
+            .named(name));
         }
         match self.try_entry(parent, name)? {
             Some(_) => Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name)),
@@ -230,7 +300,8 @@ impl Volume {
 
     /// An entry that must be there and may be changed: its name as it stands on disk, and its record.
     pub(super) fn entry(&self, parent: Cnid, name: &str) -> Result<(Vec<U16>, Object)> {
-        let hidden = |object: &Object| parent == Cnid::ROOT && self.read.links.is_private(object.id());
+        let hidden =
+            |object: &Object| parent == Cnid::ROOT && self.read.links.is_private(object.id());
         match self.try_entry(parent, name)? {
             Some((units, object)) if !hidden(&object) => {
                 self.check_own(object.id())?;
@@ -252,7 +323,11 @@ impl Volume {
         }
         units.clear();
         encode_verbatim(name, &mut units);
-        Ok(self.read.catalog.get(parent, &units)?.map(|object| (units, object)))
+        Ok(self
+            .read
+            .catalog
+            .get(parent, &units)?
+            .map(|object| (units, object)))
     }
 
     /// Returns whether a folder is another one or lies in it.
@@ -267,13 +342,22 @@ impl Volume {
                 _ => return Ok(false),
             }
         }
-        Err(Error::new(Kind::Corrupt, LAYER, format!("folder {id} is in itself; the volume needs repair")))
+        Err(Error::new(
+            Kind::Corrupt,
+            LAYER,
+            format!("folder {id} is in itself; the volume needs repair"),
+        ))
     }
 
     /// Writes all of a small fork.
     pub(super) fn write_fork(&self, fork: &super::forks::ForkMap, bytes: &[u8]) -> Result<()> {
-        let space = crate::fs::hfsplus::extents::Space { device: self.device.clone(), ..self.read.space.clone() };
-        space.device_over(&fork.extents, bytes.len() as u64).overwrite(0, bytes)
+        let space = crate::fs::hfsplus::extents::Space {
+            device: self.device.clone(),
+            ..self.read.space.clone()
+        };
+        space
+            .device_over(&fork.extents, bytes.len() as u64)
+            .overwrite(0, bytes)
     }
 
     /// Refuses to move what has names of folders below it: macOS marks all folders on the way there.

@@ -11,17 +11,26 @@ use super::{LAYER, Shared};
 use crate::decmpfs::{self, Compression};
 use crate::device::Memory;
 use crate::fs::hfsplus::catalog::Object;
-use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, max_inline_value, record_flags};
+use crate::fs::hfsplus::layout::{
+    Cnid, FileRaw, ForkRaw, fork_type, max_inline_value, record_flags,
+};
 use crate::fs::hfsplus::stat;
 use crate::fs::{FileKind, NodeId, Stored, UF_COMPRESSED};
 use crate::{Error, Kind, Result};
 
 impl Volume {
     /// Stores the contents of `node` another way, unless `is_open`.
-    pub(super) fn store(&mut self, node: NodeId, stored: &Stored<'_>, is_open: &dyn Fn(Cnid) -> bool) -> Result<()> {
+    pub(super) fn store(
+        &mut self,
+        node: NodeId,
+        stored: &Stored<'_>,
+        is_open: &dyn Fn(Cnid) -> bool,
+    ) -> Result<()> {
         self.change(|volume| {
             let id = volume.read.object(node)?.object.id();
-            let refused = |kind, message: &'static str| Err(Error::new(kind, LAYER, message).named(format!("object {id}")));
+            let refused = |kind, message: &'static str| {
+                Err(Error::new(kind, LAYER, message).named(format!("object {id}")))
+            };
             let (found, mut file) = file_of(volume, id)?;
             let compressed = volume.read.compression(&Object::File(file))?.is_some();
             if stat::file_kind(&file) != FileKind::File {
@@ -31,24 +40,38 @@ impl Volume {
                 return refused(Kind::Conflict, "is open");
             }
             let fork = match stored {
-                Stored::Packed { .. } if compressed => return refused(Kind::Conflict, "is compressed already"),
-                Stored::Packed { .. } if file.resource_fork.logical_size.get() > 0 => {
-                    return refused(Kind::Conflict, "has a resource fork, which would be in the way");
+                Stored::Packed { .. } if compressed => {
+                    return refused(Kind::Conflict, "is compressed already");
                 }
-                Stored::Plain { .. } if !compressed => return refused(Kind::Conflict, "is not compressed"),
+                Stored::Packed { .. } if file.resource_fork.logical_size.get() > 0 => {
+                    return refused(
+                        Kind::Conflict,
+                        "has a resource fork, which would be in the way",
+                    );
+                }
+                Stored::Plain { .. } if !compressed => {
+                    return refused(Kind::Conflict, "is not compressed");
+                }
                 Stored::Packed { contents, .. } | Stored::Plain { contents } => *contents,
             };
-            let (fork_found, mut nameless) = file_of(volume, Cnid(u32::try_from(fork.0).unwrap_or(0)))?;
+            let (fork_found, mut nameless) =
+                file_of(volume, Cnid(u32::try_from(fork.0).unwrap_or(0)))?;
             match stored {
                 Stored::Packed { attribute, .. } => {
                     volume.check_attribute(attribute)?;
                     volume.add_attribute(id, decmpfs::ATTRIBUTE, &Memory::read_only(*attribute))?;
-                    volume.exchange((&mut file, fork_type::DATA, fork_type::RESOURCE), &mut nameless)?;
+                    volume.exchange(
+                        (&mut file, fork_type::DATA, fork_type::RESOURCE),
+                        &mut nameless,
+                    )?;
                     file.bsd.owner_flags |= UF_COMPRESSED as u8;
                     file.flags = (file.flags.get() | record_flags::HAS_ATTRIBUTES).into();
                 }
                 Stored::Plain { .. } => {
-                    volume.exchange((&mut file, fork_type::RESOURCE, fork_type::DATA), &mut nameless)?;
+                    volume.exchange(
+                        (&mut file, fork_type::RESOURCE, fork_type::DATA),
+                        &mut nameless,
+                    )?;
                     volume.take_attribute(id, decmpfs::ATTRIBUTE)?;
                     file.bsd.owner_flags &= !(UF_COMPRESSED as u8);
                     if volume.read.attributes.all_names(id)?.is_empty() {
@@ -62,12 +85,20 @@ impl Volume {
     }
 
     /// Gives the fork `old` of `file` to `nameless`, and what that holds to the file as its fork `new`, which is empty.
-    fn exchange(&mut self, (file, old, new): (&mut FileRaw, u8, u8), nameless: &mut FileRaw) -> Result<()> {
+    fn exchange(
+        &mut self,
+        (file, old, new): (&mut FileRaw, u8, u8),
+        nameless: &mut FileRaw,
+    ) -> Result<()> {
         let (id, other) = (Cnid(file.file_id.get()), Cnid(nameless.file_id.get()));
         let (old_raw, other_raw) = (*super::file::fork_of(file, old), nameless.data_fork);
         let mut gone = self.fork_map(&old_raw, id, old)?;
         let mut come = self.fork_map(&other_raw, other, fork_type::DATA)?;
-        let mut emptied = super::forks::ForkMap { raw: ForkRaw::default(), extents: Vec::new(), ..gone.clone() };
+        let mut emptied = super::forks::ForkMap {
+            raw: ForkRaw::default(),
+            extents: Vec::new(),
+            ..gone.clone()
+        };
         self.store_fork(&mut emptied, &old_raw)?;
         (gone.id, gone.kind) = (other, fork_type::DATA);
         self.store_fork(&mut gone, &other_raw)?;
@@ -82,13 +113,23 @@ impl Volume {
     /// Refuses an attribute that macOS would not take, or not find where it looks.
     fn check_attribute(&mut self, attribute: &[u8]) -> Result<()> {
         if Compression::parse(attribute).is_none() {
-            return Err(Error::new(Kind::Invalid, LAYER, "an attribute that says how contents are compressed expected"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "an attribute that says how contents are compressed expected",
+            ));
         }
-        let most = self.read.attributes.tree_mut().map(|tree| max_inline_value(tree.node_size()));
+        let most = self
+            .read
+            .attributes
+            .tree_mut()
+            .map(|tree| max_inline_value(tree.node_size()));
         match most {
             Some(most) if attribute.len() > most.into() => {
-                let message =
-                    format!("{} bytes of packed contents in an attribute, {most} possible on this volume", attribute.len());
+                let message = format!(
+                    "{} bytes of packed contents in an attribute, {most} possible on this volume",
+                    attribute.len()
+                );
                 Err(Error::new(Kind::Limit, LAYER, message))
             }
             _ => Ok(()),

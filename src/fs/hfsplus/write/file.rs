@@ -57,13 +57,20 @@ impl OpenFork {
         let volume = shared.read();
         let found = volume.find(node)?;
         let Object::File(file) = &found.object else {
-            return Err(Error::new(Kind::Invalid, LAYER, "is a folder, a file expected").named(format!("object {}", node.0)));
+            return Err(
+                Error::new(Kind::Invalid, LAYER, "is a folder, a file expected")
+                    .named(format!("object {}", node.0)),
+            );
         };
         if fork == Fork::Data && stat::file_kind(file) == FileKind::File {
             // Refuses links that lead nowhere.
             volume.read.check_readable(node)?;
         }
-        let kind = if fork == Fork::Data { fork_type::DATA } else { fork_type::RESOURCE };
+        let kind = if fork == Fork::Data {
+            fork_type::DATA
+        } else {
+            fork_type::RESOURCE
+        };
         let id = found.object.id();
         let mut forks = shared.open_forks();
         let known = forks.get(&(id, kind));
@@ -79,10 +86,17 @@ impl OpenFork {
             id,
             kind,
             file: RwLock::new(device),
-            date: date.unwrap_or_else(|| Arc::new(ContentDate::recorded(file.dates.content_mod.get()))),
+            date: date
+                .unwrap_or_else(|| Arc::new(ContentDate::recorded(file.dates.content_mod.get()))),
             compressed,
         });
-        forks.insert((id, kind), Known { fork: Arc::downgrade(&open), date: open.date.clone() });
+        forks.insert(
+            (id, kind),
+            Known {
+                fork: Arc::downgrade(&open),
+                date: open.date.clone(),
+            },
+        );
         Ok(open)
     }
 
@@ -114,8 +128,15 @@ impl OpenFork {
             let date = volume.date();
             (file.dates.content_mod, file.dates.attribute_mod) = (date.into(), date.into());
             volume.put(found.parent, &found.name, &Object::File(file))?;
-            let space = Space { device: volume.device.clone(), ..volume.read.space.clone() };
-            Ok((done, space.device_over(&fork.extents, fork.raw.logical_size.get()), date))
+            let space = Space {
+                device: volume.device.clone(),
+                ..volume.read.space.clone()
+            };
+            Ok((
+                done,
+                space.device_over(&fork.extents, fork.raw.logical_size.get()),
+                date,
+            ))
         })?;
         *open = device;
         self.date.modified.store(date, Ordering::Relaxed);
@@ -136,7 +157,10 @@ impl Known {
 
 impl ContentDate {
     fn recorded(date: u32) -> Self {
-        Self { modified: AtomicU32::new(date), stale: AtomicBool::new(false) }
+        Self {
+            modified: AtomicU32::new(date),
+            stale: AtomicBool::new(false),
+        }
     }
 
     /// Dates have whole seconds: most writes change nothing.
@@ -153,7 +177,9 @@ impl ContentDate {
     }
 
     fn due(&self) -> Option<u32> {
-        self.stale.load(Ordering::Acquire).then(|| self.modified.load(Ordering::Relaxed))
+        self.stale
+            .load(Ordering::Acquire)
+            .then(|| self.modified.load(Ordering::Relaxed))
     }
 
     /// Writes the date that is due of a fork of `id`.
@@ -163,7 +189,9 @@ impl ContentDate {
         }
         let date = self.modified.load(Ordering::Relaxed);
         volume.change(|volume| {
-            let Ok((found, mut file)) = file_of(volume, id) else { return Ok(()) };
+            let Ok((found, mut file)) = file_of(volume, id) else {
+                return Ok(());
+            };
             (file.dates.content_mod, file.dates.attribute_mod) = (date.into(), date.into());
             volume.put(found.parent, &found.name, &Object::File(file))
         })
@@ -176,7 +204,10 @@ impl Drop for OpenFork {
         // Best effort: nobody is left to tell. The next mount removes what has no name.
         let _ = self.date.note(&mut volume, self.id);
         let mut forks = self.shared.open_forks();
-        if forks.get(&(self.id, self.kind)).is_some_and(|known| !known.is_open()) {
+        if forks
+            .get(&(self.id, self.kind))
+            .is_some_and(|known| !known.is_open())
+        {
             forks.remove(&(self.id, self.kind));
             volume.bitmap.give_up((self.id, self.kind));
         }
@@ -193,11 +224,18 @@ impl Drop for OpenFork {
 }
 
 /// Changes what is recorded of an object. A date of its contents counts more than one that has yet to be written.
-pub(super) fn set_attributes(shared: &Shared, volume: &mut Volume, node: NodeId, change: &Change) -> Result<()> {
+pub(super) fn set_attributes(
+    shared: &Shared,
+    volume: &mut Volume,
+    node: NodeId,
+    change: &Change,
+) -> Result<()> {
     volume.set_attributes(node, change)?;
     if let Some(modified) = change.modified {
         let forks = shared.open_forks();
-        keys(node).filter_map(|key| forks.get(&key)).for_each(|known| known.date.is_recorded(date_of(modified)));
+        keys(node)
+            .filter_map(|key| forks.get(&key))
+            .for_each(|known| known.date.is_recorded(date_of(modified)));
     }
     Ok(())
 }
@@ -206,7 +244,9 @@ pub(super) fn set_attributes(shared: &Shared, volume: &mut Volume, node: NodeId,
 /// from, and not let go of in between: otherwise the date could be written, and be due no more.
 pub(super) fn add_due_date(shared: &Shared, _volume: &Volume, found: &mut Attributes) {
     let forks = shared.open_forks();
-    let latest = keys(found.id).filter_map(|key| forks.get(&key)?.date.due()).max();
+    let latest = keys(found.id)
+        .filter_map(|key| forks.get(&key)?.date.due())
+        .max();
     if let Some(latest) = latest.and_then(|date| timestamp(date, false)) {
         (found.modified, found.changed) = (Some(latest), Some(latest));
     }
@@ -215,18 +255,31 @@ pub(super) fn add_due_date(shared: &Shared, _volume: &Volume, found: &mut Attrib
 /// What the forks of a file are known by.
 fn keys(node: NodeId) -> impl Iterator<Item = (Cnid, u8)> {
     let id = u32::try_from(node.0).ok().map(Cnid);
-    [fork_type::DATA, fork_type::RESOURCE].into_iter().filter_map(move |kind| Some((id?, kind)))
+    [fork_type::DATA, fork_type::RESOURCE]
+        .into_iter()
+        .filter_map(move |kind| Some((id?, kind)))
 }
 
 /// Writes the dates that are due of all open files.
 pub(super) fn note_dates(shared: &Shared) -> Result<()> {
     let mut volume = shared.write();
-    let known: Vec<_> = shared.open_forks().iter().map(|((id, _), known)| (*id, known.date.clone())).collect();
-    known.iter().try_for_each(|(id, date)| date.note(&mut volume, *id))
+    let known: Vec<_> = shared
+        .open_forks()
+        .iter()
+        .map(|((id, _), known)| (*id, known.date.clone()))
+        .collect();
+    known
+        .iter()
+        .try_for_each(|(id, date)| date.note(&mut volume, *id))
 }
 
 /// Puts the contents of `value` in the place of a resource fork.
-pub(super) fn set_resource_fork(shared: &Arc<Shared>, node: NodeId, value: &dyn BlockDevice, existing: Existing) -> Result<()> {
+pub(super) fn set_resource_fork(
+    shared: &Arc<Shared>,
+    node: NodeId,
+    value: &dyn BlockDevice,
+    existing: Existing,
+) -> Result<()> {
     let fork = OpenFork::open(shared, node, Fork::Resource)?;
     fork.check_writable()?;
     if fork.info().len > 0 && existing == Existing::Keep {
@@ -254,19 +307,32 @@ pub(super) fn remove_resource_fork(shared: &Arc<Shared>, node: NodeId) -> Result
 }
 
 fn device(volume: &Volume, file: &FileRaw, kind: u8) -> Result<ForkDevice> {
-    let raw = if kind == fork_type::DATA { &file.data_fork } else { &file.resource_fork };
+    let raw = if kind == fork_type::DATA {
+        &file.data_fork
+    } else {
+        &file.resource_fork
+    };
     let fork = volume.fork_map(raw, Cnid(file.file_id.get()), kind)?;
     let capacity = u64::from(raw.total_blocks.get()) * u64::from(volume.read.header.block_size);
     if raw.logical_size.get() > capacity {
         let message = format!("{} bytes in blocks that hold {capacity}", raw.logical_size);
-        return Err(Error::new(Kind::Corrupt, LAYER, message).named(format!("file {}", file.file_id)));
+        return Err(
+            Error::new(Kind::Corrupt, LAYER, message).named(format!("file {}", file.file_id))
+        );
     }
-    let space = Space { device: volume.device.clone(), ..volume.read.space.clone() };
+    let space = Space {
+        device: volume.device.clone(),
+        ..volume.read.space.clone()
+    };
     Ok(space.device_over(&fork.extents, raw.logical_size.get()))
 }
 
 pub(super) fn fork_of(file: &mut FileRaw, kind: u8) -> &mut ForkRaw {
-    if kind == fork_type::DATA { &mut file.data_fork } else { &mut file.resource_fork }
+    if kind == fork_type::DATA {
+        &mut file.data_fork
+    } else {
+        &mut file.resource_fork
+    }
 }
 
 pub(super) fn file_of(volume: &Volume, id: Cnid) -> Result<(Found, FileRaw)> {
@@ -279,7 +345,10 @@ pub(super) fn file_of(volume: &Volume, id: Cnid) -> Result<(Found, FileRaw)> {
 
 impl BlockDevice for OpenFork {
     fn info(&self) -> Info {
-        Info { access: Access::ReadWrite, ..self.file().info() }
+        Info {
+            access: Access::ReadWrite,
+            ..self.file().info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -344,7 +413,10 @@ impl BlockDevice for OpenFork {
 
 impl BlockDevice for ReadOnly {
     fn info(&self) -> Info {
-        Info { access: Access::ReadOnly, ..self.0.info() }
+        Info {
+            access: Access::ReadOnly,
+            ..self.0.info()
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -6,7 +6,9 @@ use super::reserved::ForkId;
 use super::space::{blocks_of, bytes_of};
 use super::volume::Volume;
 use crate::fs::hfsplus::extents::Owner;
-use crate::fs::hfsplus::layout::{Cnid, EXTENTS_PER_RECORD, Extent, ExtentsRaw, ForkRaw, fork_type};
+use crate::fs::hfsplus::layout::{
+    Cnid, EXTENTS_PER_RECORD, Extent, ExtentsRaw, ForkRaw, fork_type,
+};
 use crate::fs::hfsplus::overflow;
 use crate::{Error, Kind, Result};
 
@@ -44,7 +46,10 @@ impl ForkMap {
         let last = self.extents.last_mut()?;
         let count = last.count.min(blocks);
         last.count -= count;
-        let cut = Extent { start: crate::fs::hfsplus::layout::AllocBlock(last.start.0 + last.count), count };
+        let cut = Extent {
+            start: crate::fs::hfsplus::layout::AllocBlock(last.start.0 + last.count),
+            count,
+        };
         if last.count == 0 {
             self.extents.pop();
         }
@@ -56,10 +61,14 @@ impl ForkMap {
     pub(super) fn records(&self) -> (ExtentsRaw, Vec<(u32, ExtentsRaw)>) {
         let record = |extents: &[Extent]| {
             let mut raw = ExtentsRaw::default();
-            raw.iter_mut().zip(extents).for_each(|(raw, extent)| *raw = (*extent).into());
+            raw.iter_mut()
+                .zip(extents)
+                .for_each(|(raw, extent)| *raw = (*extent).into());
             raw
         };
-        let (first, rest) = self.extents.split_at(self.extents.len().min(EXTENTS_PER_RECORD));
+        let (first, rest) = self
+            .extents
+            .split_at(self.extents.len().min(EXTENTS_PER_RECORD));
         let mut start: u32 = first.iter().map(|extent| extent.count).sum();
         let more = rest.chunks(EXTENTS_PER_RECORD).map(|chunk| {
             let at = start;
@@ -79,17 +88,31 @@ impl Volume {
             (fork_type::RESOURCE, id) => Owner::Resource(id),
             (_, id) => Owner::Data(id),
         };
-        let extents = self.read.space.collect(raw, &owner, &mut |block| self.read.overflow.get(id, kind, block))?;
-        Ok(ForkMap { id, kind, raw: *raw, extents })
+        let extents = self.read.space.collect(raw, &owner, &mut |block| {
+            self.read.overflow.get(id, kind, block)
+        })?;
+        Ok(ForkMap {
+            id,
+            kind,
+            raw: *raw,
+            extents,
+        })
     }
 
     /// Enters the extents of `fork` in its record and in the extents tree, which has those of `before`.
     pub(super) fn store_fork(&mut self, fork: &mut ForkMap, before: &ForkRaw) -> Result<()> {
         let (first, wanted) = fork.records();
         fork.raw.extents = first;
-        let inline: u64 = before.extents.iter().map(|extent| u64::from(extent.block_count.get())).sum();
-        let there =
-            if inline < before.total_blocks.get().into() { self.read.overflow.all(fork.id, fork.kind)? } else { Vec::new() };
+        let inline: u64 = before
+            .extents
+            .iter()
+            .map(|extent| u64::from(extent.block_count.get()))
+            .sum();
+        let there = if inline < before.total_blocks.get().into() {
+            self.read.overflow.all(fork.id, fork.kind)?
+        } else {
+            Vec::new()
+        };
         if there.is_empty() && wanted.is_empty() {
             return Ok(());
         }
@@ -100,8 +123,13 @@ impl Volume {
                 "a file in so many pieces needs an extents tree, and there is none",
             ));
         };
-        let find = |records: &[(u32, ExtentsRaw)], start| records.binary_search_by_key(&start, |(at, _)| *at).ok();
-        for (start, _) in there.iter().filter(|(start, _)| find(&wanted, *start).is_none()) {
+        let find = |records: &[(u32, ExtentsRaw)], start| {
+            records.binary_search_by_key(&start, |(at, _)| *at).ok()
+        };
+        for (start, _) in there
+            .iter()
+            .filter(|(start, _)| find(&wanted, *start).is_none())
+        {
             tree.remove(overflow::key(fork.id, fork.kind, *start).as_bytes())?;
         }
         for (start, extents) in &wanted {
@@ -117,7 +145,12 @@ impl Volume {
 
     /// Lets a fork be `len` bytes long, as far as one operation goes; whether that was all of the way. New bytes are zero
     /// if `zeros`. The fork is not stored yet.
-    pub(super) fn resize_fork(&mut self, fork: &mut ForkMap, len: u64, zeros: bool) -> Result<bool> {
+    pub(super) fn resize_fork(
+        &mut self,
+        fork: &mut ForkMap,
+        len: u64,
+        zeros: bool,
+    ) -> Result<bool> {
         let block_size = self.read.header.block_size;
         let (old, wanted) = (fork.raw.logical_size.get(), blocks_of(len, block_size)?);
         let have = fork.raw.total_blocks.get();
@@ -147,22 +180,41 @@ impl Volume {
         }
         let capacity = u64::from(fork.raw.total_blocks.get()) * u64::from(block_size);
         // On the way, a fork that is cut is never longer than it was.
-        fork.raw.logical_size = if fork.raw.total_blocks.get() == wanted { len } else { capacity.min(old) }.into();
+        fork.raw.logical_size = if fork.raw.total_blocks.get() == wanted {
+            len
+        } else {
+            capacity.min(old)
+        }
+        .into();
         Ok(fork.raw.total_blocks.get() == wanted)
     }
 
     /// Zeros what lies between the end of a fork and the end of its last block, as far as `len`.
     fn zero_tail(&self, fork: &ForkMap, old: u64, len: u64) -> Result<()> {
-        let capacity = u64::from(fork.raw.total_blocks.get()) * u64::from(self.read.header.block_size);
+        let capacity =
+            u64::from(fork.raw.total_blocks.get()) * u64::from(self.read.header.block_size);
         let end = capacity.min(len);
         if end <= old {
             return Ok(());
         }
-        let device = crate::fs::hfsplus::extents::Space { device: self.device.clone(), ..self.read.space.clone() };
+        let device = crate::fs::hfsplus::extents::Space {
+            device: self.device.clone(),
+            ..self.read.space.clone()
+        };
         let file = device.device_over(&fork.extents, capacity);
-        let (mut at, zeros) = (old, vec![0; usize::try_from(end - old).unwrap_or(usize::MAX).min(64 << 10)]);
+        let (mut at, zeros) = (
+            old,
+            vec![
+                0;
+                usize::try_from(end - old)
+                    .unwrap_or(usize::MAX)
+                    .min(64 << 10)
+            ],
+        );
         while at < end {
-            let now = usize::try_from(end - at).unwrap_or(usize::MAX).min(zeros.len());
+            let now = usize::try_from(end - at)
+                .unwrap_or(usize::MAX)
+                .min(zeros.len());
             file.overwrite(at, &zeros[..now])?;
             at += now as u64;
         }

@@ -28,7 +28,9 @@ impl Volume {
         let orphan = self.change(|volume| {
             let parent = volume.folder(dir)?.object.id();
             let mut orphan = None;
-            if let (Existing::Replace, Some((units, there))) = (existing, volume.try_entry(parent, name)?) {
+            if let (Existing::Replace, Some((units, there))) =
+                (existing, volume.try_entry(parent, name)?)
+            {
                 let found = volume.changeable(node)?;
                 if volume.leads_to(&there, &found) {
                     return Ok(None);
@@ -39,18 +41,33 @@ impl Volume {
             let units = volume.new_name(parent, name)?;
             let found = volume.changeable(node)?;
             let Object::File(file) = found.object else {
-                return Err(Error::unsupported(LAYER, "a folder cannot have a second name").named(name));
+                return Err(
+                    Error::unsupported(LAYER, "a folder cannot have a second name").named(name),
+                );
             };
-            if stat::file_kind(&file) != FileKind::File || volume.read.links.is_link(&file) != (false, false) {
-                return Err(Error::unsupported(LAYER, "only files proper can have a second name").named(name));
+            if stat::file_kind(&file) != FileKind::File
+                || volume.read.links.is_link(&file) != (false, false)
+            {
+                return Err(
+                    Error::unsupported(LAYER, "only files proper can have a second name")
+                        .named(name),
+                );
             }
             if volume.is_nameless(Cnid(file.file_id.get())) {
-                return Err(Error::not_found(LAYER, format!("a name of file {}", file.file_id)));
+                return Err(Error::not_found(
+                    LAYER,
+                    format!("a name of file {}", file.file_id),
+                ));
             }
             let mut inode = volume.as_inode(found.parent, &found.name, file)?;
             let count = inode.bsd.special.get();
             if count >= MAX_LINKS {
-                return Err(Error::new(Kind::Limit, LAYER, format!("{count} names are the most a file can have")).named(name));
+                return Err(Error::new(
+                    Kind::Limit,
+                    LAYER,
+                    format!("{count} names are the most a file can have"),
+                )
+                .named(name));
             }
             volume.add_link(&mut inode, parent, &units)?;
             Ok(orphan)
@@ -76,7 +93,11 @@ impl Volume {
         (file.first_link, file.bsd.special) = (0.into(), 0.into());
         // For the folder nothing changes: a name of the file was there before and is there now.
         self.with_dates_of(parent, |volume| {
-            volume.transfer((parent, name), (private, &inode_name(id)), &Object::File(file))?;
+            volume.transfer(
+                (parent, name),
+                (private, &inode_name(id)),
+                &Object::File(file),
+            )?;
             volume.add_link(&mut file, parent, name)
         })?;
         Ok(file)
@@ -86,12 +107,21 @@ impl Volume {
     fn add_link(&mut self, inode: &mut FileRaw, parent: Cnid, name: &[U16]) -> Result<()> {
         let target = Cnid(inode.file_id.get());
         let Some(found) = self.read.catalog.by_id(target)? else {
-            return Err(Error::new(Kind::Corrupt, LAYER, format!("file {target} has vanished")));
+            return Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                format!("file {target} has vanished"),
+            ));
         };
         let chained = inode.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
         let id = self.next_id()?;
         let next = Some(Cnid(inode.first_link.get())).filter(|next| chained && next.0 != 0);
-        let mut link = self.style().link(id, inode_number(&found.name).map_or(target, Cnid), None, next);
+        let mut link = self.style().link(
+            id,
+            inode_number(&found.name).map_or(target, Cnid),
+            None,
+            next,
+        );
         if !chained {
             // An old chain only counts its links.
             link.flags = record_flags::THREAD_EXISTS.into();
@@ -109,9 +139,19 @@ impl Volume {
     }
 
     /// Removes one name of a file, and the file with the last one.
-    pub(super) fn unlink(&mut self, parent: Cnid, name: &[U16], link: &FileRaw, is_open: IsOpen<'_>) -> Result<Option<Cnid>> {
+    pub(super) fn unlink(
+        &mut self,
+        parent: Cnid,
+        name: &[U16],
+        link: &FileRaw,
+        is_open: IsOpen<'_>,
+    ) -> Result<Option<Cnid>> {
         let Some((private, _)) = self.read.links.files_folder() else {
-            return Err(Error::new(Kind::Corrupt, LAYER, "a link leads to a private folder that does not exist"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                "a link leads to a private folder that does not exist",
+            ));
         };
         self.leave(parent, name, &Object::File(*link))?;
         let units = inode_name(Cnid(link.bsd.special.get()));
@@ -139,7 +179,12 @@ impl Volume {
 
     /// Changes the record of a link in a chain.
     fn change_link(&mut self, id: Cnid, change: impl FnOnce(&mut FileRaw)) -> Result<()> {
-        let Some(Found { parent, name, object: Object::File(mut link) }) = self.read.catalog.by_id(id)? else {
+        let Some(Found {
+            parent,
+            name,
+            object: Object::File(mut link),
+        }) = self.read.catalog.by_id(id)?
+        else {
             return Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
@@ -159,15 +204,25 @@ impl Volume {
         let folder = self.style().private_folder(id, 0);
         let created = folder.dates.create.get();
         // Nobody sees it.
-        self.with_dates_of(Cnid::ROOT, |volume| volume.enter(Cnid::ROOT, &units(FILES_FOLDER), &Object::Folder(folder)))?;
+        self.with_dates_of(Cnid::ROOT, |volume| {
+            volume.enter(Cnid::ROOT, &units(FILES_FOLDER), &Object::Folder(folder))
+        })?;
         self.read.links.set_files_folder(id, created);
         Ok(id)
     }
 
     /// What records of the volume's own are like.
     fn style(&self) -> Style {
-        let date = self.read.links.files_folder().map_or(self.read.links.root_created(), |(_, created)| created);
+        let date = self
+            .read
+            .links
+            .files_folder()
+            .map_or(self.read.links.root_created(), |(_, created)| created);
         let created = timestamp(date, false).unwrap_or(Timestamp::from_seconds(0));
-        Style { created, latest: None, hfsx: self.read.header.variant == Variant::Hfsx }
+        Style {
+            created,
+            latest: None,
+            hfsx: self.read.header.variant == Variant::Hfsx,
+        }
     }
 }

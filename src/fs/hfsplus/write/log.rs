@@ -22,17 +22,25 @@ impl Log {
 
     /// Blocks that are free again after the mount.
     pub(super) fn blocks(&self) -> u64 {
-        self.transient.iter().flatten().map(|extent| u64::from(extent.count)).sum()
+        self.transient
+            .iter()
+            .flatten()
+            .map(|extent| u64::from(extent.count))
+            .sum()
     }
 
     /// Returns whether so many bytes of changes fit in one transaction, in the worst case of one piece a page.
     pub(super) fn fits(&self, bytes: u64, page: u64) -> bool {
-        self.journal.fits(bytes, usize::try_from(bytes / page).unwrap_or(usize::MAX))
+        self.journal
+            .fits(bytes, usize::try_from(bytes / page).unwrap_or(usize::MAX))
     }
 
     /// Returns whether a transaction of `runs` can be written beside the one before it.
     pub(super) fn has_room(&self, runs: &[Run]) -> bool {
-        self.journal.has_room(runs.iter().map(|(_, bytes)| bytes.len() as u64).sum(), runs.len())
+        self.journal.has_room(
+            runs.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
+            runs.len(),
+        )
     }
 
     /// Makes the journal empty. All it held must be in place, durably.

@@ -43,8 +43,8 @@ use super::layout::Cnid;
 use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{
-    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId, RESOURCE_FORK, ResizeVolume,
-    SizeLimits, Stored, Timestamp, VolumeInfo,
+    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId,
+    RESOURCE_FORK, ResizeVolume, SizeLimits, Stored, Timestamp, VolumeInfo,
 };
 use crate::progress::Progress;
 use crate::{Error, Result};
@@ -66,7 +66,11 @@ pub struct WriteOptions {
 
 impl Default for WriteOptions {
     fn default() -> Self {
-        Self { cache: DEFAULT_CACHE, now: None, system_files: false }
+        Self {
+            cache: DEFAULT_CACHE,
+            now: None,
+            system_files: false,
+        }
     }
 }
 
@@ -93,7 +97,12 @@ impl HfsPlusMut {
     /// (it needs repair), one that is locked with [`Kind::ReadOnly`](crate::Kind).
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Self> {
         let volume = RwLock::new(Volume::open(device, options)?);
-        Ok(Self { shared: Arc::new(Shared { volume, open: Mutex::default() }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                volume,
+                open: Mutex::default(),
+            }),
+        })
     }
 
     /// Gives the volume a journal of `size` bytes, by default as large as Apple's formatter makes it, and unmounts it.
@@ -125,7 +134,10 @@ impl Drop for HfsPlusMut {
 impl Drop for Shared {
     /// What was closed last may have changed the volume after it was unmounted.
     fn drop(&mut self) {
-        let volume = self.volume.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let volume = self
+            .volume
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         // Nobody is left to tell.
         let _ = volume.unmount();
     }
@@ -147,7 +159,9 @@ impl Shared {
     /// Returns whether some fork of `id` is open, so that its blocks must stay.
     fn is_open(&self, id: Cnid) -> bool {
         let forks = self.open_forks();
-        forks.iter().any(|((open, _), known)| *open == id && known.is_open())
+        forks
+            .iter()
+            .any(|((open, _), known)| *open == id && known.is_open())
     }
 }
 
@@ -192,12 +206,21 @@ impl FileSystem for HfsPlusMut {
     }
 
     /// Entries that come or go meanwhile may be told of or not; `each` may change the volume.
-    fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()> {
+    fn list(
+        &self,
+        dir: NodeId,
+        each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         let mut after = None;
         loop {
             let volume = self.shared.read();
-            let (mut entries, last) = volume.read.list_after(dir, after.as_deref(), LISTED_AT_ONCE)?;
-            entries.iter_mut().for_each(|entry| file::add_due_date(&self.shared, &volume, &mut entry.attributes));
+            let (mut entries, last) =
+                volume
+                    .read
+                    .list_after(dir, after.as_deref(), LISTED_AT_ONCE)?;
+            entries
+                .iter_mut()
+                .for_each(|entry| file::add_due_date(&self.shared, &volume, &mut entry.attributes));
             drop(volume);
             for entry in entries {
                 if each(entry)?.is_break() {
@@ -212,7 +235,12 @@ impl FileSystem for HfsPlusMut {
     }
 
     fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
-        let stored = |fork| Ok(Arc::new(ReadOnly(OpenFork::open(&self.shared, node, fork)?)) as Arc<dyn BlockDevice>);
+        let stored = |fork| {
+            Ok(
+                Arc::new(ReadOnly(OpenFork::open(&self.shared, node, fork)?))
+                    as Arc<dyn BlockDevice>,
+            )
+        };
         let compression = self.shared.read().read.compression_of(node)?;
         match (compression, fork) {
             (None, fork) => stored(fork),
@@ -235,12 +263,15 @@ impl FileSystem for HfsPlusMut {
     /// The value as it is now, in memory; a resource fork as it changes.
     fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
         let volume = self.shared.read();
-        let Some(value) = volume.read.xattr(node, name)? else { return Ok(None) };
+        let Some(value) = volume.read.xattr(node, name)? else {
+            return Ok(None);
+        };
         if name == RESOURCE_FORK {
             drop(volume);
             return self.open(node, Fork::Resource).map(Some);
         }
-        let len = usize::try_from(value.info().len).map_err(|_| Error::unsupported(LAYER, "an attribute larger than memory"))?;
+        let len = usize::try_from(value.info().len)
+            .map_err(|_| Error::unsupported(LAYER, "an attribute larger than memory"))?;
         Ok(Some(Arc::new(Memory::read_only(value.read_vec(0, len)?))))
     }
 }
@@ -251,11 +282,19 @@ impl FileSystemMut for HfsPlusMut {
     }
 
     fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
-        self.shared.write().link((node, dir, name), Existing::Keep, &|id| self.shared.is_open(id))
+        self.shared
+            .write()
+            .link((node, dir, name), Existing::Keep, &|id| {
+                self.shared.is_open(id)
+            })
     }
 
     fn link_over(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
-        self.shared.write().link((node, dir, name), Existing::Replace, &|id| self.shared.is_open(id))
+        self.shared
+            .write()
+            .link((node, dir, name), Existing::Replace, &|id| {
+                self.shared.is_open(id)
+            })
     }
 
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()> {
@@ -283,11 +322,15 @@ impl FileSystemMut for HfsPlusMut {
     }
 
     fn give_name(&self, node: NodeId, dir: NodeId, name: &str, existing: Existing) -> Result<()> {
-        self.shared.write().give_name(node, dir, name, existing, &|id| self.shared.is_open(id))
+        self.shared
+            .write()
+            .give_name(node, dir, name, existing, &|id| self.shared.is_open(id))
     }
 
     fn drop_nameless(&self, node: NodeId) -> Result<()> {
-        self.shared.write().drop_nameless(node, &|id| self.shared.is_open(id))
+        self.shared
+            .write()
+            .drop_nameless(node, &|id| self.shared.is_open(id))
     }
 
     fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()> {
@@ -298,7 +341,13 @@ impl FileSystemMut for HfsPlusMut {
         file::set_attributes(&self.shared, &mut self.shared.write(), node, change)
     }
 
-    fn set_xattr(&self, node: NodeId, name: &str, value: &dyn BlockDevice, existing: Existing) -> Result<()> {
+    fn set_xattr(
+        &self,
+        node: NodeId,
+        name: &str,
+        value: &dyn BlockDevice,
+        existing: Existing,
+    ) -> Result<()> {
         if name == RESOURCE_FORK {
             return file::set_resource_fork(&self.shared, node, value, existing);
         }

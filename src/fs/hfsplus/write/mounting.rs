@@ -35,7 +35,9 @@ impl Volume {
         }
         let begun = match self.read.header.has(volume_attributes::JOURNALED) {
             true => self.begin_journaled(),
-            false => self.place_journal(self.mounts_size()).and_then(|place| self.begin_plain(place)),
+            false => self
+                .place_journal(self.mounts_size())
+                .and_then(|place| self.begin_plain(place)),
         };
         match begun {
             // Anything else was found out before the first byte was written.
@@ -62,8 +64,15 @@ impl Volume {
             Some(journal) => journal,
             None => self.first_use()?,
         };
-        if !self.buffer.page().is_multiple_of(u64::from(journal.sector())) {
-            let message = format!("a journal of {} bytes a sector does not fit the volume's blocks", journal.sector());
+        if !self
+            .buffer
+            .page()
+            .is_multiple_of(u64::from(journal.sector()))
+        {
+            let message = format!(
+                "a journal of {} bytes a sector does not fit the volume's blocks",
+                journal.sector()
+            );
             return Err(Error::unsupported(LAYER, message));
         }
         let count = self.header().write_count.get().wrapping_add(1);
@@ -71,19 +80,30 @@ impl Volume {
         self.header().last_mounted_version = JOURNALED_BY;
         self.set_volume_attributes(0, volume_attributes::UNMOUNTED);
         self.put_header()?;
-        self.log = Some(Log { journal, transient: None });
+        self.log = Some(Log {
+            journal,
+            transient: None,
+        });
         Ok(())
     }
 
     /// Makes the header of a journal that its formatter has left to its first user.
     fn first_use(&self) -> Result<Journal> {
-        let at = AllocBlock(self.read.header.raw.journal_info_block.get()).offset(self.read.header.block_size);
+        let at = AllocBlock(self.read.header.raw.journal_info_block.get())
+            .offset(self.read.header.block_size);
         let mut info: JournalInfoBlockRaw = crate::fs::hfsplus::read_structure(&*self.device, at)?;
-        self.device.info().check(LAYER, info.offset.get(), info.size.get())?;
+        self.device
+            .info()
+            .check(LAYER, info.offset.get(), info.size.get())?;
         if info.flags.get() & journal_flags::IN_VOLUME == 0 || info.size.get() < SIZES[2] {
             return Err(Error::unsupported(LAYER, "a journal in the volume expected").at(at));
         }
-        let journal = Journal::new(self.device.clone(), info.offset.get(), info.size.get(), random()?);
+        let journal = Journal::new(
+            self.device.clone(),
+            info.offset.get(),
+            info.size.get(),
+            random()?,
+        );
         journal.publish()?;
         self.device.flush()?;
         info.flags = journal_flags::IN_VOLUME.into();
@@ -96,12 +116,19 @@ impl Volume {
     pub(super) fn enable_journal(&mut self, size: Option<u64>) -> Result<()> {
         self.unmount()?;
         if self.read.header.has(volume_attributes::JOURNALED) {
-            return Err(Error::new(Kind::Conflict, LAYER, "the volume has a journal already"));
+            return Err(Error::new(
+                Kind::Conflict,
+                LAYER,
+                "the volume has a journal already",
+            ));
         }
         self.begin_plain(self.place_journal(size.unwrap_or_else(|| self.formatters_size()))?)?;
         if self.read.links.journal_count() < JOURNAL_NAMES.len() as u32 {
             self.unmount()?;
-            let message = format!("files named {} are in the root folder", JOURNAL_NAMES.join(" or "));
+            let message = format!(
+                "files named {} are in the root folder",
+                JOURNAL_NAMES.join(" or ")
+            );
             return Err(Error::new(Kind::Conflict, LAYER, message));
         }
         self.commit()?;
@@ -139,7 +166,8 @@ impl Volume {
 
     /// Enters in the info block whether the journal goes with the mount.
     fn mark_journal(&self, transient: bool) -> Result<()> {
-        let at = AllocBlock(self.read.header.raw.journal_info_block.get()).offset(self.read.header.block_size);
+        let at = AllocBlock(self.read.header.raw.journal_info_block.get())
+            .offset(self.read.header.block_size);
         let mut info: JournalInfoBlockRaw = crate::fs::hfsplus::read_structure(&*self.device, at)?;
         info.reserved = if transient { transient_mark() } else { [0; 43] };
         self.device.write_at(at, info.as_bytes())?;
@@ -148,7 +176,8 @@ impl Volume {
 
     /// As large as Apple's formatter makes it (§11).
     fn formatters_size(&self) -> u64 {
-        let total = u64::from(self.read.header.total_blocks) * u64::from(self.read.header.block_size);
+        let total =
+            u64::from(self.read.header.total_blocks) * u64::from(self.read.header.block_size);
         journal_len(total, self.device.info().block)
     }
 
@@ -156,11 +185,21 @@ impl Volume {
     /// the journal in free blocks, that these are going to be used, that they are used, that there is a journal.
     fn begin_plain(&mut self, place: Extent) -> Result<()> {
         let block_size = self.read.header.block_size;
-        let (info, body) = (place.start, Extent { start: AllocBlock(place.start.0 + 1), count: place.count - 1 });
-        let (at, size) = (body.start.offset(block_size), u64::from(body.count) * u64::from(block_size));
+        let (info, body) = (
+            place.start,
+            Extent {
+                start: AllocBlock(place.start.0 + 1),
+                count: place.count - 1,
+            },
+        );
+        let (at, size) = (
+            body.start.offset(block_size),
+            u64::from(body.count) * u64::from(block_size),
+        );
         let journal = Journal::new(self.device.clone(), at, size, random()?);
         journal.publish()?;
-        self.device.write_at(info.offset(block_size), info_block(at, size).as_bytes())?;
+        self.device
+            .write_at(info.offset(block_size), info_block(at, size).as_bytes())?;
         self.device.flush()?;
 
         let count = self.header().write_count.get().wrapping_add(1);
@@ -178,7 +217,10 @@ impl Volume {
         self.header().last_mounted_version = JOURNALED_BY;
         self.set_volume_attributes(volume_attributes::JOURNALED, 0);
         self.put_header()?;
-        self.log = Some(Log { journal, transient: Some(vec![place]) });
+        self.log = Some(Log {
+            journal,
+            transient: Some(vec![place]),
+        });
         // A catalog that was built has no node to spare.
         self.make_room()?;
         self.step(&mut |volume| volume.add_journal_files(place))
@@ -191,7 +233,11 @@ impl Volume {
         if self.bitmap.has_ceiling() {
             return 2 * least; // what is free is needed for what has to move
         }
-        let mut size = if u64::from(self.read.header.total_blocks) * block_size >= LARGE { large } else { small };
+        let mut size = if u64::from(self.read.header.total_blocks) * block_size >= LARGE {
+            large
+        } else {
+            small
+        };
         while size > least && size > u64::from(self.read.header.free_blocks) * block_size / 4 {
             size /= 2;
         }
@@ -222,7 +268,10 @@ impl Volume {
     /// Enters the journal and its info block as files, as a volume with a journal has them.
     fn add_journal_files(&mut self, place: Extent) -> Result<()> {
         let block_size = self.read.header.block_size;
-        let body = Extent { start: AllocBlock(place.start.0 + 1), count: place.count - 1 };
+        let body = Extent {
+            start: AllocBlock(place.start.0 + 1),
+            count: place.count - 1,
+        };
         let head = Extent { count: 1, ..place };
         for (name, extent) in JOURNAL_NAMES.into_iter().zip([body, head]) {
             let mut units = Vec::new();
@@ -272,7 +321,9 @@ impl Volume {
 
     fn end(&mut self) -> Result<()> {
         self.device.flush()?;
-        let Some(mut log) = self.log.take() else { return Ok(()) };
+        let Some(mut log) = self.log.take() else {
+            return Ok(());
+        };
         let mut freed = Vec::new();
         log.clear()?;
         self.device.flush()?;
@@ -285,15 +336,21 @@ impl Volume {
             }
             self.read.header.free_blocks = self.read.header.raw.free_blocks.get();
             self.put_header()?;
-            places.iter().try_for_each(|place| self.bitmap.change(*place, false, true))?;
+            places
+                .iter()
+                .try_for_each(|place| self.bitmap.change(*place, false, true))?;
             self.write_through()?;
             self.header().journal_info_block = 0.into();
             self.header().last_mounted_version = MADE_BY;
             freed = places;
         }
-        self.set_volume_attributes(volume_attributes::UNMOUNTED, volume_attributes::BOOT_INCONSISTENT);
+        self.set_volume_attributes(
+            volume_attributes::UNMOUNTED,
+            volume_attributes::BOOT_INCONSISTENT,
+        );
         let alternate = self.device.info().len - HEADER_OFFSET;
-        self.device.write_at(alternate, self.read.header.raw.as_bytes())?;
+        self.device
+            .write_at(alternate, self.read.header.raw.as_bytes())?;
         self.put_header()?;
         if freed.is_empty() {
             return Ok(());
@@ -304,7 +361,8 @@ impl Volume {
 
     /// Writes the header in place, durably.
     fn put_header(&mut self) -> Result<()> {
-        self.device.write_at(HEADER_OFFSET, self.read.header.raw.as_bytes())?;
+        self.device
+            .write_at(HEADER_OFFSET, self.read.header.raw.as_bytes())?;
         self.device.flush()
     }
 
@@ -327,7 +385,11 @@ impl Volume {
 /// The info block of a journal that goes away with the mount.
 fn info_block(offset: u64, size: u64) -> JournalInfoBlockRaw {
     let flags = journal_flags::IN_VOLUME.into();
-    JournalInfoBlockRaw { flags, reserved: transient_mark(), ..JournalInfoBlockRaw::unused((offset, size)) }
+    JournalInfoBlockRaw {
+        flags,
+        reserved: transient_mark(),
+        ..JournalInfoBlockRaw::unused((offset, size))
+    }
 }
 
 /// What tells an info block that its journal goes with the mount.
@@ -338,5 +400,6 @@ fn transient_mark() -> [u8; 43] {
 }
 
 fn random() -> Result<u32> {
-    getrandom::u32().map_err(|error| Error::new(Kind::Io, LAYER, format!("no random number: {error}")))
+    getrandom::u32()
+        .map_err(|error| Error::new(Kind::Io, LAYER, format!("no random number: {error}")))
 }

@@ -19,7 +19,10 @@ impl Volume {
         is_open: IsOpen<'_>,
     ) -> Result<()> {
         let orphan = self.change(|volume| {
-            let (old_dir, new_dir) = (volume.folder(from.0)?.object.id(), volume.folder(to.0)?.object.id());
+            let (old_dir, new_dir) = (
+                volume.folder(from.0)?.object.id(),
+                volume.folder(to.0)?.object.id(),
+            );
             let (old_name, mut object) = volume.entry(old_dir, from.1)?;
             volume.check_moves(&object, (&old_name, from.1), new_dir)?;
             let mut orphan = None;
@@ -46,7 +49,10 @@ impl Volume {
 
     pub(super) fn swap(&mut self, a: (NodeId, &str), b: (NodeId, &str)) -> Result<()> {
         self.change(|volume| {
-            let dirs = [volume.folder(a.0)?.object.id(), volume.folder(b.0)?.object.id()];
+            let dirs = [
+                volume.folder(a.0)?.object.id(),
+                volume.folder(b.0)?.object.id(),
+            ];
             let (name_a, mut object_a) = volume.entry(dirs[0], a.1)?;
             let (name_b, mut object_b) = volume.entry(dirs[1], b.1)?;
             if object_a.id() == object_b.id() || volume.is_same_file(&object_a, &object_b) {
@@ -70,7 +76,10 @@ impl Volume {
             return Err(Error::unsupported(LAYER, message).named(name));
         }
         if matches!(object, Object::Folder(_)) && self.is_within(dir, object.id())? {
-            return Err(Error::new(Kind::Invalid, LAYER, "a folder cannot be moved into itself").named(name));
+            return Err(
+                Error::new(Kind::Invalid, LAYER, "a folder cannot be moved into itself")
+                    .named(name),
+            );
         }
         Ok(())
     }
@@ -83,22 +92,35 @@ impl Volume {
         }
     }
 
-    pub(super) fn check_replaceable(&self, object: &Object, there: &Object, existing: Existing, name: &str) -> Result<()> {
-        let refused = |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
+    pub(super) fn check_replaceable(
+        &self,
+        object: &Object,
+        there: &Object,
+        existing: Existing,
+        name: &str,
+    ) -> Result<()> {
+        let refused =
+            |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
         self.check_own(there.id())?;
         if self.read.links.is_private(there.id()) {
             return refused("is a name that the volume needs for itself");
         }
         match (existing, object, there) {
             (Existing::Keep, ..) => refused("exists already"),
-            (_, Object::Folder(_), Object::File(_)) => refused("is no folder, and a folder cannot replace it"),
-            (_, Object::File(_), Object::Folder(_)) => refused("is a folder, which a file cannot replace"),
+            (_, Object::Folder(_), Object::File(_)) => {
+                refused("is no folder, and a folder cannot replace it")
+            }
+            (_, Object::File(_), Object::Folder(_)) => {
+                refused("is a folder, which a file cannot replace")
+            }
             _ => Ok(()),
         }
     }
 
     fn is_same_file(&self, a: &Object, b: &Object) -> bool {
-        let (Object::File(a), Object::File(b)) = (a, b) else { return false };
+        let (Object::File(a), Object::File(b)) = (a, b) else {
+            return false;
+        };
         let links = &self.read.links;
         links.is_link(a).0 && links.is_link(b).0 && a.bsd.special == b.bsd.special
     }

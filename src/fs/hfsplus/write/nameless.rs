@@ -12,7 +12,11 @@ use crate::{Error, Kind, Result};
 impl Volume {
     pub(super) fn make_nameless(&mut self, new: &NewNode) -> Result<NodeId> {
         if new.kind == NewKind::Folder {
-            return Err(Error::new(Kind::Invalid, LAYER, "a folder always has a name"));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "a folder always has a name",
+            ));
         }
         check_target(&new.kind)?;
         let id = self.change(|volume| {
@@ -66,7 +70,9 @@ impl Volume {
     /// The number of an object that has no name yet.
     fn nameless(&self, node: NodeId) -> Result<Cnid> {
         let found = self.nameless.iter().find(|id| u64::from(id.0) == node.0);
-        found.copied().ok_or_else(|| Error::not_found(LAYER, format!("object {} without a name", node.0)))
+        found
+            .copied()
+            .ok_or_else(|| Error::not_found(LAYER, format!("object {} without a name", node.0)))
     }
 
     /// Returns whether an object has no name, or none any more.

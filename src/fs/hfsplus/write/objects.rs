@@ -67,12 +67,15 @@ impl Volume {
     /// The folder behind a number that is to get or lose an entry.
     pub(super) fn folder(&self, node: NodeId) -> Result<Found> {
         let found = self.find(node)?;
-        let refused = |kind, message: &'static str| Err(Error::new(kind, LAYER, message).named(format!("object {}", node.0)));
+        let refused = |kind, message: &'static str| {
+            Err(Error::new(kind, LAYER, message).named(format!("object {}", node.0)))
+        };
         match &found.object {
             Object::File(_) => refused(Kind::Invalid, "is no folder"),
-            Object::Folder(_) if self.read.links.is_private(found.object.id()) => {
-                refused(Kind::Unsupported, "is a folder that the volume needs for itself")
-            }
+            Object::Folder(_) if self.read.links.is_private(found.object.id()) => refused(
+                Kind::Unsupported,
+                "is a folder that the volume needs for itself",
+            ),
             Object::Folder(_) => Ok(found),
         }
     }
@@ -92,13 +95,22 @@ impl Volume {
         self.take_name(parent, name, object)?;
         let folder = matches!(object, Object::Folder(_));
         let header = self.header();
-        let count = if folder { &mut header.folder_count } else { &mut header.file_count };
+        let count = if folder {
+            &mut header.folder_count
+        } else {
+            &mut header.file_count
+        };
         *count = count.get().saturating_sub(1).into();
         self.count_entry(parent, false, folder)
     }
 
     /// Moves an object that stays what it is.
-    pub(super) fn transfer(&mut self, from: (Cnid, &[U16]), to: (Cnid, &[U16]), object: &Object) -> Result<()> {
+    pub(super) fn transfer(
+        &mut self,
+        from: (Cnid, &[U16]),
+        to: (Cnid, &[U16]),
+        object: &Object,
+    ) -> Result<()> {
         let folder = matches!(object, Object::Folder(_));
         self.take_name(from.0, from.1, object)?;
         self.put_name(to.0, to.1, object)?;
@@ -110,7 +122,11 @@ impl Volume {
     }
 
     /// Lets two objects, which stay what they are, change places.
-    pub(super) fn exchange_places(&mut self, a: (Cnid, &[U16], &Object), b: (Cnid, &[U16], &Object)) -> Result<()> {
+    pub(super) fn exchange_places(
+        &mut self,
+        a: (Cnid, &[U16], &Object),
+        b: (Cnid, &[U16], &Object),
+    ) -> Result<()> {
         self.take_name(a.0, a.1, a.2)?;
         self.take_name(b.0, b.1, b.2)?;
         self.put_name(b.0, b.1, a.2)?;
@@ -127,7 +143,12 @@ impl Volume {
 
     fn put_name(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
         let mut thread = Vec::with_capacity(10 + 2 * name.len());
-        Thread { parent, name, folder: matches!(object, Object::Folder(_)) }.put(&mut thread);
+        Thread {
+            parent,
+            name,
+            folder: matches!(object, Object::Folder(_)),
+        }
+        .put(&mut thread);
         let tree = self.read.catalog.tree_mut();
         tree.insert(&key(object.id(), &[]), &thread)?;
         tree.insert(&key(parent, name), object.bytes())
@@ -141,20 +162,32 @@ impl Volume {
         if there && (threaded || !object.has(record_flags::THREAD_EXISTS)) {
             return Ok(());
         }
-        let message = format!("object {} has no record or no thread; the volume needs repair", object.id());
+        let message = format!(
+            "object {} has no record or no thread; the volume needs repair",
+            object.id()
+        );
         Err(Error::new(Kind::Corrupt, LAYER, message))
     }
 
     /// Writes a changed record of the same name.
     pub(super) fn put(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
-        self.read.catalog.tree_mut().replace(&key(parent, name), object.bytes())
+        self.read
+            .catalog
+            .tree_mut()
+            .replace(&key(parent, name), object.bytes())
     }
 
     /// One entry more or less in a folder.
     fn count_entry(&mut self, id: Cnid, more: bool, is_folder: bool) -> Result<()> {
         let date = self.date();
         self.change_folder(id, |folder| {
-            let counted = |count: u32| if more { count.saturating_add(1) } else { count.saturating_sub(1) };
+            let counted = |count: u32| {
+                if more {
+                    count.saturating_add(1)
+                } else {
+                    count.saturating_sub(1)
+                }
+            };
             folder.valence = counted(folder.valence.get()).into();
             if is_folder && folder.flags.get() & record_flags::HAS_FOLDER_COUNT != 0 {
                 folder.folder_count = counted(folder.folder_count.get()).into();
@@ -166,11 +199,17 @@ impl Volume {
     /// A folder's entries have changed.
     fn touch(&mut self, id: Cnid) -> Result<()> {
         let date = self.date();
-        self.change_folder(id, |folder| (folder.dates.content_mod, folder.dates.attribute_mod) = (date.into(), date.into()))
+        self.change_folder(id, |folder| {
+            (folder.dates.content_mod, folder.dates.attribute_mod) = (date.into(), date.into())
+        })
     }
 
     /// Does something to a folder's entries that leaves its dates as they are.
-    pub(super) fn with_dates_of<T>(&mut self, id: Cnid, entries: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(super) fn with_dates_of<T>(
+        &mut self,
+        id: Cnid,
+        entries: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         let found = self.find(NodeId(id.0.into()))?;
         let done = entries(self)?;
         if let Object::Folder(before) = found.object {
@@ -179,8 +218,17 @@ impl Volume {
         Ok(done)
     }
 
-    fn change_folder(&mut self, id: Cnid, change: impl FnOnce(&mut crate::fs::hfsplus::layout::FolderRaw)) -> Result<()> {
-        let Some(Found { parent, name, object: Object::Folder(mut folder) }) = self.read.catalog.by_id(id)? else {
+    fn change_folder(
+        &mut self,
+        id: Cnid,
+        change: impl FnOnce(&mut crate::fs::hfsplus::layout::FolderRaw),
+    ) -> Result<()> {
+        let Some(Found {
+            parent,
+            name,
+            object: Object::Folder(mut folder),
+        }) = self.read.catalog.by_id(id)?
+        else {
             return Err(Error::not_found(LAYER, format!("folder {id}")));
         };
         change(&mut folder);
@@ -190,7 +238,10 @@ impl Volume {
     /// Gives back all blocks of a file's forks, which are few; the record is going to vanish.
     pub(super) fn drop_forks(&mut self, file: &FileRaw) -> Result<()> {
         let id = Cnid(file.file_id.get());
-        for (raw, kind) in [(&file.data_fork, fork_type::DATA), (&file.resource_fork, fork_type::RESOURCE)] {
+        for (raw, kind) in [
+            (&file.data_fork, fork_type::DATA),
+            (&file.resource_fork, fork_type::RESOURCE),
+        ] {
             if raw.total_blocks.get() == 0 {
                 continue;
             }

@@ -15,8 +15,8 @@ use crate::device::BlockDeviceExt;
 use crate::fs::hfsplus::attributes::{Stored, key as attribute_key};
 use crate::fs::hfsplus::catalog::Object;
 use crate::fs::hfsplus::layout::{
-    AllocBlock, Cnid, EXTENTS_PER_RECORD, Extent, ExtentsAttributeRaw, ForkAttributeRaw, ForkRaw, attribute_type, extents_of,
-    fork_type, volume_attributes,
+    AllocBlock, Cnid, EXTENTS_PER_RECORD, Extent, ExtentsAttributeRaw, ForkAttributeRaw, ForkRaw,
+    attribute_type, extents_of, fork_type, volume_attributes,
 };
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -31,10 +31,20 @@ impl Volume {
     /// Moves everything from block `end` on to before it. Nothing is taken from there on already.
     pub(super) fn make_way(&mut self, end: u32, progress: &dyn Progress) -> Result<()> {
         let bad = self.read.overflow.all(Cnid::BAD_BLOCKS, fork_type::DATA)?;
-        if bad.iter().flat_map(|(_, extents)| extents_of(extents)).any(|extent| extent.end() > end.into()) {
-            return Err(Error::unsupported(LAYER, "bad blocks lie past the new end, and they are nowhere else"));
+        if bad
+            .iter()
+            .flat_map(|(_, extents)| extents_of(extents))
+            .any(|extent| extent.end() > end.into())
+        {
+            return Err(Error::unsupported(
+                LAYER,
+                "bad blocks lie past the new end, and they are nowhere else",
+            ));
         }
-        progress.stage("move", u64::from(self.bitmap.used_in(end..self.read.header.total_blocks)?));
+        progress.stage(
+            "move",
+            u64::from(self.bitmap.used_in(end..self.read.header.total_blocks)?),
+        );
         self.move_journal(end)?;
         for which in [Which::Overflow, Which::Catalog, Which::Attributes] {
             self.move_tree(which, end, progress)?;
@@ -46,7 +56,11 @@ impl Volume {
     }
 
     /// Does an operation until it says that nothing is left.
-    fn repeat(&mut self, progress: &dyn Progress, mut pull: impl FnMut(&mut Self) -> Result<bool>) -> Result<()> {
+    fn repeat(
+        &mut self,
+        progress: &dyn Progress,
+        mut pull: impl FnMut(&mut Self) -> Result<bool>,
+    ) -> Result<()> {
         loop {
             progress.check()?;
             if self.change(|volume| pull(volume))? {
@@ -65,7 +79,11 @@ impl Volume {
             return Ok(());
         }
         let block_size = u64::from(self.read.header.block_size);
-        let size = places.iter().map(|place| u64::from(place.count) * block_size).max().unwrap_or(0);
+        let size = places
+            .iter()
+            .map(|place| u64::from(place.count) * block_size)
+            .max()
+            .unwrap_or(0);
         // Whether there is room is found out first.
         self.place_journal(size)?;
         self.disable_journal()?;
@@ -74,22 +92,42 @@ impl Volume {
 
     /// Moves the first blocks of `fork` that lie from `end` on, in multiples of `grain`; `false` if there are none.
     fn pull(&mut self, fork: &mut ForkMap, end: u32, grain: u32) -> Result<bool> {
-        let Some(place) = fork.extents.iter().position(|extent| extent.end() > end.into()) else { return Ok(false) };
+        let Some(place) = fork
+            .extents
+            .iter()
+            .position(|extent| extent.end() > end.into())
+        else {
+            return Ok(false);
+        };
         let extent = fork.extents[place];
         let block_size = self.read.header.block_size;
         let stay = end.saturating_sub(extent.start.0);
         let stay = stay - stay % grain;
-        let most = (u32::try_from(MOST_BYTES / u64::from(block_size)).unwrap_or(MOST_BLOCKS)).clamp(grain, MOST_BLOCKS);
+        let most = (u32::try_from(MOST_BYTES / u64::from(block_size)).unwrap_or(MOST_BLOCKS))
+            .clamp(grain, MOST_BLOCKS);
         let count = (extent.count - stay).min(most - most % grain);
-        let from = Extent { start: AllocBlock(extent.start.0 + stay), count };
+        let from = Extent {
+            start: AllocBlock(extent.start.0 + stay),
+            count,
+        };
         let pieces = self.take(count, grain, None)?;
         self.copy(from, &pieces)?;
         self.give_back(from)?;
 
-        let rest = Extent { start: AllocBlock(from.start.0 + count), count: extent.count - stay - count };
-        let before = Extent { count: stay, ..extent };
-        let parts = std::iter::once(before).chain(pieces).chain(std::iter::once(rest)).filter(|part| part.count > 0);
-        fork.extents.splice(place..=place, parts.collect::<Vec<_>>());
+        let rest = Extent {
+            start: AllocBlock(from.start.0 + count),
+            count: extent.count - stay - count,
+        };
+        let before = Extent {
+            count: stay,
+            ..extent
+        };
+        let parts = std::iter::once(before)
+            .chain(pieces)
+            .chain(std::iter::once(rest))
+            .filter(|part| part.count > 0);
+        fork.extents
+            .splice(place..=place, parts.collect::<Vec<_>>());
         fork.extents.dedup_by(|next, last| {
             let follows = last.end() == u64::from(next.start.0);
             if follows {
@@ -108,7 +146,9 @@ impl Volume {
             let (start, len) = bytes_of(*piece, block_size);
             let mut done = 0;
             while done < len {
-                let bytes = self.buffer.read_vec(source, PIECE.min(len - done) as usize)?;
+                let bytes = self
+                    .buffer
+                    .read_vec(source, PIECE.min(len - done) as usize)?;
                 self.device.write_at(start + done, &bytes)?;
                 (source, done) = (source + bytes.len() as u64, done + bytes.len() as u64);
             }
@@ -122,7 +162,9 @@ impl Volume {
             let before = self.tree(which).map(|tree| tree.file().clone());
             let pulled = self.change(|volume| volume.pull_tree(which, end));
             if let (Err(_), Some(before)) = (&pulled, before) {
-                self.tree(which).into_iter().for_each(|tree| tree.move_to(before.clone()));
+                self.tree(which)
+                    .into_iter()
+                    .for_each(|tree| tree.move_to(before.clone()));
             }
             if pulled? {
                 return Ok(());
@@ -146,31 +188,61 @@ impl Volume {
     }
 
     fn pull_tree(&mut self, which: Which, end: u32) -> Result<bool> {
-        let Some(node_size) = self.tree(which).map(|tree| u32::from(tree.node_size())) else { return Ok(true) };
+        let Some(node_size) = self.tree(which).map(|tree| u32::from(tree.node_size())) else {
+            return Ok(true);
+        };
         let raw = *self.tree_fork(which);
         let mut fork = self.fork_map(&raw, which.id(), fork_type::DATA)?;
-        if !self.pull(&mut fork, end, (node_size / self.read.header.block_size).max(1))? {
+        if !self.pull(
+            &mut fork,
+            end,
+            (node_size / self.read.header.block_size).max(1),
+        )? {
             return Ok(true);
         }
         if which == Which::Overflow && fork.extents.len() > EXTENTS_PER_RECORD {
-            return Err(Error::new(Kind::Limit, LAYER, "the extents tree would be in too many pieces"));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                "the extents tree would be in too many pieces",
+            ));
         }
         self.store_fork(&mut fork, &raw)?;
         *self.tree_fork(which) = fork.raw;
-        let file = self.read.space.device_over(&fork.extents, fork.raw.logical_size.get());
-        self.tree(which).into_iter().for_each(|tree| tree.move_to(file.clone()));
+        let file = self
+            .read
+            .space
+            .device_over(&fork.extents, fork.raw.logical_size.get());
+        self.tree(which)
+            .into_iter()
+            .for_each(|tree| tree.move_to(file.clone()));
         Ok(false)
     }
 
     fn pull_bitmap(&mut self, end: u32) -> Result<bool> {
         let raw = self.read.header.raw.allocation_file;
         let mut fork = self.fork_map(&raw, Cnid::ALLOCATION, fork_type::DATA)?;
-        let Some(extent) = fork.extents.iter().copied().find(|extent| extent.end() > end.into()) else { return Ok(true) };
+        let Some(extent) = fork
+            .extents
+            .iter()
+            .copied()
+            .find(|extent| extent.end() > end.into())
+        else {
+            return Ok(true);
+        };
         // The bits that this changes are changed in the copy, for they may be in what is copied.
         let stay = end.saturating_sub(extent.start.0);
-        let most = u32::try_from(MOST_BYTES / u64::from(self.read.header.block_size)).unwrap_or(1).max(1);
-        let from = Extent { start: AllocBlock(extent.start.0 + stay), count: (extent.count - stay).min(most) };
-        let mut moved = ForkMap { extents: vec![from], ..fork.clone() };
+        let most = u32::try_from(MOST_BYTES / u64::from(self.read.header.block_size))
+            .unwrap_or(1)
+            .max(1);
+        let from = Extent {
+            start: AllocBlock(extent.start.0 + stay),
+            count: (extent.count - stay).min(most),
+        };
+        let mut moved = ForkMap {
+            extents: vec![from],
+            ..fork.clone()
+        };
         let pieces = self.take(from.count, 1, None)?;
         self.copy(from, &pieces)?;
         moved.extents.clear();
@@ -179,13 +251,24 @@ impl Volume {
                 moved.extents.push(extent);
                 continue;
             }
-            let rest = Extent { start: AllocBlock(from.start.0 + from.count), count: extent.count - stay - from.count };
-            let parts = std::iter::once(Extent { count: stay, ..extent }).chain(pieces.iter().copied()).chain([rest]);
+            let rest = Extent {
+                start: AllocBlock(from.start.0 + from.count),
+                count: extent.count - stay - from.count,
+            };
+            let parts = std::iter::once(Extent {
+                count: stay,
+                ..extent
+            })
+            .chain(pieces.iter().copied())
+            .chain([rest]);
             moved.extents.extend(parts.filter(|part| part.count > 0));
         }
         self.store_fork(&mut moved, &raw)?;
         self.header().allocation_file = moved.raw;
-        let file = self.read.space.device_over(&moved.extents, moved.raw.logical_size.get());
+        let file = self
+            .read
+            .space
+            .device_over(&moved.extents, moved.raw.logical_size.get());
         let total = self.read.header.total_blocks;
         self.bitmap.go_over(file, total);
         self.bitmap.set_ceiling(end);
@@ -208,7 +291,9 @@ impl Volume {
         let mut after: Option<(Cnid, Vec<U16>)> = None;
         loop {
             let found = self.read.attributes.reaching(after.as_ref(), end, BATCH)?;
-            let Some(last) = found.last().cloned() else { return Ok(()) };
+            let Some(last) = found.last().cloned() else {
+                return Ok(());
+            };
             for (id, name) in found {
                 self.repeat(progress, |volume| volume.pull_attribute(id, &name, end))?;
             }
@@ -218,26 +303,46 @@ impl Volume {
 
     fn pull_attribute(&mut self, id: Cnid, name: &[U16], end: u32) -> Result<bool> {
         let records = self.read.attributes.records(id, name)?;
-        let Some((_, Stored::Fork(raw))) = records.first().copied() else { return Ok(true) };
+        let Some((_, Stored::Fork(raw))) = records.first().copied() else {
+            return Ok(true);
+        };
         let all = records.iter().flat_map(|(_, stored)| match stored {
             Stored::Fork(fork) => extents_of(&fork.extents).collect::<Vec<_>>(),
             Stored::Extents(extents) => extents_of(extents).collect(),
             Stored::Inline => Vec::new(),
         });
-        let mut fork = ForkMap { id, kind: 0, raw, extents: all.collect() };
+        let mut fork = ForkMap {
+            id,
+            kind: 0,
+            raw,
+            extents: all.collect(),
+        };
         if !self.pull(&mut fork, end, 1)? {
             return Ok(true);
         }
         let (first, more) = fork.records();
-        let fork = ForkRaw { extents: first, ..raw };
-        let Some(tree) = self.read.attributes.tree_mut() else { return Ok(true) };
-        let head = ForkAttributeRaw { record_type: attribute_type::FORK.into(), reserved: 0.into(), fork };
+        let fork = ForkRaw {
+            extents: first,
+            ..raw
+        };
+        let Some(tree) = self.read.attributes.tree_mut() else {
+            return Ok(true);
+        };
+        let head = ForkAttributeRaw {
+            record_type: attribute_type::FORK.into(),
+            reserved: 0.into(),
+            fork,
+        };
         tree.replace(&attribute_key(id, name, 0), head.as_bytes())?;
         for (start, _) in records.iter().skip(1) {
             tree.remove(&attribute_key(id, name, *start))?;
         }
         for (start, extents) in more {
-            let record = ExtentsAttributeRaw { record_type: attribute_type::EXTENTS.into(), reserved: 0.into(), extents };
+            let record = ExtentsAttributeRaw {
+                record_type: attribute_type::EXTENTS.into(),
+                reserved: 0.into(),
+                extents,
+            };
             tree.insert(&attribute_key(id, name, start), record.as_bytes())?;
         }
         Ok(false)
@@ -247,14 +352,22 @@ impl Volume {
         let mut after: Option<(Cnid, Vec<U16>)> = None;
         loop {
             let found = self.read.catalog.files_after(after.as_ref(), BATCH)?;
-            let Some((last, _)) = found.last().cloned() else { return Ok(()) };
+            let Some((last, _)) = found.last().cloned() else {
+                return Ok(());
+            };
             for ((parent, name), forks) in found {
                 let mut reaches = false;
                 for (fork, id, kind) in forks {
-                    reaches |= self.fork_map(&fork, id, kind)?.extents.iter().any(|extent| extent.end() > end.into());
+                    reaches |= self
+                        .fork_map(&fork, id, kind)?
+                        .extents
+                        .iter()
+                        .any(|extent| extent.end() > end.into());
                 }
                 if reaches {
-                    self.repeat(progress, |volume| volume.pull_file(parent, &name, end, progress))?;
+                    self.repeat(progress, |volume| {
+                        volume.pull_file(parent, &name, end, progress)
+                    })?;
                 }
             }
             progress.check()?;
@@ -262,11 +375,23 @@ impl Volume {
         }
     }
 
-    fn pull_file(&mut self, parent: Cnid, name: &[U16], end: u32, progress: &dyn Progress) -> Result<bool> {
-        let Some(Object::File(mut file)) = self.read.catalog.get(parent, name)? else { return Ok(true) };
+    fn pull_file(
+        &mut self,
+        parent: Cnid,
+        name: &[U16],
+        end: u32,
+        progress: &dyn Progress,
+    ) -> Result<bool> {
+        let Some(Object::File(mut file)) = self.read.catalog.get(parent, name)? else {
+            return Ok(true);
+        };
         let id = Cnid(file.file_id.get());
         for kind in [fork_type::DATA, fork_type::RESOURCE] {
-            let raw = if kind == fork_type::DATA { file.data_fork } else { file.resource_fork };
+            let raw = if kind == fork_type::DATA {
+                file.data_fork
+            } else {
+                file.resource_fork
+            };
             let mut fork = self.fork_map(&raw, id, kind)?;
             if !self.pull(&mut fork, end, 1)? {
                 continue;

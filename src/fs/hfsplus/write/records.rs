@@ -3,8 +3,8 @@
 use super::volume::Volume;
 use crate::fs::hfsplus::catalog::Object;
 use crate::fs::hfsplus::layout::{
-    BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, FileInfoRaw, FileRaw, FolderRaw, SYMLINK_TYPE, Variant, finder_flags, mac_date,
-    record_flags, record_type,
+    BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, FileInfoRaw, FileRaw, FolderRaw, SYMLINK_TYPE,
+    Variant, finder_flags, mac_date, record_flags, record_type,
 };
 use crate::fs::hfsplus::stat::type_of;
 use crate::fs::{FileKind, NewKind, NewNode, Timestamp, UF_COMPRESSED, UF_HIDDEN};
@@ -14,13 +14,30 @@ impl Volume {
     pub(super) fn new_record(&self, id: Cnid, new: &NewNode) -> Object {
         let hfsx = self.read.header.variant == Variant::Hfsx;
         let date = new.created.map_or_else(|| self.date(), date_of).into();
-        let dates = DatesRaw { create: date, content_mod: date, attribute_mod: date, access: date, backup: 0.into() };
+        let dates = DatesRaw {
+            create: date,
+            content_mod: date,
+            attribute_mod: date,
+            access: date,
+            backup: 0.into(),
+        };
         let added = u32::try_from(self.now().seconds.max(0)).unwrap_or(u32::MAX);
-        let finder_info = ExtendedInfoRaw { date_added: added.into(), ..Default::default() };
-        let hidden = if new.flags & UF_HIDDEN != 0 { finder_flags::INVISIBLE } else { 0 };
+        let finder_info = ExtendedInfoRaw {
+            date_added: added.into(),
+            ..Default::default()
+        };
+        let hidden = if new.flags & UF_HIDDEN != 0 {
+            finder_flags::INVISIBLE
+        } else {
+            0
+        };
         let mut bsd = bsd(new);
         if matches!(new.kind, NewKind::Folder) {
-            let counted = if hfsx { record_flags::HAS_FOLDER_COUNT } else { 0 };
+            let counted = if hfsx {
+                record_flags::HAS_FOLDER_COUNT
+            } else {
+                0
+            };
             let mut folder = FolderRaw {
                 record_type: record_type::FOLDER.into(),
                 flags: (record_flags::HAS_DATE_ADDED | counted).into(),
@@ -33,7 +50,10 @@ impl Volume {
             folder.user_info.finder_flags = hidden.into();
             return Object::Folder(folder);
         }
-        let mut user_info = FileInfoRaw { finder_flags: hidden.into(), ..Default::default() };
+        let mut user_info = FileInfoRaw {
+            finder_flags: hidden.into(),
+            ..Default::default()
+        };
         let mut flags = record_flags::THREAD_EXISTS | record_flags::HAS_DATE_ADDED;
         let mut extended = finder_info;
         match &new.kind {

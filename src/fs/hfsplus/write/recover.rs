@@ -11,7 +11,8 @@ use crate::fs::hfsplus::extents::Owner;
 use crate::fs::hfsplus::header::{Located, locate, unwrapped};
 use crate::fs::hfsplus::journal::{self, Journal};
 use crate::fs::hfsplus::layout::{
-    AllocBlock, Cnid, Extent, HEADER_OFFSET, JournalInfoBlockRaw, VolumeHeader, fork_type, volume_attributes,
+    AllocBlock, Cnid, Extent, HEADER_OFFSET, JournalInfoBlockRaw, VolumeHeader, fork_type,
+    volume_attributes,
 };
 use crate::fs::hfsplus::{HfsPlus, read_structure};
 use crate::{Error, Kind, Result};
@@ -31,9 +32,15 @@ pub(super) struct Recovered {
 
 /// Makes the volume on `device` what it is.
 pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
-    let Located { device, header, problems, .. } = locate(device)?;
+    let Located {
+        device,
+        header,
+        problems,
+        ..
+    } = locate(device)?;
     if let Some(problem) = problems.into_iter().next() {
-        let message = "the volume header is damaged; the volume must be repaired before it is changed";
+        let message =
+            "the volume header is damaged; the volume must be repaired before it is changed";
         return Err(Error::new(Kind::Corrupt, LAYER, message).caused_by(problem));
     }
     if header.has(volume_attributes::JOURNALED) {
@@ -42,25 +49,45 @@ pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
     if is_opening(&*device, &header) {
         give_back(&device, header)?;
         let header = unwrapped(device.clone())?.header;
-        return Ok(Recovered { device, header, unfinished: None });
+        return Ok(Recovered {
+            device,
+            header,
+            unfinished: None,
+        });
     }
-    Ok(Recovered { device, header, unfinished: None })
+    Ok(Recovered {
+        device,
+        header,
+        unfinished: None,
+    })
 }
 
 /// Returns whether a mount was cut off while it took blocks for its journal or gave them back.
 pub(in crate::fs::hfsplus) fn is_opening(device: &dyn BlockDevice, header: &VolumeHeader) -> bool {
     let journaled = header.has(volume_attributes::JOURNALED);
-    !journaled && header.raw.last_mounted_version == OPENING && journal::is_transient(device, header)
+    !journaled
+        && header.raw.last_mounted_version == OPENING
+        && journal::is_transient(device, header)
 }
 
 /// Brings what waits in the journal to its place.
 fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovered> {
-    let Some(mut journal) = Journal::find(&device, &header)? else { return Ok(Recovered { device, header, unfinished: None }) };
+    let Some(mut journal) = Journal::find(&device, &header)? else {
+        return Ok(Recovered {
+            device,
+            header,
+            unfinished: None,
+        });
+    };
     journal.apply()?;
     let mut header = unwrapped(device.clone())?.header;
     if journal::is_transient(&*device, &header) {
         let transient = Some(places(&*device, &header)?);
-        return Ok(Recovered { device, header, unfinished: Some(Log { journal, transient }) });
+        return Ok(Recovered {
+            device,
+            header,
+            unfinished: Some(Log { journal, transient }),
+        });
     }
     if !header.has(volume_attributes::UNMOUNTED) && !header.has(volume_attributes::INCONSISTENT) {
         // Everything is whole that goes through the journal.
@@ -68,15 +95,24 @@ fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovere
         device.write_at(HEADER_OFFSET, header.raw.as_bytes())?;
         device.flush()?;
     }
-    Ok(Recovered { device, header, unfinished: None })
+    Ok(Recovered {
+        device,
+        header,
+        unfinished: None,
+    })
 }
 
 /// Gives the blocks back that a mount had for its journal: the step before it, or the one after, was interrupted.
-pub(in crate::fs::hfsplus) fn give_back(device: &Arc<dyn BlockDevice>, mut header: VolumeHeader) -> Result<()> {
+pub(in crate::fs::hfsplus) fn give_back(
+    device: &Arc<dyn BlockDevice>,
+    mut header: VolumeHeader,
+) -> Result<()> {
     let read = HfsPlus::open(device.clone())?;
-    let map = read.space.fork(&header.raw.allocation_file, &Owner::Special("allocation file"), &mut |block| {
-        read.overflow.get(Cnid::ALLOCATION, fork_type::DATA, block)
-    })?;
+    let map = read.space.fork(
+        &header.raw.allocation_file,
+        &Owner::Special("allocation file"),
+        &mut |block| read.overflow.get(Cnid::ALLOCATION, fork_type::DATA, block),
+    )?;
     let bitmap = Bitmap::new(map, header.total_blocks)?;
     for place in places(&**device, &header)? {
         bitmap.change(place, false, false)?;
@@ -94,9 +130,25 @@ pub(super) fn places(device: &dyn BlockDevice, header: &VolumeHeader) -> Result<
     let head = AllocBlock(header.raw.journal_info_block.get());
     let info: JournalInfoBlockRaw = read_structure(device, head.offset(header.block_size))?;
     let block_size = u64::from(header.block_size);
-    let (start, count) = (info.offset.get() / block_size, info.size.get().div_ceil(block_size));
+    let (start, count) = (
+        info.offset.get() / block_size,
+        info.size.get().div_ceil(block_size),
+    );
     match (u32::try_from(start), u32::try_from(count)) {
-        (Ok(start), Ok(count)) => Ok(vec![Extent { start: head, count: 1 }, Extent { start: AllocBlock(start), count }]),
-        _ => Err(Error::corrupt(LAYER, head.offset(header.block_size), "the journal is not on the volume")),
+        (Ok(start), Ok(count)) => Ok(vec![
+            Extent {
+                start: head,
+                count: 1,
+            },
+            Extent {
+                start: AllocBlock(start),
+                count,
+            },
+        ]),
+        _ => Err(Error::corrupt(
+            LAYER,
+            head.offset(header.block_size),
+            "the journal is not on the volume",
+        )),
     }
 }

@@ -58,11 +58,24 @@ impl Reserved {
     ) -> ControlFlow<()> {
         let own = owner.and_then(|owner| self.starts.get(&owner));
         let (mut at, end) = (run.start.0, run.start.0 + run.count);
-        let before = self.runs.range(..at).next_back().filter(|(_, until)| **until > at);
-        let others = before.into_iter().chain(self.runs.range(at..end)).filter(|(start, _)| Some(*start) != own);
-        for (start, until) in others.map(|(start, until)| (*start, *until)).chain([(end, end)]) {
+        let before = self
+            .runs
+            .range(..at)
+            .next_back()
+            .filter(|(_, until)| **until > at);
+        let others = before
+            .into_iter()
+            .chain(self.runs.range(at..end))
+            .filter(|(start, _)| Some(*start) != own);
+        for (start, until) in others
+            .map(|(start, until)| (*start, *until))
+            .chain([(end, end)])
+        {
             if start > at {
-                each(Extent { start: AllocBlock(at), count: start - at })?;
+                each(Extent {
+                    start: AllocBlock(at),
+                    count: start - at,
+                })?;
             }
             at = at.max(until);
         }
@@ -74,7 +87,11 @@ impl Reserved {
 pub(super) fn ahead(have: u32, free: u32, block_size: u32) -> u32 {
     let blocks = |bytes: u64| u32::try_from(bytes / u64::from(block_size)).unwrap_or(u32::MAX);
     // Of what is left, no file keeps much.
-    have.clamp(blocks(AHEAD.start), blocks(AHEAD.end).max(blocks(AHEAD.start))).min(free / 16)
+    have.clamp(
+        blocks(AHEAD.start),
+        blocks(AHEAD.end).max(blocks(AHEAD.start)),
+    )
+    .min(free / 16)
 }
 
 #[cfg(test)]
@@ -86,7 +103,10 @@ mod tests {
 
     fn around(reserved: &Reserved, run: Range<u32>, owner: Option<ForkId>) -> Vec<(u32, u32)> {
         let mut found = Vec::new();
-        let run = Extent { start: AllocBlock(run.start), count: run.end - run.start };
+        let run = Extent {
+            start: AllocBlock(run.start),
+            count: run.end - run.start,
+        };
         let _ = reserved.around(run, owner, &mut |part| {
             found.push((part.start.0, part.start.0 + part.count));
             ControlFlow::Continue(())
@@ -99,12 +119,18 @@ mod tests {
         let mut reserved = Reserved::default();
         reserved.keep(ONE, 10..20);
         reserved.keep(OTHER, 30..40);
-        assert_eq!(around(&reserved, 0..50, None), [(0, 10), (20, 30), (40, 50)]);
+        assert_eq!(
+            around(&reserved, 0..50, None),
+            [(0, 10), (20, 30), (40, 50)]
+        );
         assert_eq!(around(&reserved, 15..35, None), [(20, 30)]);
         assert_eq!(around(&reserved, 12..18, None), []);
         assert_eq!(around(&reserved, 0..50, Some(ONE)), [(0, 30), (40, 50)]);
         reserved.keep(ONE, 12..14);
-        assert_eq!(around(&reserved, 0..50, None), [(0, 12), (14, 30), (40, 50)]);
+        assert_eq!(
+            around(&reserved, 0..50, None),
+            [(0, 12), (14, 30), (40, 50)]
+        );
         reserved.give_up(OTHER);
         assert_eq!(around(&reserved, 13..50, None), [(14, 50)]);
         reserved.clear();
@@ -118,6 +144,10 @@ mod tests {
         assert_eq!(ahead(100, 1 << 20, 4096), 100);
         assert_eq!(ahead(1 << 20, 1 << 20, 4096), 2048);
         assert_eq!(ahead(100, 160, 4096), 10);
-        assert_eq!(ahead(100, 1 << 20, 1 << 24), 0, "a block is more than is kept");
+        assert_eq!(
+            ahead(100, 1 << 20, 1 << 24),
+            0,
+            "a block is more than is kept"
+        );
     }
 }

@@ -8,7 +8,8 @@ use super::volume::Volume;
 use crate::device::BlockDeviceExt;
 use crate::fs::SizeLimits;
 use crate::fs::hfsplus::layout::{
-    AllocBlock, Cnid, Extent, HEADER_OFFSET, VolumeHeaderRaw, fork_type, reserved_blocks, volume_attributes,
+    AllocBlock, Cnid, Extent, HEADER_OFFSET, VolumeHeaderRaw, fork_type, reserved_blocks,
+    volume_attributes,
 };
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -29,8 +30,14 @@ impl Volume {
         let used = u64::from(header.total_blocks - header.free_blocks.min(header.total_blocks));
         // A journal for as long as it takes, and the records of files that get into more pieces.
         let room = (4 * LEAST_JOURNAL).div_ceil(block_size) + used / 64 + 16;
-        let min = ((used + room) * block_size).max(LEAST).next_multiple_of(GRAIN.max(block_size));
-        SizeLimits { min: min.min(current), current, max: u64::from(u32::MAX) * block_size }
+        let min = ((used + room) * block_size)
+            .max(LEAST)
+            .next_multiple_of(GRAIN.max(block_size));
+        SizeLimits {
+            min: min.min(current),
+            current,
+            max: u64::from(u32::MAX) * block_size,
+        }
     }
 
     /// Makes the volume fill `len` bytes of its device.
@@ -38,7 +45,10 @@ impl Volume {
         self.device.info().check(LAYER, 0, len)?;
         let block_size = u64::from(self.read.header.block_size);
         let total = u32::try_from(len / block_size).map_err(|_| {
-            let message = format!("blocks of {block_size} bytes allow at most {} bytes", self.limits().max);
+            let message = format!(
+                "blocks of {block_size} bytes allow at most {} bytes",
+                self.limits().max
+            );
             Error::new(Kind::Limit, LAYER, message)
         })?;
         self.unmount()?;
@@ -74,7 +84,11 @@ impl Volume {
         let mut at = u64::from(self.read.header.total_blocks) / 8;
         while at < end {
             let piece = map.read_vec(at, PIECE.min(end - at) as usize)?;
-            let own = if at * 8 < self.read.header.total_blocks.into() { self.read.header.total_blocks % 8 } else { 0 };
+            let own = if at * 8 < self.read.header.total_blocks.into() {
+                self.read.header.total_blocks % 8
+            } else {
+                0
+            };
             let mut cleared = vec![0; piece.len()];
             cleared[0] = piece[0] & !(0xFF_u8.checked_shr(own).unwrap_or(0));
             if cleared != piece {
@@ -89,7 +103,10 @@ impl Volume {
     fn extend(&mut self, total: u32) -> Result<()> {
         let (before, block_size) = (self.read.header.total_blocks, self.read.header.block_size);
         let (added, (_, tail)) = (total - before, reserved_blocks(block_size));
-        let old_tail = Extent { start: AllocBlock(before - tail.min(before)), count: tail.min(before) };
+        let old_tail = Extent {
+            start: AllocBlock(before - tail.min(before)),
+            count: tail.min(before),
+        };
         let reserved = self.bitmap.used_in(old_tail.start.0..before)?;
 
         let raw = self.read.header.raw.allocation_file;
@@ -100,21 +117,31 @@ impl Volume {
         let in_new = added >= more + tail;
         let pieces = match more {
             0 => Vec::new(),
-            _ if in_new => vec![Extent { start: AllocBlock(before), count: more }],
+            _ if in_new => vec![Extent {
+                start: AllocBlock(before),
+                count: more,
+            }],
             _ => self.take(more, 1, None)?,
         };
         self.set_total(total);
         self.header().free_blocks += added;
         for piece in &pieces {
-            self.zero(piece.start.offset(block_size), u64::from(piece.count) * u64::from(block_size))?;
+            self.zero(
+                piece.start.offset(block_size),
+                u64::from(piece.count) * u64::from(block_size),
+            )?;
             fork.push(*piece);
         }
         if more > 0 {
-            fork.raw.logical_size = (u64::from(fork.raw.total_blocks.get()) * u64::from(block_size)).into();
+            fork.raw.logical_size =
+                (u64::from(fork.raw.total_blocks.get()) * u64::from(block_size)).into();
             self.store_fork(&mut fork, &raw)?;
             self.header().allocation_file = fork.raw;
         }
-        let file = self.read.space.device_over(&fork.extents, fork.raw.logical_size.get());
+        let file = self
+            .read
+            .space
+            .device_over(&fork.extents, fork.raw.logical_size.get());
         self.bitmap.go_over(file, total);
         if in_new {
             for piece in &pieces {
@@ -124,7 +151,14 @@ impl Volume {
         }
         self.bitmap.change(old_tail, false, false)?;
         self.header().free_blocks += reserved;
-        self.bitmap.change(Extent { start: AllocBlock(total - tail), count: tail }, true, true)?;
+        self.bitmap.change(
+            Extent {
+                start: AllocBlock(total - tail),
+                count: tail,
+            },
+            true,
+            true,
+        )?;
         self.header().free_blocks -= tail;
         Ok(())
     }
@@ -144,7 +178,9 @@ impl Volume {
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         self.bitmap.set_ceiling(end);
-        let shrunk = self.make_way(end, progress).and_then(|()| self.cut(total, end));
+        let shrunk = self
+            .make_way(end, progress)
+            .and_then(|()| self.cut(total, end));
         self.bitmap.set_ceiling(self.read.header.total_blocks);
         if shrunk.is_err() {
             // Moved files are where they are; the volume stays in order.
@@ -156,12 +192,19 @@ impl Volume {
     /// Gives the blocks from `total` on away, in which nothing lies. Nothing is taken from `end` on.
     fn cut(&mut self, total: u32, end: u32) -> Result<()> {
         self.commit()?;
-        let (before, (head, tail)) = (self.read.header.total_blocks, reserved_blocks(self.read.header.block_size));
-        let old_tail = Extent { start: AllocBlock(before - tail), count: tail };
+        let (before, (head, tail)) = (
+            self.read.header.total_blocks,
+            reserved_blocks(self.read.header.block_size),
+        );
+        let old_tail = Extent {
+            start: AllocBlock(before - tail),
+            count: tail,
+        };
         let left = self.bitmap.used_in(end..old_tail.start.0.max(end))?;
         if left > 0 {
-            let message =
-                format!("{left} blocks past the new end are marked used, and no file has them; the volume needs repair");
+            let message = format!(
+                "{left} blocks past the new end are marked used, and no file has them; the volume needs repair"
+            );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
         let map = self.bitmap.file().clone();
@@ -173,8 +216,19 @@ impl Volume {
                 // So short a way that the tails overlap: these were the old one's.
                 volume.header().free_blocks += kept.end - kept.start;
             }
-            volume.bitmap.change(Extent { start: AllocBlock(end), count: tail }, true, true)?;
-            let free = volume.header().free_blocks.get().saturating_sub(gone + tail);
+            volume.bitmap.change(
+                Extent {
+                    start: AllocBlock(end),
+                    count: tail,
+                },
+                true,
+                true,
+            )?;
+            let free = volume
+                .header()
+                .free_blocks
+                .get()
+                .saturating_sub(gone + tail);
             volume.header().free_blocks = free.into();
             volume.set_total(total);
             volume.bound_clumps();
@@ -194,9 +248,15 @@ impl Volume {
 
     /// Makes the clumps of the volume's own files a quarter of the volume at most, as Apple's checker demands.
     fn bound_clumps(&mut self) {
-        let most = u64::from(self.read.header.total_blocks / 4) * u64::from(self.read.header.block_size);
+        let most =
+            u64::from(self.read.header.total_blocks / 4) * u64::from(self.read.header.block_size);
         let raw = self.header();
-        for fork in [&mut raw.extents_file, &mut raw.catalog_file, &mut raw.allocation_file, &mut raw.attributes_file] {
+        for fork in [
+            &mut raw.extents_file,
+            &mut raw.catalog_file,
+            &mut raw.allocation_file,
+            &mut raw.attributes_file,
+        ] {
             let clump = u64::from(fork.clump_size.get()).min(most);
             fork.clump_size = (clump as u32).into(); // not more than it was
         }
@@ -219,13 +279,19 @@ impl Volume {
     /// look for lost volumes would find it.
     fn remove_alternate(&self, total: u32) -> Result<()> {
         let block_size = self.read.header.block_size;
-        let first = AllocBlock(total).offset(block_size).saturating_sub(HEADER_OFFSET);
-        let last = (first + HEADER_OFFSET + u64::from(block_size)).min(self.device.info().len.saturating_sub(2 * HEADER_OFFSET));
+        let first = AllocBlock(total)
+            .offset(block_size)
+            .saturating_sub(HEADER_OFFSET);
+        let last = (first + HEADER_OFFSET + u64::from(block_size))
+            .min(self.device.info().len.saturating_sub(2 * HEADER_OFFSET));
         for at in (first..last).step_by(size_of::<VolumeHeaderRaw>()) {
             let bytes = self.device.read_vec(at, size_of::<VolumeHeaderRaw>())?;
-            let Ok(found) = VolumeHeaderRaw::read_from_bytes(&bytes) else { continue };
+            let Ok(found) = VolumeHeaderRaw::read_from_bytes(&bytes) else {
+                continue;
+            };
             let own = &self.read.header.raw;
-            if (found.signature, found.version, found.identifier) == (own.signature, own.version, own.identifier)
+            if (found.signature, found.version, found.identifier)
+                == (own.signature, own.version, own.identifier)
                 && found.total_blocks.get() == total
             {
                 self.device.write_at(at, &vec![0; bytes.len()])?;

@@ -3,7 +3,9 @@
 use crate::device::Leave;
 use crate::fs::hfsplus::btree::{Tree, TreeKind};
 use crate::fs::hfsplus::build::{self, write_empty_tree};
-use crate::fs::hfsplus::layout::{ATTRIBUTES_MAX_KEY_LENGTH, AllocBlock, Cnid, Extent, ForkRaw, VARIABLE_INDEX_KEYS, fork_type};
+use crate::fs::hfsplus::layout::{
+    ATTRIBUTES_MAX_KEY_LENGTH, AllocBlock, Cnid, Extent, ForkRaw, VARIABLE_INDEX_KEYS, fork_type,
+};
 use crate::{Error, Kind, Result};
 
 use super::LAYER;
@@ -26,7 +28,12 @@ pub(super) enum Which {
 
 impl Volume {
     /// Takes `blocks` blocks, in pieces that are multiples of `grain`, from `near` on or where the volume has got to.
-    pub(super) fn take(&mut self, blocks: u32, grain: u32, near: Option<u32>) -> Result<Vec<Extent>> {
+    pub(super) fn take(
+        &mut self,
+        blocks: u32,
+        grain: u32,
+        near: Option<u32>,
+    ) -> Result<Vec<Extent>> {
         let mut taken = Vec::new();
         let mut missing = blocks;
         while missing > 0 {
@@ -39,7 +46,10 @@ impl Volume {
             if pieces.is_empty() {
                 self.short = true;
                 let free = self.read.header.raw.free_blocks.get();
-                let message = format!("{missing} blocks of {} bytes are needed, {free} are free", self.read.header.block_size);
+                let message = format!(
+                    "{missing} blocks of {} bytes are needed, {free} are free",
+                    self.read.header.block_size
+                );
                 return Err(Error::new(Kind::Limit, "hfs+ space", message));
             }
             for piece in pieces {
@@ -60,12 +70,21 @@ impl Volume {
         if blocks == 0 {
             return Ok(Vec::new());
         }
-        let (have, free) = (fork.raw.total_blocks.get(), self.read.header.raw.free_blocks.get());
-        let near = fork.extents.last().map(|last| u32::try_from(last.end()).unwrap_or(0));
+        let (have, free) = (
+            fork.raw.total_blocks.get(),
+            self.read.header.raw.free_blocks.get(),
+        );
+        let near = fork
+            .extents
+            .last()
+            .map(|last| u32::try_from(last.end()).unwrap_or(0));
         let ahead = ahead(have, free, self.read.header.block_size);
         if let Some(end) = near.filter(|_| blocks <= ahead) {
             let next = self.read.header.raw.next_allocation.get();
-            if let Some(taken) = self.bitmap.allocate_ahead(fork.owner(), blocks, ahead, end, next)? {
+            if let Some(taken) =
+                self.bitmap
+                    .allocate_ahead(fork.owner(), blocks, ahead, end, next)?
+            {
                 self.header().free_blocks -= blocks;
                 self.go_on_behind(taken);
                 return Ok(vec![taken]);
@@ -101,7 +120,9 @@ impl Volume {
     /// error yet: the operation may take less, or remove something.
     pub(super) fn make_room(&mut self) -> Result<()> {
         for which in [Which::Overflow, Which::Catalog, Which::Attributes] {
-            let Some(tree) = self.tree(which) else { continue };
+            let Some(tree) = self.tree(which) else {
+                continue;
+            };
             let (free, needed) = tree.free_nodes();
             let wanted = needed * which.most_records();
             if free < wanted {
@@ -133,31 +154,48 @@ impl Volume {
 
     /// Adds nodes to a tree: a clump of them, or at least `wanted` where the volume is nearly full.
     fn grow_tree(&mut self, which: Which, wanted: u32) -> Result<()> {
-        let Some(node_size) = self.tree(which).map(|tree| u32::from(tree.node_size())) else { return Ok(()) };
+        let Some(node_size) = self.tree(which).map(|tree| u32::from(tree.node_size())) else {
+            return Ok(());
+        };
         let block_size = self.read.header.block_size;
         let raw = *self.tree_fork(which);
         let grain = (node_size / block_size).max(1);
-        let least = blocks_of(wanted.saturating_mul(node_size).into(), block_size)?.next_multiple_of(grain);
+        let least =
+            blocks_of(wanted.saturating_mul(node_size).into(), block_size)?.next_multiple_of(grain);
         let clump = blocks_of(raw.clump_size.get().into(), block_size)?.next_multiple_of(grain);
         // Of what is left, a tree does not take the half.
         let most = self.read.header.raw.free_blocks.get() / 8;
         let blocks = clump.min(most - most % grain).max(least);
         let mut fork = self.fork_map(&raw, which.id(), fork_type::DATA)?;
         let before = fork.extents.len();
-        let near = fork.extents.last().map(|last| u32::try_from(last.end()).unwrap_or(0));
+        let near = fork
+            .extents
+            .last()
+            .map(|last| u32::try_from(last.end()).unwrap_or(0));
         for extent in self.take(blocks, grain, near)? {
-            self.zero(extent.start.offset(block_size), u64::from(extent.count) * u64::from(block_size))?;
+            self.zero(
+                extent.start.offset(block_size),
+                u64::from(extent.count) * u64::from(block_size),
+            )?;
             fork.push(extent);
         }
         debug_assert!(fork.extents.len() >= before);
-        fork.raw.logical_size = (u64::from(fork.raw.total_blocks.get()) * u64::from(block_size)).into();
+        fork.raw.logical_size =
+            (u64::from(fork.raw.total_blocks.get()) * u64::from(block_size)).into();
         // The extents tree cannot be asked where the extents tree goes on.
         if which == Which::Overflow && fork.extents.len() > fork.raw.extents.len() {
-            return Err(Error::new(Kind::Limit, LAYER, "the extents tree is in too many pieces to grow"));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                "the extents tree is in too many pieces to grow",
+            ));
         }
         self.store_fork(&mut fork, &raw)?;
         *self.tree_fork(which) = fork.raw;
-        let file = self.read.space.device_over(&fork.extents, fork.raw.logical_size.get());
+        let file = self
+            .read
+            .space
+            .device_over(&fork.extents, fork.raw.logical_size.get());
         self.tree(which).map_or(Ok(()), |tree| tree.grow(file))
     }
 
@@ -165,11 +203,24 @@ impl Volume {
     pub(super) fn make_attributes_tree(&mut self) -> Result<()> {
         let block_size = self.read.header.block_size;
         let grain = (u32::from(ATTRIBUTES_NODE) / block_size).max(1);
-        let clump = self.read.header.raw.catalog_file.clump_size.get().max(ATTRIBUTES_NODE.into());
+        let clump = self
+            .read
+            .header
+            .raw
+            .catalog_file
+            .clump_size
+            .get()
+            .max(ATTRIBUTES_NODE.into());
         let blocks = blocks_of(clump.into(), block_size)?.next_multiple_of(grain);
         let extents = match self.take(blocks, grain, None)?.as_slice() {
             [extent] => [*extent],
-            _ => return Err(Error::new(Kind::Limit, LAYER, "no room in one piece for an attributes tree")),
+            _ => {
+                return Err(Error::new(
+                    Kind::Limit,
+                    LAYER,
+                    "no room in one piece for an attributes tree",
+                ));
+            }
         };
         let [extent] = extents;
         let len = u64::from(blocks) * u64::from(block_size);
@@ -191,7 +242,10 @@ impl Volume {
         };
         raw.extents[0] = extent.into();
         self.header().attributes_file = raw;
-        let mut tree = Tree::open(self.read.space.device_over(&extents, len), TreeKind::Attributes)?;
+        let mut tree = Tree::open(
+            self.read.space.device_over(&extents, len),
+            TreeKind::Attributes,
+        )?;
         tree.set_cache(self.options.cache / 4);
         self.read.attributes.set_tree(Some(tree));
         Ok(())
@@ -202,7 +256,14 @@ impl Volume {
         use crate::fs::hfsplus::layout::volume_attributes::CNIDS_REUSED;
         let mut tried = 0_u32;
         loop {
-            let id = Cnid(self.read.header.raw.next_catalog_id.get().max(Cnid::FIRST_USER.0));
+            let id = Cnid(
+                self.read
+                    .header
+                    .raw
+                    .next_catalog_id
+                    .get()
+                    .max(Cnid::FIRST_USER.0),
+            );
             let reused = self.read.header.raw.attributes.get() & CNIDS_REUSED != 0;
             let header = self.header();
             match id.0.checked_add(1).filter(|&next| next < u32::MAX) {
@@ -212,12 +273,19 @@ impl Volume {
                     header.attributes = (header.attributes.get() | CNIDS_REUSED).into();
                 }
             }
-            if !reused || (self.read.catalog.by_id(id)?.is_none() && self.read.attributes.all_names(id)?.is_empty()) {
+            if !reused
+                || (self.read.catalog.by_id(id)?.is_none()
+                    && self.read.attributes.all_names(id)?.is_empty())
+            {
                 return Ok(id);
             }
             tried += 1;
             if tried == u32::MAX {
-                return Err(Error::new(Kind::Limit, LAYER, "all numbers of files and folders are in use"));
+                return Err(Error::new(
+                    Kind::Limit,
+                    LAYER,
+                    "all numbers of files and folders are in use",
+                ));
             }
         }
     }
@@ -244,12 +312,23 @@ impl Which {
 
 /// The blocks that hold so many bytes.
 pub(super) fn blocks_of(bytes: u64, block_size: u32) -> Result<u32> {
-    let blocks = u32::try_from(bytes.div_ceil(block_size.into())).ok().filter(|&blocks| blocks < u32::MAX - (1 << 16));
-    blocks.ok_or_else(|| Error::new(Kind::Limit, "hfs+ space", format!("{bytes} bytes do not fit on any volume")))
+    let blocks = u32::try_from(bytes.div_ceil(block_size.into()))
+        .ok()
+        .filter(|&blocks| blocks < u32::MAX - (1 << 16));
+    blocks.ok_or_else(|| {
+        Error::new(
+            Kind::Limit,
+            "hfs+ space",
+            format!("{bytes} bytes do not fit on any volume"),
+        )
+    })
 }
 
 /// The bytes of an extent.
 pub(super) fn bytes_of(extent: Extent, block_size: u32) -> (u64, u64) {
     let AllocBlock(start) = extent.start;
-    (u64::from(start) * u64::from(block_size), u64::from(extent.count) * u64::from(block_size))
+    (
+        u64::from(start) * u64::from(block_size),
+        u64::from(extent.count) * u64::from(block_size),
+    )
 }

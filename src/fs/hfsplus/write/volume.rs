@@ -9,7 +9,9 @@ use super::log::Log;
 use super::{LAYER, WriteOptions, recover};
 use crate::device::BlockDevice;
 use crate::device::failed::Failed;
-use crate::fs::hfsplus::layout::{Cnid, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, fork_type, mac_date, volume_attributes};
+use crate::fs::hfsplus::layout::{
+    Cnid, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, fork_type, mac_date, volume_attributes,
+};
 use crate::fs::hfsplus::links::Links;
 use crate::fs::hfsplus::{HfsPlus, btree};
 use crate::fs::{FileSystem, Timestamp, VolumeInfo};
@@ -57,17 +59,25 @@ struct Saved {
 impl Volume {
     pub(super) fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Self> {
         device.info().check_writable(LAYER)?;
-        let recover::Recovered { device, header, unfinished } = recover::recover(device)?;
+        let recover::Recovered {
+            device,
+            header,
+            unfinished,
+        } = recover::recover(device)?;
         let buffer = Arc::new(Buffer::new(device.clone(), header.block_size));
         let mut read = HfsPlus::open(buffer.clone())?;
         if header.has(volume_attributes::SOFTWARE_LOCK) {
             return Err(Error::new(Kind::ReadOnly, LAYER, "the volume is locked"));
         }
         if header.has(volume_attributes::EXPANDED_TIMES) {
-            return Err(Error::unsupported(LAYER, "volumes with dates after 2040 are read only"));
+            return Err(Error::unsupported(
+                LAYER,
+                "volumes with dates after 2040 are read only",
+            ));
         }
         if !(read.clean || unfinished.is_some()) || !read.problems().is_empty() {
-            let message = "the volume was not left in order; it must be repaired before it is changed";
+            let message =
+                "the volume was not left in order; it must be repaired before it is changed";
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
         let map = read.space.fork(
@@ -79,18 +89,38 @@ impl Volume {
         read.links.set_system_files(options.system_files);
         let catalog = read.catalog.tree_mut();
         if catalog.node_size() < MIN_CATALOG_NODE {
-            let message = format!("a catalog with nodes of {} bytes is not changed", catalog.node_size());
+            let message = format!(
+                "a catalog with nodes of {} bytes is not changed",
+                catalog.node_size()
+            );
             return Err(Error::unsupported(LAYER, message));
         }
         catalog.set_cache(options.cache / 2);
-        read.overflow.tree_mut().into_iter().for_each(|tree| tree.set_cache(options.cache / 4));
-        read.attributes.tree_mut().into_iter().for_each(|tree| tree.set_cache(options.cache / 4));
+        read.overflow
+            .tree_mut()
+            .into_iter()
+            .for_each(|tree| tree.set_cache(options.cache / 4));
+        read.attributes
+            .tree_mut()
+            .into_iter()
+            .for_each(|tree| tree.set_cache(options.cache / 4));
         let ended = unfinished.is_none();
         let failed = Failed::default();
         let (orphans, nameless) = (Vec::new(), Vec::new());
         let (short, left_behind) = (false, false);
-        let mut volume =
-            Self { read, device, buffer, bitmap, log: unfinished, options, failed, orphans, nameless, left_behind, short };
+        let mut volume = Self {
+            read,
+            device,
+            buffer,
+            bitmap,
+            log: unfinished,
+            options,
+            failed,
+            orphans,
+            nameless,
+            left_behind,
+            short,
+        };
         if !ended {
             volume.unmount()?;
         }
@@ -113,7 +143,9 @@ impl Volume {
     /// The moment that changes bear.
     pub(super) fn now(&self) -> Timestamp {
         self.options.now.unwrap_or_else(|| {
-            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let since = SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default();
             Timestamp::from_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
         })
     }
@@ -130,14 +162,20 @@ impl Volume {
 
     /// Does an operation whole or not at all. It may be begun twice: where blocks are lacking that the next commit gives
     /// back, that is done in between.
-    pub(super) fn change<T>(&mut self, mut change: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
+    pub(super) fn change<T>(
+        &mut self,
+        mut change: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         self.failed.check(LAYER)?;
         self.begin()?;
         self.step_with_room(&mut change)
     }
 
     /// Does one operation in a mount that has begun; where blocks are short that a commit would set free, after one.
-    pub(super) fn step_with_room<T>(&mut self, change: &mut dyn FnMut(&mut Self) -> Result<T>) -> Result<T> {
+    pub(super) fn step_with_room<T>(
+        &mut self,
+        change: &mut dyn FnMut(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         self.short = false;
         self.make_room()?;
         match self.step(change) {
@@ -193,7 +231,8 @@ impl Volume {
         self.read.header.free_blocks = self.read.header.raw.free_blocks.get();
         if self.read.header.raw != saved.header.raw {
             self.read.header.raw.modify_date = self.date().into();
-            self.buffer.write_at(HEADER_OFFSET, self.read.header.raw.as_bytes())?;
+            self.buffer
+                .write_at(HEADER_OFFSET, self.read.header.raw.as_bytes())?;
         }
         Ok(())
     }
@@ -202,8 +241,16 @@ impl Volume {
         self.buffer.keep();
         self.bitmap.keep();
         self.read.catalog.tree_mut().settle();
-        self.read.overflow.tree_mut().into_iter().for_each(|tree| tree.settle());
-        self.read.attributes.tree_mut().into_iter().for_each(|tree| tree.settle());
+        self.read
+            .overflow
+            .tree_mut()
+            .into_iter()
+            .for_each(|tree| tree.settle());
+        self.read
+            .attributes
+            .tree_mut()
+            .into_iter()
+            .for_each(|tree| tree.settle());
     }
 
     fn undo(&mut self, saved: Saved) {
@@ -216,7 +263,12 @@ impl Volume {
             tree.undo(saved);
         }
         match saved.attributes {
-            Some(saved) => self.read.attributes.tree_mut().into_iter().for_each(|tree| tree.undo(saved.clone())),
+            Some(saved) => self
+                .read
+                .attributes
+                .tree_mut()
+                .into_iter()
+                .for_each(|tree| tree.undo(saved.clone())),
             None => self.read.attributes.set_tree(None),
         }
     }

@@ -12,8 +12,8 @@ use crate::fs::hfsplus::attributes::{Stored, key, spellings};
 use crate::fs::hfsplus::catalog::Object;
 use crate::fs::hfsplus::extents::{Owner, Space};
 use crate::fs::hfsplus::layout::{
-    Cnid, ExtendedInfoRaw, ExtentsAttributeRaw, FileInfoRaw, FolderInfoRaw, ForkAttributeRaw, ForkRaw, InlineAttributeHeadRaw,
-    SECURITY, attribute_type, max_inline_value, record_flags,
+    Cnid, ExtendedInfoRaw, ExtentsAttributeRaw, FileInfoRaw, FolderInfoRaw, ForkAttributeRaw,
+    ForkRaw, InlineAttributeHeadRaw, SECURITY, attribute_type, max_inline_value, record_flags,
 };
 use crate::fs::hfsplus::unicode::encode_attribute_name;
 use crate::fs::hfsplus::{FINDER_INFO, stat};
@@ -28,12 +28,21 @@ const PIECE: u64 = 1 << 20;
 const FINDER_INFO_LEN: u64 = 32;
 
 impl Volume {
-    pub(super) fn set_xattr(&mut self, node: NodeId, name: &str, value: &dyn BlockDevice, existing: Existing) -> Result<()> {
+    pub(super) fn set_xattr(
+        &mut self,
+        node: NodeId,
+        name: &str,
+        value: &dyn BlockDevice,
+        existing: Existing,
+    ) -> Result<()> {
         let len = value.info().len;
         if len > MAX_VALUE {
-            return Err(
-                Error::new(Kind::Limit, LAYER, format!("a value of {len} bytes, at most {MAX_VALUE} possible")).named(name)
-            );
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("a value of {len} bytes, at most {MAX_VALUE} possible"),
+            )
+            .named(name));
         }
         self.change(|volume| {
             let mut found = volume.changeable(node)?;
@@ -51,8 +60,14 @@ impl Volume {
                     None => new_units(name)?,
                 };
                 volume.add_records(id, &units, name, value)?;
-                let security = if name == SECURITY { record_flags::HAS_SECURITY } else { 0 };
-                found.object.set_flags(record_flags::HAS_ATTRIBUTES | security, 0);
+                let security = if name == SECURITY {
+                    record_flags::HAS_SECURITY
+                } else {
+                    0
+                };
+                found
+                    .object
+                    .set_flags(record_flags::HAS_ATTRIBUTES | security, 0);
             }
             found.object.dates_mut().attribute_mod = volume.date().into();
             volume.put(found.parent, &found.name, &found.object)
@@ -67,12 +82,25 @@ impl Volume {
                 if stat::finder_info(&found.object).is_none() {
                     return Err(Error::not_found(LAYER, name));
                 }
-                set_finder_info(&mut found.object, &crate::device::Memory::zeros(FINDER_INFO_LEN as usize))?;
+                set_finder_info(
+                    &mut found.object,
+                    &crate::device::Memory::zeros(FINDER_INFO_LEN as usize),
+                )?;
             } else {
-                volume.remove_records(id, name)?.ok_or_else(|| Error::not_found(LAYER, name))?;
+                volume
+                    .remove_records(id, name)?
+                    .ok_or_else(|| Error::not_found(LAYER, name))?;
                 let none_left = volume.read.attributes.all_names(id)?.is_empty();
-                let gone = if none_left { record_flags::HAS_ATTRIBUTES } else { 0 };
-                let security = if name == SECURITY { record_flags::HAS_SECURITY } else { 0 };
+                let gone = if none_left {
+                    record_flags::HAS_ATTRIBUTES
+                } else {
+                    0
+                };
+                let security = if name == SECURITY {
+                    record_flags::HAS_SECURITY
+                } else {
+                    0
+                };
                 found.object.set_flags(0, gone | security);
             }
             found.object.dates_mut().attribute_mod = volume.date().into();
@@ -81,7 +109,12 @@ impl Volume {
     }
 
     /// Adds an attribute that is not there; the record is the caller's.
-    pub(super) fn add_attribute(&mut self, id: Cnid, name: &str, value: &dyn BlockDevice) -> Result<()> {
+    pub(super) fn add_attribute(
+        &mut self,
+        id: Cnid,
+        name: &str,
+        value: &dyn BlockDevice,
+    ) -> Result<()> {
         // One that the record does not say anything of may be left.
         self.remove_records(id, name)?;
         self.add_records(id, &new_units(name)?, name, value)
@@ -118,7 +151,11 @@ impl Volume {
                 Stored::Fork(fork) => fork.extents,
                 Stored::Extents(extents) => *extents,
             };
-            for extent in extents.into_iter().map(crate::fs::hfsplus::layout::Extent::from).filter(|extent| extent.count > 0) {
+            for extent in extents
+                .into_iter()
+                .map(crate::fs::hfsplus::layout::Extent::from)
+                .filter(|extent| extent.count > 0)
+            {
                 self.give_back(extent)?;
             }
             if let Some(tree) = self.read.attributes.tree_mut() {
@@ -129,40 +166,77 @@ impl Volume {
     }
 
     /// Adds the records of an attribute that is not there: with the value in them, or with where it lies.
-    fn add_records(&mut self, id: Cnid, units: &[U16], name: &str, value: &dyn BlockDevice) -> Result<()> {
+    fn add_records(
+        &mut self,
+        id: Cnid,
+        units: &[U16],
+        name: &str,
+        value: &dyn BlockDevice,
+    ) -> Result<()> {
         if self.read.attributes.tree_mut().is_none() {
             self.make_attributes_tree()?;
         }
-        let Some(tree) = self.read.attributes.tree_mut() else { return Ok(()) };
+        let Some(tree) = self.read.attributes.tree_mut() else {
+            return Ok(());
+        };
         let len = value.info().len;
         if len <= max_inline_value(tree.node_size()).into() {
             let bytes = value.read_vec(0, len as usize)?;
             let size = (len as u32).into();
-            let head = InlineAttributeHeadRaw { record_type: attribute_type::INLINE.into(), reserved: Default::default(), size };
+            let head = InlineAttributeHeadRaw {
+                record_type: attribute_type::INLINE.into(),
+                reserved: Default::default(),
+                size,
+            };
             return tree.insert(&key(id, units, 0), &[head.as_bytes(), &bytes].concat());
         }
-        let mut fork = ForkMap { id, kind: 0, raw: ForkRaw::default(), extents: Vec::new() };
+        let mut fork = ForkMap {
+            id,
+            kind: 0,
+            raw: ForkRaw::default(),
+            extents: Vec::new(),
+        };
         for extent in self.take(blocks_of(len, self.read.header.block_size)?, 1, None)? {
             fork.push(extent);
         }
         fork.raw.logical_size = len.into();
         let (first, more) = fork.records();
         fork.raw.extents = first;
-        let space = Space { device: self.device.clone(), ..self.read.space.clone() };
-        let blocks = space.fork(&fork.raw, &Owner::Attribute(id, name.to_owned()), &mut |block| {
-            Ok(more.iter().find(|(start, _)| *start == block).map(|(_, extents)| *extents))
-        })?;
+        let space = Space {
+            device: self.device.clone(),
+            ..self.read.space.clone()
+        };
+        let blocks = space.fork(
+            &fork.raw,
+            &Owner::Attribute(id, name.to_owned()),
+            &mut |block| {
+                Ok(more
+                    .iter()
+                    .find(|(start, _)| *start == block)
+                    .map(|(_, extents)| *extents))
+            },
+        )?;
         let mut at = 0;
         while at < len {
             let piece = value.read_vec(at, PIECE.min(len - at) as usize)?;
             blocks.overwrite(at, &piece)?;
             at += piece.len() as u64;
         }
-        let Some(tree) = self.read.attributes.tree_mut() else { return Ok(()) };
-        let head = ForkAttributeRaw { record_type: attribute_type::FORK.into(), reserved: 0.into(), fork: fork.raw };
+        let Some(tree) = self.read.attributes.tree_mut() else {
+            return Ok(());
+        };
+        let head = ForkAttributeRaw {
+            record_type: attribute_type::FORK.into(),
+            reserved: 0.into(),
+            fork: fork.raw,
+        };
         tree.insert(&key(id, units, 0), head.as_bytes())?;
         for (start, extents) in more {
-            let record = ExtentsAttributeRaw { record_type: attribute_type::EXTENTS.into(), reserved: 0.into(), extents };
+            let record = ExtentsAttributeRaw {
+                record_type: attribute_type::EXTENTS.into(),
+                reserved: 0.into(),
+                extents,
+            };
             tree.insert(&key(id, units, start), record.as_bytes())?;
         }
         Ok(())
@@ -184,20 +258,36 @@ fn set_finder_info(object: &mut Object, value: &dyn BlockDevice) -> Result<()> {
     }
     let bytes: [u8; FINDER_INFO_LEN as usize] = value.read_array(0)?;
     let (user, extended) = bytes.split_at(16);
-    let (Ok(new), Ok(file), Ok(folder)) =
-        (ExtendedInfoRaw::read_from_bytes(extended), FileInfoRaw::read_from_bytes(user), FolderInfoRaw::read_from_bytes(user))
-    else {
+    let (Ok(new), Ok(file), Ok(folder)) = (
+        ExtendedInfoRaw::read_from_bytes(extended),
+        FileInfoRaw::read_from_bytes(user),
+        FolderInfoRaw::read_from_bytes(user),
+    ) else {
         return Ok(()); // sixteen bytes are always one of each
     };
-    let own = |old: ExtendedInfoRaw| ExtendedInfoRaw { extended_flags: new.extended_flags, reserved: new.reserved, ..old };
+    let own = |old: ExtendedInfoRaw| ExtendedInfoRaw {
+        extended_flags: new.extended_flags,
+        reserved: new.reserved,
+        ..old
+    };
     match object {
-        Object::Folder(record) => (record.user_info, record.finder_info) = (folder, own(record.finder_info)),
+        Object::Folder(record) => {
+            (record.user_info, record.finder_info) = (folder, own(record.finder_info))
+        }
         Object::File(record) if stat::file_kind(record) == FileKind::Symlink => {
-            let FileInfoRaw { file_type, creator, .. } = record.user_info;
-            record.user_info = FileInfoRaw { file_type, creator, ..file };
+            let FileInfoRaw {
+                file_type, creator, ..
+            } = record.user_info;
+            record.user_info = FileInfoRaw {
+                file_type,
+                creator,
+                ..file
+            };
             record.finder_info = own(record.finder_info);
         }
-        Object::File(record) => (record.user_info, record.finder_info) = (file, own(record.finder_info)),
+        Object::File(record) => {
+            (record.user_info, record.finder_info) = (file, own(record.finder_info))
+        }
     }
     Ok(())
 }

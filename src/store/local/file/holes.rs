@@ -31,7 +31,11 @@ impl LocalFile {
 
     /// The whole blocks of the host within `range`; the last one of the file may be a part.
     pub(super) fn whole_blocks(&self, range: Range<u64>) -> Range<u64> {
-        let end = if range.end == self.info().len { range.end } else { range.end - range.end % self.grain };
+        let end = if range.end == self.info().len {
+            range.end
+        } else {
+            range.end - range.end % self.grain
+        };
         range.start.next_multiple_of(self.grain)..end
     }
 
@@ -55,12 +59,19 @@ impl LocalFile {
 
     pub(super) fn extent_in(&self, range: Range<u64>) -> Result<Extent> {
         let failed = |source| self.failed("look for data", range.start, source);
-        let up_to = |kind, end: u64| Ok(Extent { kind, len: end.min(range.end) - range.start });
+        let up_to = |kind, end: u64| {
+            Ok(Extent {
+                kind,
+                len: end.min(range.end) - range.start,
+            })
+        };
         match platform::next_data(&self.file, range.start).map_err(failed)? {
             Next::Nowhere => return up_to(ExtentKind::Zero, range.end),
             Next::At(data) if data > range.start => return up_to(ExtentKind::Zero, data),
             // Within a sector there is no hole, and some hosts take long to find where data ends.
-            Next::At(_) if range.end <= (range.start / SECTOR + 1) * SECTOR => return up_to(ExtentKind::Data, range.end),
+            Next::At(_) if range.end <= (range.start / SECTOR + 1) * SECTOR => {
+                return up_to(ExtentKind::Data, range.end);
+            }
             Next::At(_) | Next::Unknown => {}
         }
         match platform::next_hole(&self.file, range.start).map_err(failed)? {

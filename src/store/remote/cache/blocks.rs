@@ -52,7 +52,14 @@ impl Blocks {
         if file.info().len != len {
             file.set_len(len, Leave::Any)?;
         }
-        Ok(Arc::new(Self { file, free: Mutex::new(Free { returned: Vec::new(), fresh: 0, count }) }))
+        Ok(Arc::new(Self {
+            file,
+            free: Mutex::new(Free {
+                returned: Vec::new(),
+                fresh: 0,
+                count,
+            }),
+        }))
     }
 
     fn free(&self) -> MutexGuard<'_, Free> {
@@ -60,13 +67,20 @@ impl Blocks {
     }
 
     /// Blocks that were in use when the file was open last; the others are free. Called once, before any is given out.
-    pub(super) fn known(self: &Arc<Self>, known: impl Iterator<Item = (u32, u32)>) -> Vec<Arc<Block>> {
-        let used: Vec<_> = known.map(|(number, sum)| Arc::new(Block::new(self, number, sum))).collect();
+    pub(super) fn known(
+        self: &Arc<Self>,
+        known: impl Iterator<Item = (u32, u32)>,
+    ) -> Vec<Arc<Block>> {
+        let used: Vec<_> = known
+            .map(|(number, sum)| Arc::new(Block::new(self, number, sum)))
+            .collect();
         let mut numbers: Vec<u32> = used.iter().map(|block| block.number).collect();
         numbers.sort_unstable();
         let mut free = self.free();
         free.fresh = numbers.last().map_or(0, |last| last + 1);
-        free.returned = (0..free.fresh).filter(|number| numbers.binary_search(number).is_err()).collect();
+        free.returned = (0..free.fresh)
+            .filter(|number| numbers.binary_search(number).is_err())
+            .collect();
         drop(free);
         used
     }
@@ -98,7 +112,12 @@ impl Blocks {
 
 impl Block {
     fn new(blocks: &Arc<Blocks>, number: u32, sum: u32) -> Self {
-        Self { blocks: blocks.clone(), number, sum, is_right: AtomicBool::new(false) }
+        Self {
+            blocks: blocks.clone(),
+            number,
+            sum,
+            is_right: AtomicBool::new(false),
+        }
     }
 
     /// Fills `into` with bytes from `within` on. The first time all of the block is read.
@@ -107,7 +126,9 @@ impl Block {
             self.read(&mut vec![0; PAGE as usize])?;
             self.is_right.store(true, Ordering::Relaxed);
         }
-        self.blocks.file.read_at(u64::from(self.number) * PAGE + within as u64, into)
+        self.blocks
+            .file
+            .read_at(u64::from(self.number) * PAGE + within as u64, into)
     }
 
     /// Fills `into`, of [`PAGE`] bytes.

@@ -60,9 +60,15 @@ pub(super) fn put(store: &dyn Store, entries: &[(Key, Entry)]) -> Result<()> {
 
 /// Reads the index and removes it, durably. One that makes no sense is as good as none: the store has everything.
 pub(super) fn take(store: &dyn Store) -> Result<Vec<Stored>> {
-    let Some(file) = store.open(INDEX, Open::Read)? else { return Ok(Vec::new()) };
+    let Some(file) = store.open(INDEX, Open::Read)? else {
+        return Ok(Vec::new());
+    };
     let len = file.info().len;
-    let entries = if len > LARGEST { Vec::new() } else { parse(&file.read_vec(0, len as usize)?).unwrap_or_default() };
+    let entries = if len > LARGEST {
+        Vec::new()
+    } else {
+        parse(&file.read_vec(0, len as usize)?).unwrap_or_default()
+    };
     drop(file);
     store.remove(INDEX)?;
     store.sync()?;
@@ -70,11 +76,16 @@ pub(super) fn take(store: &dyn Store) -> Result<Vec<Stored>> {
 }
 
 fn number(bytes: &[u8]) -> u32 {
-    bytes.iter().take(4).fold(0, |number, byte| number << 8 | u32::from(*byte))
+    bytes
+        .iter()
+        .take(4)
+        .fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
 fn parse(bytes: &[u8]) -> Result<Vec<Stored>> {
-    let (body, sum) = bytes.split_last_chunk::<4>().map_or((bytes, 0), |(body, sum)| (body, u32::from_be_bytes(*sum)));
+    let (body, sum) = bytes
+        .split_last_chunk::<4>()
+        .map_or((bytes, 0), |(body, sum)| (body, u32::from_be_bytes(*sum)));
     if body.len() < HEAD || !body.starts_with(MAGIC) {
         return Err(odd(INDEX, 0, "expected an index of a cache"));
     }
@@ -83,18 +94,36 @@ fn parse(bytes: &[u8]) -> Result<Vec<Stored>> {
     }
     let (entries, rest) = body[HEAD..].as_chunks::<ENTRY>();
     if !rest.is_empty() || entries.len() as u64 != u64::from(number(&body[8..])) {
-        return Err(odd(INDEX, 8, "expected as many entries as there is room for"));
+        return Err(odd(
+            INDEX,
+            8,
+            "expected as many entries as there is room for",
+        ));
     }
     let mut blocks = HashSet::new();
     let parsed = entries.iter().enumerate().map(|(n, entry)| {
-        let mut key = Key { object: [0; 16], offset: 0 };
+        let mut key = Key {
+            object: [0; 16],
+            offset: 0,
+        };
         key.object.copy_from_slice(&entry[..16]);
-        key.offset = entry[16..24].iter().fold(0, |offset, byte| offset << 8 | u64::from(*byte));
+        key.offset = entry[16..24]
+            .iter()
+            .fold(0, |offset, byte| offset << 8 | u64::from(*byte));
         let [len, block, sum] = [24, 28, 32].map(|at| number(&entry[at..]));
         if len == 0 || u64::from(len) > PAGE || !blocks.insert(block) {
-            return Err(odd(INDEX, HEAD + n * ENTRY, "expected a block of its own with up to 64 KiB"));
+            return Err(odd(
+                INDEX,
+                HEAD + n * ENTRY,
+                "expected a block of its own with up to 64 KiB",
+            ));
         }
-        Ok(Stored { key, len, block, sum })
+        Ok(Stored {
+            key,
+            len,
+            block,
+            sum,
+        })
     });
     parsed.collect::<Result<_, Error>>()
 }

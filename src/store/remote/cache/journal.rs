@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use super::super::fields::{Fields, Lines, escaped};
 use super::super::layout::{
-    Document, FileState, LARGEST, LAYER, ObjectId, Role, What, encode_file, log_key, take_file, take_part,
+    Document, FileState, LARGEST, LAYER, ObjectId, Role, What, encode_file, log_key, take_file,
+    take_part,
 };
 use super::super::log::read_all;
 use super::super::pages::PAGE;
@@ -108,25 +109,47 @@ impl Stored {
 
 impl Journal {
     /// The journal that was found, with its blocks in the order in which it tells them.
-    pub(super) fn new(store: Arc<dyn Store>, found: Stored, blocks: &mut dyn Iterator<Item = Arc<Block>>) -> Self {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        found: Stored,
+        blocks: &mut dyn Iterator<Item = Arc<Block>>,
+    ) -> Self {
         let mut names = BTreeMap::new();
         for (name, recorded) in found.names {
             let recorded = match recorded {
                 Recorded::Gone => Recorded::Gone,
                 Recorded::File { state, pages } => {
-                    let pages = pages.into_iter().map(|(number, block)| (number, block.and_then(|_| blocks.next())));
-                    Recorded::File { state, pages: pages.collect() }
+                    let pages = pages
+                        .into_iter()
+                        .map(|(number, block)| (number, block.and_then(|_| blocks.next())));
+                    Recorded::File {
+                        state,
+                        pages: pages.collect(),
+                    }
                 }
             };
             names.insert(name, (0, recorded));
         }
         let (part, writers) = (found.part, found.writers);
-        Self { store, file: None, len: 0, first: 0, part, writers, names, outdated: Vec::new(), flushes: 0, paused: false }
+        Self {
+            store,
+            file: None,
+            len: 0,
+            first: 0,
+            part,
+            writers,
+            names,
+            outdated: Vec::new(),
+            flushes: 0,
+            paused: false,
+        }
     }
 
     /// Names of which the store does not have what was flushed.
     pub(in super::super) fn names(&self) -> impl Iterator<Item = (&String, &Recorded)> {
-        self.names.iter().map(|(name, (_, recorded))| (name, recorded))
+        self.names
+            .iter()
+            .map(|(name, (_, recorded))| (name, recorded))
     }
 
     /// Objects that are needed as long as the journal counts.
@@ -139,7 +162,12 @@ impl Journal {
     }
 
     /// Refuses a bundle that somebody else has written since. `place`: where the cache is.
-    pub(in super::super) fn check_fits(&self, objects: &dyn Objects, state: Option<&Document>, place: &str) -> Result<()> {
+    pub(in super::super) fn check_fits(
+        &self,
+        objects: &dyn Objects,
+        state: Option<&Document>,
+        place: &str,
+    ) -> Result<()> {
         if self.names.is_empty() {
             return Ok(());
         }
@@ -151,10 +179,19 @@ impl Journal {
             );
             Err(Error::new(Kind::Conflict, LAYER, message))
         };
-        let Some(state) = state else { return refused("where the bundle has no log any more".to_owned()) };
-        for writer in self.writers.iter().rev().filter(|writer| writer.generation == state.generation) {
+        let Some(state) = state else {
+            return refused("where the bundle has no log any more".to_owned());
+        };
+        for writer in self
+            .writers
+            .iter()
+            .rev()
+            .filter(|writer| writer.generation == state.generation)
+        {
             let key = log_key(writer.number);
-            let Some(bytes) = read_all(objects, &key)? else { continue };
+            let Some(bytes) = read_all(objects, &key)? else {
+                continue;
+            };
             let entry = Document::parse(&key, &bytes, Role::Entry)?;
             if entry.what == What::Take
                 && entry.generation == writer.generation
@@ -164,7 +201,10 @@ impl Journal {
                 return Ok(());
             }
         }
-        refused(format!("and the bundle was written without it since, by {}", state.holder))
+        refused(format!(
+            "and the bundle was written without it since, by {}",
+            state.holder
+        ))
     }
 
     /// Tells of a writer that is about to take over, durably where something waits for it.
@@ -173,8 +213,16 @@ impl Journal {
             self.writers.clear();
         }
         self.part = entry.part;
-        self.writers.push(Writer { generation: entry.generation, number: entry.number, id: entry.id });
-        if self.names.is_empty() { Ok(()) } else { self.rewrite() }
+        self.writers.push(Writer {
+            generation: entry.generation,
+            number: entry.number,
+            id: entry.id,
+        });
+        if self.names.is_empty() {
+            Ok(())
+        } else {
+            self.rewrite()
+        }
     }
 
     /// Records names as they are now, durably; the blocks are durable already. After an error only what was recorded before counts, and
@@ -182,7 +230,11 @@ impl Journal {
     pub(in super::super) fn record(&mut self, names: BTreeMap<String, Recorded>) -> Result<()> {
         self.flushes += 1;
         let flush = self.flushes;
-        let Some(file) = self.file.clone().filter(|_| self.len < LONG.max(self.first * 4)) else {
+        let Some(file) = self
+            .file
+            .clone()
+            .filter(|_| self.len < LONG.max(self.first * 4))
+        else {
             self.count(names, flush);
             return self.rewrite();
         };
@@ -201,16 +253,26 @@ impl Journal {
     }
 
     fn count(&mut self, names: BTreeMap<String, Recorded>, flush: u64) {
-        let before = names.into_iter().filter_map(|(name, recorded)| self.names.insert(name, (flush, recorded)));
+        let before = names
+            .into_iter()
+            .filter_map(|(name, recorded)| self.names.insert(name, (flush, recorded)));
         self.outdated.extend(before.map(|(_, recorded)| recorded));
     }
 
     /// The store has what was recorded up to a flush, and what was changed since may be there too.
     pub(in super::super) fn settle(&mut self, flush: u64) -> Result<()> {
-        let settled = self.names.values().filter(|(recorded, _)| *recorded <= flush);
-        self.outdated.extend(settled.map(|(_, recorded)| recorded.clone()));
+        let settled = self
+            .names
+            .values()
+            .filter(|(recorded, _)| *recorded <= flush);
+        self.outdated
+            .extend(settled.map(|(_, recorded)| recorded.clone()));
         self.names.retain(|_, (recorded, _)| *recorded > flush);
-        if self.outdated.is_empty() { Ok(()) } else { self.rewrite() }
+        if self.outdated.is_empty() {
+            Ok(())
+        } else {
+            self.rewrite()
+        }
     }
 
     /// Puts a new file with everything that counts in the place of the old one; none where nothing does.
@@ -231,12 +293,19 @@ impl Journal {
         Ok(())
     }
 
-    fn encode<'a>(&self, names: impl Iterator<Item = (&'a String, &'a Recorded)>) -> Result<Vec<u8>> {
+    fn encode<'a>(
+        &self,
+        names: impl Iterator<Item = (&'a String, &'a Recorded)>,
+    ) -> Result<Vec<u8>> {
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{TITLE}\nparts {}", self.part);
         for writer in &self.writers {
-            let _ = writeln!(text, "writer {:016x} {:016x} {:016x}", writer.generation, writer.number, writer.id);
+            let _ = writeln!(
+                text,
+                "writer {:016x} {:016x} {:016x}",
+                writer.generation, writer.number, writer.id
+            );
         }
         for (name, recorded) in names {
             let name = escaped(name);
@@ -247,7 +316,9 @@ impl Journal {
             encode_file(&mut text, &name, state);
             for (number, block) in pages {
                 let _ = match block {
-                    Some(block) => writeln!(text, "page {number} {} {:08x}", block.number, block.sum),
+                    Some(block) => {
+                        writeln!(text, "page {number} {} {:08x}", block.number, block.sum)
+                    }
                     None => writeln!(text, "page {number} -"),
                 };
             }
@@ -255,7 +326,11 @@ impl Journal {
         let sum = crc32fast::hash(text.as_bytes());
         let _ = writeln!(text, "sum {sum:08x}");
         if text.len() as u64 > LARGEST {
-            return Err(Error::new(Kind::Limit, LAYER, format!("expected at most {LARGEST} bytes, found {}", text.len())));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("expected at most {LARGEST} bytes, found {}", text.len()),
+            ));
         }
         Ok(format!("{:08x}\n{text}", text.len()).into_bytes())
     }
@@ -263,10 +338,17 @@ impl Journal {
 
 /// Reads the journal, if there is one.
 pub(super) fn load(store: &dyn Store) -> Result<Stored> {
-    let Some(file) = store.open(JOURNAL, Open::Read)? else { return Ok(Stored::default()) };
+    let Some(file) = store.open(JOURNAL, Open::Read)? else {
+        return Ok(Stored::default());
+    };
     let len = file.info().len;
     if len > LONGEST {
-        return Err(Error::new(Kind::Limit, LAYER, format!("expected at most {LONGEST} bytes, found {len}")).in_file(JOURNAL));
+        return Err(Error::new(
+            Kind::Limit,
+            LAYER,
+            format!("expected at most {LONGEST} bytes, found {len}"),
+        )
+        .in_file(JOURNAL));
     }
     let blocks = store.stat(BLOCKS)?.map_or(0, |meta| meta.len / PAGE);
     parse(&file.read_vec(0, len as usize)?, blocks)
@@ -276,13 +358,22 @@ fn parse(bytes: &[u8], blocks: u64) -> Result<Stored> {
     let mut found = Stored::default();
     let mut at = 0;
     while let Some(document) = record_at(bytes, at) {
-        found.take(document, blocks).map_err(|error| error.in_file(JOURNAL))?;
+        found
+            .take(document, blocks)
+            .map_err(|error| error.in_file(JOURNAL))?;
         at += FRAME + document.len();
     }
     // What is torn is one record, the last. Where another begins in it, this one was flushed and is damaged.
     let rest = bytes.get(at + FRAME + 1..).unwrap_or_default();
-    if rest.windows(TITLE.len()).any(|window| window == TITLE.as_bytes()) {
-        return Err(odd(JOURNAL, at, "expected a record with its checksum: it is damaged, and later ones follow"));
+    if rest
+        .windows(TITLE.len())
+        .any(|window| window == TITLE.as_bytes())
+    {
+        return Err(odd(
+            JOURNAL,
+            at,
+            "expected a record with its checksum: it is damaged, and later ones follow",
+        ));
     }
     if at == 0 && !bytes.is_empty() {
         return Err(odd(JOURNAL, 0, "expected a record with its checksum"));
@@ -298,7 +389,9 @@ fn parse(bytes: &[u8], blocks: u64) -> Result<Stored> {
 fn record_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
     let frame = bytes.get(at..at.checked_add(FRAME)?)?;
     let digits = std::str::from_utf8(frame.strip_suffix(b"\n")?).ok()?;
-    let len = u32::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))? as usize;
+    let len = u32::from_str_radix(digits, 16)
+        .ok()
+        .filter(|_| !digits.starts_with('+'))? as usize;
     let document = bytes.get(at + FRAME..at.checked_add(FRAME)?.checked_add(len)?)?;
     Lines::checked(document).ok().map(|_| document)
 }
@@ -317,11 +410,17 @@ impl Stored {
         while let Some(mut fields) = lines.next()? {
             match (fields.word()?, &mut current) {
                 ("writer", None) => {
-                    self.writers.push(Writer { generation: fields.hex()?, number: fields.hex()?, id: fields.hex()? });
+                    self.writers.push(Writer {
+                        generation: fields.hex()?,
+                        number: fields.hex()?,
+                        id: fields.hex()?,
+                    });
                     fields.end()?;
                 }
                 ("part", Some((_, state, _))) => take_part(&mut fields, state, self.part)?,
-                ("page", Some((_, state, pages))) => take_page(&mut fields, state.len, blocks, pages)?,
+                ("page", Some((_, state, pages))) => {
+                    take_page(&mut fields, state.len, blocks, pages)?
+                }
                 ("file", _) => {
                     self.finish(current.take());
                     let name = fields.name()?;
@@ -342,12 +441,23 @@ impl Stored {
 
     fn finish(&mut self, current: Current) {
         if let Some((name, state, pages)) = current {
-            self.names.insert(name, Recorded::File { state, pages: pages.into_iter().collect() });
+            self.names.insert(
+                name,
+                Recorded::File {
+                    state,
+                    pages: pages.into_iter().collect(),
+                },
+            );
         }
     }
 }
 
-fn take_page(fields: &mut Fields<'_>, len: u64, blocks: u64, pages: &mut BTreeMap<u64, Option<Numbered>>) -> Result<()> {
+fn take_page(
+    fields: &mut Fields<'_>,
+    len: u64,
+    blocks: u64,
+    pages: &mut BTreeMap<u64, Option<Numbered>>,
+) -> Result<()> {
     let number = fields.number()?;
     if number >= len.div_ceil(PAGE) {
         return Err(fields.odd("expected a page within its file"));
@@ -355,9 +465,14 @@ fn take_page(fields: &mut Fields<'_>, len: u64, blocks: u64, pages: &mut BTreeMa
     let block = match fields.word()? {
         "-" => None,
         text => {
-            let block = text.parse::<u32>().ok().filter(|block| u64::from(*block) < blocks && *block < u32::MAX);
-            let block = block.ok_or_else(|| fields.odd("expected a block within the file of blocks"))?;
-            let sum = u32::from_str_radix(fields.word()?, 16).map_err(|_| fields.odd("expected a checksum"))?;
+            let block = text
+                .parse::<u32>()
+                .ok()
+                .filter(|block| u64::from(*block) < blocks && *block < u32::MAX);
+            let block =
+                block.ok_or_else(|| fields.odd("expected a block within the file of blocks"))?;
+            let sum = u32::from_str_radix(fields.word()?, 16)
+                .map_err(|_| fields.odd("expected a checksum"))?;
             Some((block, sum))
         }
     };

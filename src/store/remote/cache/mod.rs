@@ -68,7 +68,13 @@ pub struct CacheOptions {
 impl CacheOptions {
     /// A cache of `size` bytes in `folder`, which messages call `place`; flushes reach the store.
     pub fn new(folder: Arc<dyn Store>, place: impl Into<String>, size: u64) -> Self {
-        Self { folder, place: place.into(), size, flush: FlushTo::Store, upload_after: Duration::from_secs(5) }
+        Self {
+            folder,
+            place: place.into(),
+            size,
+            flush: FlushTo::Store,
+            upload_after: Duration::from_secs(5),
+        }
     }
 }
 
@@ -82,16 +88,25 @@ pub(super) struct Key {
 
 impl Key {
     pub(super) fn of_object(object: ObjectId, offset: u64) -> Self {
-        Self { object: digest(&object.key()), offset }
+        Self {
+            object: digest(&object.key()),
+            offset,
+        }
     }
 
     pub(super) fn of_plain(name: &str, plain: &Plain, offset: u64) -> Self {
-        Self { object: digest(&format!("{name}\n{}\n{}", plain.size, plain.tag)), offset }
+        Self {
+            object: digest(&format!("{name}\n{}\n{}", plain.size, plain.tag)),
+            offset,
+        }
     }
 
     /// So many bytes later in the same object.
     pub(super) fn after(self, bytes: u64) -> Self {
-        Self { offset: self.offset.saturating_add(bytes), ..self }
+        Self {
+            offset: self.offset.saturating_add(bytes),
+            ..self
+        }
     }
 }
 
@@ -147,21 +162,42 @@ impl Cache {
         let known = index::take(&*store)?;
         let wanted = (options.size.max(LEAST) / PAGE).min(u64::from(u32::MAX)) as u32;
         // Blocks that are in the store nowhere are not cut off, however small the cache is to be.
-        let count = pending.blocks().map(|(number, _)| number + 1).max().unwrap_or(0).max(wanted);
+        let count = pending
+            .blocks()
+            .map(|(number, _)| number + 1)
+            .max()
+            .unwrap_or(0)
+            .max(wanted);
         let blocks = Blocks::open(&*store, count)?;
         let mut taken: Vec<u32> = pending.blocks().map(|(number, _)| number).collect();
         taken.sort_unstable();
         let is_free = |block: u32| block < count && taken.binary_search(&block).is_err();
-        let known: Vec<_> = known.into_iter().filter(|entry| is_free(entry.block)).collect();
-        let used = pending.blocks().chain(known.iter().map(|entry| (entry.block, entry.sum)));
+        let known: Vec<_> = known
+            .into_iter()
+            .filter(|entry| is_free(entry.block))
+            .collect();
+        let used = pending
+            .blocks()
+            .chain(known.iter().map(|entry| (entry.block, entry.sum)));
         let mut used = blocks.known(used).into_iter();
         let journal = Journal::new(store.clone(), pending, &mut used);
         let mut clean = Clean::default();
         for (entry, block) in known.into_iter().zip(used) {
             clean.clock += 1;
-            clean.entries.insert(entry.key, Entry { block, len: entry.len, used: clean.clock });
+            clean.entries.insert(
+                entry.key,
+                Entry {
+                    block,
+                    len: entry.len,
+                    used: clean.clock,
+                },
+            );
         }
-        let flush = if access == Access::ReadOnly { FlushTo::Store } else { options.flush };
+        let flush = if access == Access::ReadOnly {
+            FlushTo::Store
+        } else {
+            options.flush
+        };
         Ok(Self {
             journal: Mutex::new(journal),
             store,
@@ -190,7 +226,10 @@ impl Cache {
 
     /// Returns whether the bytes are at hand.
     pub(super) fn has(&self, key: Key, len: usize) -> bool {
-        self.clean().entries.get(&key).is_some_and(|entry| entry.len as usize >= len)
+        self.clean()
+            .entries
+            .get(&key)
+            .is_some_and(|entry| entry.len as usize >= len)
     }
 
     /// Fills `page`, of [`PAGE`] bytes, of which the first `len` are asked for. `false`: they are not at hand.
@@ -255,7 +294,14 @@ impl Cache {
         let mut clean = self.clean();
         clean.clock += 1;
         let used = clean.clock;
-        let replaced = clean.entries.insert(key, Entry { block, len: len as u32, used });
+        let replaced = clean.entries.insert(
+            key,
+            Entry {
+                block,
+                len: len as u32,
+                used,
+            },
+        );
         drop((clean, replaced));
     }
 
@@ -315,6 +361,12 @@ impl Drop for Cache {
 }
 
 /// An error about a file of the cache.
-fn odd(name: &'static str, at: usize, expected: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(Kind::Corrupt, LAYER, expected).at(at as u64).in_file(name)
+fn odd(
+    name: &'static str,
+    at: usize,
+    expected: impl Into<std::borrow::Cow<'static, str>>,
+) -> Error {
+    Error::new(Kind::Corrupt, LAYER, expected)
+        .at(at as u64)
+        .in_file(name)
 }

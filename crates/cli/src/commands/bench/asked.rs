@@ -44,12 +44,23 @@ impl Asked {
 
     /// Returns whether files were asked for, but for how large they are.
     pub(super) fn chooses_files(&self) -> bool {
-        let Planning { sets, sizes, random, single, .. } = &self.planning;
+        let Planning {
+            sets,
+            sizes,
+            random,
+            single,
+            ..
+        } = &self.planning;
         sets.is_some() || !sizes.is_empty() || random.is_some() || single.is_some()
     }
 
     /// Says what will be done, does it unless only that was wanted, and keeps and tells the results.
-    pub(super) fn run(&self, plan: &str, output: &Output, run: impl FnOnce(&Bar) -> bandsaw::Result<Report>) -> Outcome {
+    pub(super) fn run(
+        &self,
+        plan: &str,
+        output: &Output,
+        run: impl FnOnce(&Bar) -> bandsaw::Result<Report>,
+    ) -> Outcome {
         output.tell_plan(plan);
         if self.dry_run {
             return Ok(());
@@ -134,8 +145,18 @@ impl Measuring {
             (None, true) => SIZES.to_vec(),
             (None, false) => planning.sizes.clone(),
         };
-        let sets = if planning.single.is_some() { 1 } else { planning.sets.unwrap_or(SETS) };
-        let plan = Plan { sizes, sets, scale: planning.scale, seed: planning.seed, random: planning.random };
+        let sets = if planning.single.is_some() {
+            1
+        } else {
+            planning.sets.unwrap_or(SETS)
+        };
+        let plan = Plan {
+            sizes,
+            sets,
+            scale: planning.scale,
+            seed: planning.seed,
+            random: planning.random,
+        };
         Settings {
             plan,
             request: self.request,
@@ -150,11 +171,18 @@ impl Measuring {
 /// A rest that ends.
 fn seconds(text: &str) -> Result<f64, String> {
     const MOST: f64 = 86_400.0;
-    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=MOST).contains(seconds));
+    let seconds = text
+        .parse::<f64>()
+        .ok()
+        .filter(|seconds| (0.0..=MOST).contains(seconds));
     seconds.ok_or_else(|| "seconds, from 0 to 86400".to_owned())
 }
 
 /// A small share.
 pub(super) fn percent(share: f64) -> String {
-    if share < 1e-5 { "less than 0.001 %".to_owned() } else { format!("{:.3} %", 100.0 * share) }
+    if share < 1e-5 {
+        "less than 0.001 %".to_owned()
+    } else {
+        format!("{:.3} %", 100.0 * share)
+    }
 }

@@ -51,7 +51,11 @@ struct Row {
 
 impl Compare {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let Comparison { rows, unmatched, doubts } = compare(&kept::read(&self.before)?, &kept::read(&self.after)?);
+        let Comparison {
+            rows,
+            unmatched,
+            doubts,
+        } = compare(&kept::read(&self.before)?, &kept::read(&self.after)?);
         let compared = rows.into_iter().map(|row| Row {
             series: row.label,
             direction: row.direction.to_string(),
@@ -59,24 +63,52 @@ impl Compare {
             after: row.after,
             ratio: row.ratio,
         });
-        let facts = Facts { schema: 1, compared: compared.collect(), unmatched, doubts };
+        let facts = Facts {
+            schema: 1,
+            compared: compared.collect(),
+            unmatched,
+            doubts,
+        };
         facts.doubts.iter().for_each(|doubt| output.warn(doubt));
         output.facts(&facts, |out| {
             table::write(&[facts.table()], output, out)?;
-            facts.unmatched.iter().try_for_each(|series| writeln!(out, "  in one run only: {}", output.name(series)))
+            facts
+                .unmatched
+                .iter()
+                .try_for_each(|series| writeln!(out, "  in one run only: {}", output.name(series)))
         })
     }
 }
 
 impl Facts {
     fn table(&self) -> Table {
-        let heading = ["", "", "before", "after", "ratio", "[of", "to]", "verdict"].map(str::to_owned).to_vec();
+        let heading = ["", "", "before", "after", "ratio", "[of", "to]", "verdict"]
+            .map(str::to_owned)
+            .to_vec();
         let row = |row: &Row| {
-            let Ratio { value, low, high, verdict } = row.ratio;
+            let Ratio {
+                value,
+                low,
+                high,
+                verdict,
+            } = row.ratio;
             let [value, low, high] = [value, low, high].map(|ratio| format!("{ratio:.3}"));
             let (before, after) = (rate(row.before), rate(row.after));
-            vec![row.series.clone(), row.direction.clone(), before, after, value, low, high, verdict.words().to_owned()]
+            vec![
+                row.series.clone(),
+                row.direction.clone(),
+                before,
+                after,
+                value,
+                low,
+                high,
+                verdict.words().to_owned(),
+            ]
         };
-        Table { title: "The second run over the first".to_owned(), heading, rows: self.compared.iter().map(row).collect() }
+        Table {
+            title: "The second run over the first".to_owned(),
+            heading,
+            rows: self.compared.iter().map(row).collect(),
+        }
     }
 }

@@ -34,7 +34,9 @@ impl Files {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (settings, folder) = (self.asked.settings(0.0)?, self.asked.folder());
         let announced = Announced::new(folder, &settings);
-        let announced = announced.advise(Kind::Limit, || "`--scale 0.1` writes a tenth, `--sets` fewer files".to_owned())?;
+        let announced = announced.advise(Kind::Limit, || {
+            "`--scale 0.1` writes a tenth, `--sets` fewer files".to_owned()
+        })?;
         let wear = percent(announced.room.wear(announced.bytes));
         let plan = format!(
             "{} of {} will be written to {} and read back; {} are free. A solid-state disk of this size is commonly rated for \
@@ -44,6 +46,8 @@ impl Files {
             folder.display(),
             bytes(announced.room.free)
         );
-        self.asked.run(&plan, output, |progress| folder::run(folder, &settings, &announced, progress))
+        self.asked.run(&plan, output, |progress| {
+            folder::run(folder, &settings, &announced, progress)
+        })
     }
 }

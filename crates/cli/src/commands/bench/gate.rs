@@ -56,15 +56,24 @@ struct Row {
 
 /// A ratio that others can be compared with.
 fn ratio(text: &str) -> Result<f64, String> {
-    let ratio = text.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
+    let ratio = text
+        .parse::<f64>()
+        .ok()
+        .filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
     ratio.ok_or_else(|| "a number from 0".to_owned())
 }
 
 impl Gate {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let baseline = self.against.as_deref().map(kept::read).transpose()?;
-        let judged = gate(&kept::read(&self.results)?, baseline.as_ref(), self.min_ratio);
-        let judged = judged.into_iter().filter(|judged| judged.label.contains(&self.only));
+        let judged = gate(
+            &kept::read(&self.results)?,
+            baseline.as_ref(),
+            self.min_ratio,
+        );
+        let judged = judged
+            .into_iter()
+            .filter(|judged| judged.label.contains(&self.only));
         let ratios: Vec<Row> = judged
             .map(|judged| Row {
                 series: judged.label,
@@ -74,33 +83,74 @@ impl Gate {
             })
             .collect();
         if ratios.is_empty() {
-            let none = Error::new(Kind::NotFound, "gate", "the results hold nothing to be compared").in_file(&self.results);
-            return Err(Failure::from(none).hint("`--against` compares with another run; --only may leave nothing"));
+            let none = Error::new(
+                Kind::NotFound,
+                "gate",
+                "the results hold nothing to be compared",
+            )
+            .in_file(&self.results);
+            return Err(Failure::from(none)
+                .hint("`--against` compares with another run; --only may leave nothing"));
         }
-        for row in ratios.iter().filter(|row| row.ratio.low < self.min_ratio && self.min_ratio < row.ratio.high) {
-            output.warn(&format!("{}, {}: too noisy to say", row.series, row.direction));
+        for row in ratios
+            .iter()
+            .filter(|row| row.ratio.low < self.min_ratio && self.min_ratio < row.ratio.high)
+        {
+            output.warn(&format!(
+                "{}, {}: too noisy to say",
+                row.series, row.direction
+            ));
         }
-        let missed: Vec<String> =
-            ratios.iter().filter(|row| !row.kept).map(|row| format!("{}, {}", row.series, row.direction)).collect();
-        let facts = Facts { schema: 1, min_ratio: self.min_ratio, kept: missed.is_empty(), ratios };
+        let missed: Vec<String> = ratios
+            .iter()
+            .filter(|row| !row.kept)
+            .map(|row| format!("{}, {}", row.series, row.direction))
+            .collect();
+        let facts = Facts {
+            schema: 1,
+            min_ratio: self.min_ratio,
+            kept: missed.is_empty(),
+            ratios,
+        };
         output.facts(&facts, |out| table::write(&[facts.table()], output, out))?;
         if missed.is_empty() {
             return Ok(());
         }
-        let message = format!("slower than {} of what they are compared with: {}", self.min_ratio, missed.join("; "));
+        let message = format!(
+            "slower than {} of what they are compared with: {}",
+            self.min_ratio,
+            missed.join("; ")
+        );
         Err(Error::new(Kind::Limit, "gate", message).into())
     }
 }
 
 impl Facts {
     fn table(&self) -> Table {
-        let heading = ["", "", "ratio", "[of", "to]", "wanted", "kept"].map(str::to_owned).to_vec();
+        let heading = ["", "", "ratio", "[of", "to]", "wanted", "kept"]
+            .map(str::to_owned)
+            .to_vec();
         let row = |row: &Row| {
-            let Ratio { value, low, high, .. } = row.ratio;
-            let [value, low, high, wanted] = [value, low, high, self.min_ratio].map(|ratio| format!("{ratio:.3}"));
+            let Ratio {
+                value, low, high, ..
+            } = row.ratio;
+            let [value, low, high, wanted] =
+                [value, low, high, self.min_ratio].map(|ratio| format!("{ratio:.3}"));
             let kept = if row.kept { "yes" } else { "no" };
-            vec![row.series.clone(), row.direction.clone(), value, low, high, wanted, kept.to_owned()]
+            vec![
+                row.series.clone(),
+                row.direction.clone(),
+                value,
+                low,
+                high,
+                wanted,
+                kept.to_owned(),
+            ]
         };
-        Table { title: "Ratios".to_owned(), heading, rows: self.ratios.iter().map(row).collect() }
+        Table {
+            title: "Ratios".to_owned(),
+            heading,
+            rows: self.ratios.iter().map(row).collect(),
+        }
     }
 }

@@ -92,8 +92,10 @@ impl Images {
             ProtocolArg::Compression => Protocol::Compression,
         };
         if protocol.has_files() && self.asked.chooses_files() {
-            let why =
-                format!("`{}` brings its own files: --sets, --sizes, --random and --single are not for it", protocol.name());
+            let why = format!(
+                "`{}` brings its own files: --sets, --sizes, --random and --single are not for it",
+                protocol.name()
+            );
             return Err(Failure::usage("--protocol", why));
         }
         let (mut settings, folder) = (self.asked.settings(protocol.pause())?, self.asked.folder());
@@ -102,11 +104,24 @@ impl Images {
             (settings.plan.sizes, settings.plan.sets) = (Vec::new(), 1);
         }
         let kinds = self.kinds()?;
-        let program = std::env::current_exe().map_err(|source| Error::io("benchmark", "find", source))?;
-        let band_sizes = if self.band_sizes.is_empty() { BAND_SIZES.to_vec() } else { self.band_sizes.clone() };
-        let options = Options { protocol, settings, kinds, band_sizes, program };
+        let program =
+            std::env::current_exe().map_err(|source| Error::io("benchmark", "find", source))?;
+        let band_sizes = if self.band_sizes.is_empty() {
+            BAND_SIZES.to_vec()
+        } else {
+            self.band_sizes.clone()
+        };
+        let options = Options {
+            protocol,
+            settings,
+            kinds,
+            band_sizes,
+            program,
+        };
         let announced = Announced::new(folder, &options);
-        let announced = announced.advise(ErrorKind::Limit, || "`--scale 0.01` makes all of it a hundredth".to_owned())?;
+        let announced = announced.advise(ErrorKind::Limit, || {
+            "`--scale 0.01` makes all of it a hundredth".to_owned()
+        })?;
         let plan = format!(
             "{}, one after the other, images of {}; about {} will be written to {} and read back, {} of what a solid-state disk of \
              this size is commonly rated for; {} are free.",
@@ -117,7 +132,9 @@ impl Images {
             percent(announced.room.wear(announced.bytes)),
             bytes(announced.room.free)
         );
-        self.asked.run(&plan, output, |progress| images::run(folder, &options, &announced, progress))
+        self.asked.run(&plan, output, |progress| {
+            images::run(folder, &options, &announced, progress)
+        })
     }
 
     /// Every combination.
@@ -127,7 +144,11 @@ impl Images {
             _ => &["udrw", "udsb", "udsp", "asif"],
         };
         let types = self.types.iter().map(String::as_str);
-        let types: Vec<&str> = if self.types.is_empty() { usual.to_vec() } else { types.collect() };
+        let types: Vec<&str> = if self.types.is_empty() {
+            usual.to_vec()
+        } else {
+            types.collect()
+        };
         let mut kinds = Vec::new();
         for name in types {
             if name.eq_ignore_ascii_case("vm") {
@@ -135,8 +156,14 @@ impl Images {
                 continue;
             }
             let format: Format = name.parse()?;
-            if !matches!(format, Format::Udrw | Format::Udsb | Format::Udsp | Format::Asif) {
-                return Err(Failure::usage("--type", format!("{name} cannot be written to: udrw, udsb, udsp, asif and vm can")));
+            if !matches!(
+                format,
+                Format::Udrw | Format::Udsb | Format::Udsp | Format::Asif
+            ) {
+                return Err(Failure::usage(
+                    "--type",
+                    format!("{name} cannot be written to: udrw, udsb, udsp, asif and vm can"),
+                ));
             }
             for cipher in &self.ciphers {
                 let key_bits = match cipher.to_ascii_lowercase().as_str() {
@@ -151,7 +178,13 @@ impl Images {
                     }
                 };
                 for &file_system in &self.file_systems {
-                    kinds.extend(self.via.iter().map(|&via| Kind { format, key_bits, file_system, volume_key: false, via }));
+                    kinds.extend(self.via.iter().map(|&via| Kind {
+                        format,
+                        key_bits,
+                        file_system,
+                        volume_key: false,
+                        via,
+                    }));
                 }
             }
         }

@@ -40,14 +40,19 @@ enum Form {
 
 impl Form {
     fn of(path: &Path) -> Outcome<Self> {
-        let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+        let extension = path
+            .extension()
+            .map(|extension| extension.to_string_lossy().to_ascii_lowercase());
         match extension.as_deref() {
             Some("json") => Ok(Self::Json),
             Some("csv") => Ok(Self::Csv),
             Some("html" | "htm") => Ok(Self::Html),
             Some("md") => Ok(Self::Markdown),
-            _ => Err(Failure::usage("--output", format!("{} says no form that is known", path.display()))
-                .hint("names end in .json, .csv, .html or .md")),
+            _ => Err(Failure::usage(
+                "--output",
+                format!("{} says no form that is known", path.display()),
+            )
+            .hint("names end in .json, .csv, .html or .md")),
         }
     }
 
@@ -70,9 +75,14 @@ impl Keeping {
                 return Err(exists(path));
             }
             if path.is_dir() {
-                return Err(Error::new(Kind::Conflict, LAYER, "is a folder").in_file(path).into());
+                return Err(Error::new(Kind::Conflict, LAYER, "is a folder")
+                    .in_file(path)
+                    .into());
             }
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let folder = path
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty())
+                .unwrap_or(Path::new("."));
             if !folder.is_dir() {
                 return Err(Error::not_found(LAYER, folder.display().to_string()).into());
             }
@@ -100,19 +110,29 @@ impl Keeping {
         for path in &self.outputs {
             self.write(path, Form::of(path)?.text(report)?.as_bytes())?;
         }
-        let Some(folder) = &self.plots else { return Ok(()) };
-        fs::create_dir_all(folder).map_err(|source| Error::io(LAYER, "make", source).in_file(folder))?;
+        let Some(folder) = &self.plots else {
+            return Ok(());
+        };
+        fs::create_dir_all(folder)
+            .map_err(|source| Error::io(LAYER, "make", source).in_file(folder))?;
         let painter = png::Painter::new()?;
         for plot in plot::plots(report) {
-            self.write(&folder.join(format!("{}.svg", plot.name)), plot.svg_file().as_bytes())?;
-            self.write(&folder.join(format!("{}.png", plot.name)), &painter.png(&plot)?)?;
+            self.write(
+                &folder.join(format!("{}.svg", plot.name)),
+                plot.svg_file().as_bytes(),
+            )?;
+            self.write(
+                &folder.join(format!("{}.png", plot.name)),
+                &painter.png(&plot)?,
+            )?;
         }
         Ok(())
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Outcome {
         let written = NewFile::create(path, self.overwrite).and_then(|mut file| {
-            file.write_all(bytes).map_err(|source| Error::io(LAYER, "write", source).in_file(path))?;
+            file.write_all(bytes)
+                .map_err(|source| Error::io(LAYER, "write", source).in_file(path))?;
             file.finish()
         });
         written.advise(Kind::Conflict, overwrite)
@@ -120,7 +140,12 @@ impl Keeping {
 }
 
 fn exists(path: &Path) -> Failure {
-    let error = Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path);
+    let error = Error::new(
+        Kind::Conflict,
+        LAYER,
+        "exists already, and overwriting it was not asked for",
+    )
+    .in_file(path);
     Failure::from(error).hint(overwrite())
 }
 
@@ -142,7 +167,10 @@ fn markdown(report: &Report) -> String {
 
 /// Reads results that were kept as JSON.
 pub(super) fn read(path: &Path) -> Outcome<Report> {
-    let json = fs::read_to_string(path).map_err(|source| Error::io(LAYER, "read", source).in_file(path))?;
+    let json = fs::read_to_string(path)
+        .map_err(|source| Error::io(LAYER, "read", source).in_file(path))?;
     let report = Report::from_json(&json).map_err(|error| error.in_file(path));
-    report.map_err(|error| Failure::from(error).hint("`bandsaw bench files -o NAME.json` writes such files"))
+    report.map_err(|error| {
+        Failure::from(error).hint("`bandsaw bench files -o NAME.json` writes such files")
+    })
 }

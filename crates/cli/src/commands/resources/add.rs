@@ -33,7 +33,12 @@ pub(crate) struct Add {
     #[arg(long, value_name = "FILE")]
     xml: Option<PathBuf>,
     /// A licence that macOS shows before the image is opened: text in UTF-8, or RTF; the dialog is in English
-    #[arg(long, value_name = "FILE", visible_alias = "licence", conflicts_with = "xml")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        visible_alias = "licence",
+        conflicts_with = "xml"
+    )]
     license: Option<PathBuf>,
     /// Put them in the place of those of the same kind and number; of a licence, in the place of any other licence
     #[arg(long)]
@@ -65,11 +70,18 @@ impl Add {
             (None, None) => return Ok(Vec::new()),
         };
         let bytes = read(path)?;
-        let made = if is_licence { licence(&bytes) } else { from_list(&bytes) };
+        let made = if is_licence {
+            licence(&bytes)
+        } else {
+            from_list(&bytes)
+        };
         let made = made.map_err(|error| error.in_file(path))?;
         if made.is_empty() {
-            let message = "holds no resources: a list as hdiutil udifderez -xml prints it is expected";
-            return Err(Error::new(Kind::Invalid, "resources", message).in_file(path).into());
+            let message =
+                "holds no resources: a list as hdiutil udifderez -xml prints it is expected";
+            return Err(Error::new(Kind::Invalid, "resources", message)
+                .in_file(path)
+                .into());
         }
         Ok(made)
     }
@@ -78,7 +90,13 @@ impl Add {
 pub(in crate::commands) fn read(path: &Path) -> Outcome<Vec<u8>> {
     let failed = |error| Error::io("resources", "cannot be read", error).in_file(path);
     if path.metadata().map_err(failed)?.len() > MOST_BYTES {
-        return Err(Error::new(Kind::Limit, "resources", format!("is longer than {MOST_BYTES} bytes")).in_file(path).into());
+        return Err(Error::new(
+            Kind::Limit,
+            "resources",
+            format!("is longer than {MOST_BYTES} bytes"),
+        )
+        .in_file(path)
+        .into());
     }
     Ok(std::fs::read(path).map_err(failed)?)
 }

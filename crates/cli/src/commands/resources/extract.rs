@@ -48,19 +48,32 @@ impl Extract {
     pub(crate) fn run(self, output: &Output) -> Outcome {
         output.refuse_json("resources extract")?;
         let mut resources = self.from.read(output)?;
-        if let Some(missing) = self.which.iter().find(|which| !resources.iter().any(|resource| which.selects(resource))) {
-            let id = missing.id.as_ref().map_or_else(String::new, |id| format!(":{id}"));
+        if let Some(missing) = self
+            .which
+            .iter()
+            .find(|which| !resources.iter().any(|resource| which.selects(resource)))
+        {
+            let id = missing
+                .id
+                .as_ref()
+                .map_or_else(String::new, |id| format!(":{id}"));
             return Err(Error::not_found("resource", format!("{}{id}", missing.kind)).into());
         }
         resources.retain(|resource| match self.which.as_slice() {
             [] => self.all || !OWN.contains(&resource.kind.as_str()),
             which => which.iter().any(|which| which.selects(resource)),
         });
-        let bytes = if self.raw { raw(resources)? } else { bare_list(&resources)? };
+        let bytes = if self.raw {
+            raw(resources)?
+        } else {
+            bare_list(&resources)?
+        };
         match self.output {
             Some(path) => {
                 let mut file = NewFile::create(&path, self.overwrite)?;
-                file.write_all(&bytes).map_err(|error| Error::io("target", "cannot be written", error).in_file(&path))?;
+                file.write_all(&bytes).map_err(|error| {
+                    Error::io("target", "cannot be written", error).in_file(&path)
+                })?;
                 file.finish()?;
             }
             None => {
@@ -78,8 +91,11 @@ fn raw(resources: Vec<Resource>) -> Outcome<Vec<u8>> {
     match resources.into_iter().next() {
         Some(resource) if count == 1 => Ok(resource.data),
         _ => {
-            let error =
-                Error::new(Kind::Invalid, "--raw", format!("the bytes of one resource are written, and {count} are chosen"));
+            let error = Error::new(
+                Kind::Invalid,
+                "--raw",
+                format!("the bytes of one resource are written, and {count} are chosen"),
+            );
             Err(Failure::from(error).hint("name one by its number, as in TEXT:5000"))
         }
     }

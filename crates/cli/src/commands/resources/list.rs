@@ -34,8 +34,13 @@ struct Listed {
 impl List {
     pub(crate) fn run(self, output: &Output) -> Outcome {
         let resources = self.from.read(output)?;
-        let shown = resources.iter().filter(|resource| self.all || resource.kind != "blkx");
-        let listed = Listed { schema: 1, resources: shown.map(Facts::new).collect() };
+        let shown = resources
+            .iter()
+            .filter(|resource| self.all || resource.kind != "blkx");
+        let listed = Listed {
+            schema: 1,
+            resources: shown.map(Facts::new).collect(),
+        };
         output.facts(&listed, |out| write(&listed.resources, output, out))
     }
 }
@@ -45,7 +50,12 @@ pub(super) fn write(resources: &[Facts], output: &Output, out: &mut dyn Write) -
     let mut table = Table::new([false, true, true, false]);
     for resource in resources {
         let name = output.name(&resource.name);
-        table.row([output.name(&resource.kind), resource.id.clone(), resource.size.to_string(), name]);
+        table.row([
+            output.name(&resource.kind),
+            resource.id.clone(),
+            resource.size.to_string(),
+            name,
+        ]);
     }
     write!(out, "{}", table.lines(""))
 }

@@ -74,7 +74,10 @@ impl From {
         let path = source::image(&self.image)?;
         let image = self.opening.read(&path, output)?;
         let udif = image.udif().ok_or_else(|| {
-            let message = format!("is a {}, which holds nothing beside its disk", image.format().description());
+            let message = format!(
+                "is a {}, which holds nothing beside its disk",
+                image.format().description()
+            );
             Error::unsupported("image", message).in_file(&path)
         })?;
         Ok(udif.resources().to_vec())
@@ -111,33 +114,70 @@ struct Facts {
 
 impl Facts {
     fn new(resource: &Resource) -> Self {
-        let Resource { kind, id, name, attributes, data, .. } = resource.clone();
-        Self { kind, id, name, attributes, size: data.len() as u64 }
+        let Resource {
+            kind,
+            id,
+            name,
+            attributes,
+            data,
+            ..
+        } = resource.clone();
+        Self {
+            kind,
+            id,
+            name,
+            attributes,
+            size: data.len() as u64,
+        }
     }
 }
 
 /// Changes the resources of an image, and tells what it has then.
-fn change(from: &From, to: &To, output: &Output, change: impl FnOnce(&mut Vec<Resource>) -> Result<()>) -> Outcome {
+fn change(
+    from: &From,
+    to: &To,
+    output: &Output,
+    change: impl FnOnce(&mut Vec<Resource>) -> Result<()>,
+) -> Outcome {
     let path = source::image(&from.image)?;
-    let Rewriting { overwrite, remove_signature } = to.rewriting;
-    let options = EditOptions { target: to.output.as_deref(), overwrite, remove_signature };
+    let Rewriting {
+        overwrite,
+        remove_signature,
+    } = to.rewriting;
+    let options = EditOptions {
+        target: to.output.as_deref(),
+        overwrite,
+        remove_signature,
+    };
     let bar = Bar::new(output);
     let opening: open::OpenOptions<'_> = from.opening.options(Access::ReadWrite);
     let mut after = Vec::new();
     let changed = edit(Path::new(&path), &options, &opening, &bar, |resources| {
         change(resources)?;
-        after = resources.iter().filter(|resource| resource.kind != "blkx").map(Facts::new).collect();
+        after = resources
+            .iter()
+            .filter(|resource| resource.kind != "blkx")
+            .map(Facts::new)
+            .collect();
         Ok(())
     });
     drop(bar);
     match changed {
-        Err(error) if error.kind() == Kind::Conflict && error.layer() == "resource" => {
-            Err(error).advise(Kind::Conflict, || "--replace puts the new one in its place".into())
-        }
+        Err(error) if error.kind() == Kind::Conflict && error.layer() == "resource" => Err(error)
+            .advise(Kind::Conflict, || {
+                "--replace puts the new one in its place".into()
+            }),
         Err(error) => Err(to.rewriting.advise(error)),
         Ok(()) => {
-            let image = to.output.as_ref().map_or(path, |path| path.display().to_string());
-            let changed = Changed { schema: 1, image, resources: after };
+            let image = to
+                .output
+                .as_ref()
+                .map_or(path, |path| path.display().to_string());
+            let changed = Changed {
+                schema: 1,
+                image,
+                resources: after,
+            };
             output.done(&changed, |out| list::write(&changed.resources, output, out))
         }
     }

@@ -37,7 +37,9 @@ impl Remove {
         change(&self.from, &self.to, output, |resources| -> Result<()> {
             remove(resources, &self.which)?;
             let before = resources.len();
-            resources.retain(|resource| !self.license || !LICENCE_KINDS.contains(&resource.kind.as_str()));
+            resources.retain(|resource| {
+                !self.license || !LICENCE_KINDS.contains(&resource.kind.as_str())
+            });
             if self.license && resources.len() == before {
                 return Err(Error::not_found("resource", "a licence"));
             }

@@ -52,26 +52,42 @@ impl Commit {
         let opening = self.opening.with_layers(layers)?;
         let options = opening.options(Access::ReadWrite);
         let bar = Bar::new(output);
-        let done = commit(Path::new(&base), options.shadows, &options, &bar).map_err(|error| source::advise(error, &base));
-        let done = done.advise(Kind::ReadOnly, || "`bandsaw stack flatten` makes one new image of them".to_owned())?;
+        let done = commit(Path::new(&base), options.shadows, &options, &bar)
+            .map_err(|error| source::advise(error, &base));
+        let done = done.advise(Kind::ReadOnly, || {
+            "`bandsaw stack flatten` makes one new image of them".to_owned()
+        })?;
         drop(bar);
         let mut files = options.shadows.iter().rev();
         let layer = files.next().cloned().unwrap_or_default();
         let facts = Facts {
             schema: 1,
             layer,
-            into: files.next().cloned().unwrap_or_else(|| PathBuf::from(&base)),
+            into: files
+                .next()
+                .cloned()
+                .unwrap_or_else(|| PathBuf::from(&base)),
             bytes_written: done.written,
             bytes_zeroed: done.zeroed,
             resumed_at: done.resumed_at,
         };
         output.done(&facts, |out| {
             let name = |path: &Path| output.name(&path.to_string_lossy());
-            writeln!(out, "{} has everything now, {} is empty", name(&facts.into), name(&facts.layer))?;
+            writeln!(
+                out,
+                "{} has everything now, {} is empty",
+                name(&facts.into),
+                name(&facts.layer)
+            )?;
             if facts.resumed_at > 0 {
                 writeln!(out, "went on at {:#}", size::display(facts.resumed_at))?;
             }
-            writeln!(out, "wrote {:#}, zeroed {:#}", size::display(facts.bytes_written), size::display(facts.bytes_zeroed))
+            writeln!(
+                out,
+                "wrote {:#}, zeroed {:#}",
+                size::display(facts.bytes_written),
+                size::display(facts.bytes_zeroed)
+            )
         })
     }
 }

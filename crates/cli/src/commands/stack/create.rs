@@ -47,17 +47,34 @@ pub(crate) struct Create {
 impl Create {
     pub(crate) fn run(self, output: &Output) -> Outcome {
         let (base, mut layers) = split(&self.images)?;
-        let new = layers.pop().ok_or_else(|| Failure::usage("stack", "the layer to make is expected last"))?;
+        let new = layers
+            .pop()
+            .ok_or_else(|| Failure::usage("stack", "the layer to make is expected last"))?;
         let opening = self.opening.with_layers(layers)?;
         let options = LayerOptions {
-            role: if self.read_cache { Role::Cache } else { Role::Overlay },
+            role: if self.read_cache {
+                Role::Cache
+            } else {
+                Role::Overlay
+            },
             len: self.size,
-            block: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+            block: self
+                .block_size
+                .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             overwrite: self.overwrite,
         };
-        let made = create_layer(&new, Path::new(&base), &opening.options(Access::ReadOnly), &options);
+        let made = create_layer(
+            &new,
+            Path::new(&base),
+            &opening.options(Access::ReadOnly),
+            &options,
+        );
         let exists = new.exists() && !self.overwrite;
-        if exists && made.as_ref().is_err_and(|error| error.kind() == Kind::Conflict && error.layer() == "image") {
+        if exists
+            && made
+                .as_ref()
+                .is_err_and(|error| error.kind() == Kind::Conflict && error.layer() == "image")
+        {
             return made.advise(Kind::Conflict, || "--overwrite replaces it".to_owned());
         }
         match made {

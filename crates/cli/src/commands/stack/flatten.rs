@@ -35,8 +35,17 @@ pub(crate) struct Flatten {
 impl Flatten {
     pub(crate) fn run(self, output: &Output) -> Outcome {
         let (base, mut layers) = split(&self.images)?;
-        let target = layers.pop().ok_or_else(|| Failure::usage("stack", "the image to make is expected last"))?;
+        let target = layers
+            .pop()
+            .ok_or_else(|| Failure::usage("stack", "the image to make is expected last"))?;
         let opening = self.opening.with_layers(layers)?;
-        Convert::of(base.into(), target, self.remove_signature, self.container, opening).run(output)
+        Convert::of(
+            base.into(),
+            target,
+            self.remove_signature,
+            self.container,
+            opening,
+        )
+        .run(output)
     }
 }

@@ -56,12 +56,20 @@ impl Stack {
 
 /// The base, and the files over it from the bottom.
 fn split(images: &[OsString]) -> Outcome<(String, Vec<PathBuf>)> {
-    let (base, layers) = images.split_first().ok_or_else(|| Failure::usage("stack", "an image is expected"))?;
-    Ok((source::image(base)?, layers.iter().map(PathBuf::from).collect()))
+    let (base, layers) = images
+        .split_first()
+        .ok_or_else(|| Failure::usage("stack", "an image is expected"))?;
+    Ok((
+        source::image(base)?,
+        layers.iter().map(PathBuf::from).collect(),
+    ))
 }
 
 /// What to do about layers that do not fit.
 fn advise<T>(result: Result<T, Error>) -> Outcome<T> {
-    let hint = || "name the files from the bottom: the base, then each layer over the one it was made over".to_owned();
+    let hint = || {
+        "name the files from the bottom: the base, then each layer over the one it was made over"
+            .to_owned()
+    };
     result.advise(Kind::Conflict, hint)
 }

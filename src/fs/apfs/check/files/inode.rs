@@ -5,7 +5,8 @@ use crate::fs::UF_COMPRESSED;
 use crate::fs::apfs::check::report::{Report, wrong};
 use crate::fs::apfs::check::tree::Leaf;
 use crate::fs::apfs::layout::{
-    DataStreamRaw, FileId, InodeRaw, XFields, inode_field, inode_flags, mode_type, until_nul, xattr_name,
+    DataStreamRaw, FileId, InodeRaw, XFields, inode_field, inode_flags, mode_type, until_nul,
+    xattr_name,
 };
 use zerocopy::little_endian::{U32, U64};
 
@@ -43,7 +44,15 @@ struct Facts {
 
 impl Group {
     pub(super) fn new(id: u64) -> Self {
-        Self { id, inode: None, attributes: 0, entries: 0, links: 0, primary: None, has_statistics: false }
+        Self {
+            id,
+            inode: None,
+            attributes: 0,
+            entries: 0,
+            links: 0,
+            primary: None,
+            has_statistics: false,
+        }
     }
 
     pub(super) fn attribute(&mut self, name: &str) {
@@ -67,7 +76,8 @@ pub(super) fn add(
     report: &mut Report<'_>,
 ) -> Option<()> {
     let (flags, kind) = (raw.internal_flags.get(), raw.mode.get() & mode_type::MASK);
-    let mut warn = |message: String| report.warning(leaf.wrong(format_args!("object {id:#x} {message}")));
+    let mut warn =
+        |message: String| report.warning(leaf.wrong(format_args!("object {id:#x} {message}")));
     if !matches!(
         kind,
         mode_type::FIFO
@@ -78,19 +88,29 @@ pub(super) fn add(
             | mode_type::SYMLINK
             | mode_type::SOCKET
     ) {
-        report.damage(leaf.wrong(format_args!("object {id:#x} has mode {:#o}, which is of no type", raw.mode)));
+        report.damage(leaf.wrong(format_args!(
+            "object {id:#x} has mode {:#o}, which is of no type",
+            raw.mode
+        )));
         return Some(());
     }
     let stream = match fields.get(inode_field::DATA_STREAM) {
         Some(_) => Some(fields.read::<DataStreamRaw>(inode_field::DATA_STREAM)?),
         None => None,
     };
-    let sparse = fields.read::<U64>(inode_field::SPARSE_BYTES).map(|bytes| bytes.get());
+    let sparse = fields
+        .read::<U64>(inode_field::SPARSE_BYTES)
+        .map(|bytes| bytes.get());
     if stream.is_some() && kind != mode_type::FILE {
         warn(format!("has contents, with mode {:#o}", raw.mode));
     }
-    if fields.read::<U32>(inode_field::DEVICE).is_some() != matches!(kind, mode_type::CHAR | mode_type::BLOCK) {
-        warn(format!("has a device's number or lacks it, with mode {:#o}", raw.mode));
+    if fields.read::<U32>(inode_field::DEVICE).is_some()
+        != matches!(kind, mode_type::CHAR | mode_type::BLOCK)
+    {
+        warn(format!(
+            "has a device's number or lacks it, with mode {:#o}",
+            raw.mode
+        ));
     }
     if (flags & inode_flags::IS_SPARSE != 0) != sparse.is_some() {
         warn("has a count of bytes in holes, and its flags say otherwise".to_owned());
@@ -109,13 +129,21 @@ pub(super) fn add(
     let parent = FileId::from(raw.parent_id);
     let primary = name.map_or(0, |name| link_hash(parent, name));
     files.group.primary = Some(primary);
-    files.group.inode =
-        Some(Facts { flags, bsd_flags: raw.bsd_flags.get(), kind, children_or_links: raw.children_or_links.get() });
-    files.known(id).inode(kind, primary, parent, raw.children_or_links.get());
+    files.group.inode = Some(Facts {
+        flags,
+        bsd_flags: raw.bsd_flags.get(),
+        kind,
+        children_or_links: raw.children_or_links.get(),
+    });
+    files
+        .known(id)
+        .inode(kind, primary, parent, raw.children_or_links.get());
     if let Some(stream) = stream {
         let private = raw.private_id.get();
         files.see(private);
-        files.stream(private).use_by_inode(&stream, sparse.unwrap_or(0), flags);
+        files
+            .stream(private)
+            .use_by_inode(&stream, sparse.unwrap_or(0), flags);
     } else if sparse.is_some_and(|bytes| bytes > 0) {
         report.warning(leaf.wrong(format_args!("object {id:#x} has holes and no contents")));
     }
@@ -130,10 +158,19 @@ impl Files {
         let Some(facts) = group.inode else {
             // The parent of the root has no inode; streams of attributes, states and siblings have none either.
             if group.entries > 0 && id != FileId::ROOT_PARENT.0 {
-                report.damage(wrong(LAYER, format!("{} entries are in folder {id:#x}, which does not exist", group.entries)));
+                report.damage(wrong(
+                    LAYER,
+                    format!(
+                        "{} entries are in folder {id:#x}, which does not exist",
+                        group.entries
+                    ),
+                ));
             }
             if group.attributes != 0 || group.links > 0 {
-                report.damage(wrong(LAYER, format!("object {id:#x} has attributes or names, and does not exist")));
+                report.damage(wrong(
+                    LAYER,
+                    format!("object {id:#x} has attributes or names, and does not exist"),
+                ));
             }
             return;
         };
@@ -142,33 +179,60 @@ impl Files {
         let mut differs = |what: &str, found: bool, told: bool| {
             if found != told {
                 let yes = |yes: bool| if yes { "yes" } else { "no" };
-                let message = format!("object {id:#x} {what}: {}, its inode says: {}", yes(found), yes(told));
+                let message = format!(
+                    "object {id:#x} {what}: {}, its inode says: {}",
+                    yes(found),
+                    yes(told)
+                );
                 report.warning(wrong(LAYER, message));
             }
         };
         let resource = has(attribute::RESOURCE_FORK);
         if !self.rules.early {
-            differs("has a resource fork", resource, flag(inode_flags::HAS_RESOURCE_FORK));
+            differs(
+                "has a resource fork",
+                resource,
+                flag(inode_flags::HAS_RESOURCE_FORK),
+            );
         }
-        differs("has access rights", has(attribute::SECURITY), flag(inode_flags::HAS_SECURITY));
+        differs(
+            "has access rights",
+            has(attribute::SECURITY),
+            flag(inode_flags::HAS_SECURITY),
+        );
         if flag(inode_flags::HAS_RESOURCE_FORK) && flag(inode_flags::NO_RESOURCE_FORK) {
-            report.warning(wrong(LAYER, format!("object {id:#x} says to have a resource fork, and to have none")));
+            report.warning(wrong(
+                LAYER,
+                format!("object {id:#x} says to have a resource fork, and to have none"),
+            ));
         }
         let is_link = facts.kind == mode_type::SYMLINK;
         if has(attribute::SYMLINK) != is_link {
-            let message = format!("object {id:#x} has mode {:#o}: a symbolic link, and only that, has a target", facts.kind);
+            let message = format!(
+                "object {id:#x} has mode {:#o}: a symbolic link, and only that, has a target",
+                facts.kind
+            );
             report.damage(wrong(LAYER, message));
         }
         if facts.bsd_flags & UF_COMPRESSED != 0 && !has(attribute::DECMPFS) {
-            report.damage(wrong(LAYER, format!("file {id:#x} is compressed, and nothing says how")));
+            report.damage(wrong(
+                LAYER,
+                format!("file {id:#x} is compressed, and nothing says how"),
+            ));
         }
         if facts.kind != mode_type::FOLDER {
             if group.entries > 0 {
-                let message = format!("{} entries are in object {id:#x}, which is no folder", group.entries);
+                let message = format!(
+                    "{} entries are in object {id:#x}, which is no folder",
+                    group.entries
+                );
                 report.damage(wrong(LAYER, message));
             }
         } else if u64::from(facts.children_or_links) != group.entries {
-            let message = format!("folder {id:#x} is said to have {} entries, it has {}", facts.children_or_links, group.entries);
+            let message = format!(
+                "folder {id:#x} is said to have {} entries, it has {}",
+                facts.children_or_links, group.entries
+            );
             report.warning(wrong(LAYER, message));
         }
         let links = group.links;

@@ -73,15 +73,24 @@ impl Files {
     /// Everything that objects and names say of each other; counts the objects.
     pub(super) fn settle_links(&mut self, report: &mut Report<'_>) -> Counts {
         for needed in [FileId::ROOT, FileId::PRIVATE_DIR] {
-            if self.objects.get(&needed.0).is_none_or(|known| known.kind != mode_type::FOLDER) {
-                report.damage(wrong(LAYER, format!("folder {needed:#x}, which every volume has, does not exist")));
+            if self
+                .objects
+                .get(&needed.0)
+                .is_none_or(|known| known.kind != mode_type::FOLDER)
+            {
+                report.damage(wrong(
+                    LAYER,
+                    format!("folder {needed:#x}, which every volume has, does not exist"),
+                ));
             }
         }
         let mut ids: Vec<u64> = self.objects.keys().copied().collect();
         ids.sort_unstable();
         let mut counts = Counts::default();
         for &id in &ids {
-            let Some(known) = self.objects.get(&id).copied() else { continue };
+            let Some(known) = self.objects.get(&id).copied() else {
+                continue;
+            };
             count(&mut counts, id, &known);
             check(id, &known, report);
         }
@@ -102,7 +111,9 @@ impl Files {
         for &id in ids {
             let mut at = id;
             let end = loop {
-                let Some(known) = self.objects.get_mut(&at) else { break Way::Lost };
+                let Some(known) = self.objects.get_mut(&at) else {
+                    break Way::Lost;
+                };
                 match known.way {
                     // Only folders lead up.
                     Way::Unknown if known.kind == mode_type::FOLDER && known.names > 0 => {
@@ -125,7 +136,10 @@ impl Files {
             }
         }
         if lost > 0 {
-            report.damage(wrong(LAYER, format!("{lost} folders are not below the root, the first is {first:#x}")));
+            report.damage(wrong(
+                LAYER,
+                format!("{lost} folders are not below the root, the first is {first:#x}"),
+            ));
         }
     }
 
@@ -133,18 +147,33 @@ impl Files {
         let mut ids: Vec<u64> = self.siblings.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            let Some(Sibling { entry, link, map }) = self.siblings.get(&id).copied() else { continue };
+            let Some(Sibling { entry, link, map }) = self.siblings.get(&id).copied() else {
+                continue;
+            };
             let message = match (entry, link, map) {
                 (Some(entry), Some(link), Some(map)) if entry == link && map == link.0 => continue,
                 (Some(entry), Some(link), _) if entry != link => {
-                    format!("entry of object {:#x} and record of object {:#x} tell different names or objects", entry.0, link.0)
+                    format!(
+                        "entry of object {:#x} and record of object {:#x} tell different names or objects",
+                        entry.0, link.0
+                    )
                 }
-                (Some((object, _)), None, _) => format!("the entry of object {object:#x} has it, no record tells the name"),
-                (None, Some((object, _)), _) => format!("object {object:#x} has it for a name, no entry has it"),
-                (_, Some((object, _)), Some(map)) => format!("is said to be of object {map:#x}, and of {object:#x}"),
+                (Some((object, _)), None, _) => {
+                    format!("the entry of object {object:#x} has it, no record tells the name")
+                }
+                (None, Some((object, _)), _) => {
+                    format!("object {object:#x} has it for a name, no entry has it")
+                }
+                (_, Some((object, _)), Some(map)) => {
+                    format!("is said to be of object {map:#x}, and of {object:#x}")
+                }
                 (Some(_), Some(_), None) if self.rules.early => continue,
-                (_, Some((object, _)), None) => format!("object {object:#x} has it, no record leads from it there"),
-                (_, None, Some(map)) => format!("leads to object {map:#x}, and is the number of no name"),
+                (_, Some((object, _)), None) => {
+                    format!("object {object:#x} has it, no record leads from it there")
+                }
+                (_, None, Some(map)) => {
+                    format!("leads to object {map:#x}, and is the number of no name")
+                }
                 (None, None, None) => continue,
             };
             report.warning(wrong(LAYER, format!("link {id:#x}: {message}")));
@@ -171,11 +200,20 @@ fn check(id: u64, known: &Known, report: &mut Report<'_>) {
         return;
     }
     if known.kind == 0 {
-        let message = format!("an entry in folder {:#x} leads to object {id:#x}, which does not exist", known.folder);
+        let message = format!(
+            "an entry in folder {:#x} leads to object {id:#x}, which does not exist",
+            known.folder
+        );
         return report.damage(wrong(LAYER, message));
     }
     if known.names == 0 {
-        return report.damage(wrong(LAYER, format!("object {id:#x} is in no folder, its inode says {:#x}", known.parent)));
+        return report.damage(wrong(
+            LAYER,
+            format!(
+                "object {id:#x} is in no folder, its inode says {:#x}",
+                known.parent
+            ),
+        ));
     }
     if known.mixed || known.entry_kind != known.kind >> 12 {
         let message = format!(
@@ -186,23 +224,39 @@ fn check(id: u64, known: &Known, report: &mut Report<'_>) {
     }
     let is_folder = known.kind == mode_type::FOLDER;
     if is_folder && known.names > 1 {
-        report.damage(wrong(LAYER, format!("folder {id:#x} has {} names", known.names)));
+        report.damage(wrong(
+            LAYER,
+            format!("folder {id:#x} has {} names", known.names),
+        ));
     }
     // Deleted while it is open: it has kept its name and folder, and counts none of them.
     if known.is_orphan() {
         if !is_folder && known.told != 0 {
-            report.warning(wrong(LAYER, format!("object {id:#x} is deleted, and counts {} names", known.told)));
+            report.warning(wrong(
+                LAYER,
+                format!("object {id:#x} is deleted, and counts {} names", known.told),
+            ));
         }
         return;
     }
     if !is_folder && known.told != known.names {
-        report.warning(wrong(LAYER, format!("object {id:#x} counts {} names, {} exist", known.told, known.names)));
+        report.warning(wrong(
+            LAYER,
+            format!(
+                "object {id:#x} counts {} names, {} exist",
+                known.told, known.names
+            ),
+        ));
     }
     if known.records != known.names && (known.names > 1 || known.records > 1) {
-        let message = format!("object {id:#x} has {} names, and records of {}", known.names, known.records);
+        let message = format!(
+            "object {id:#x} has {} names, and records of {}",
+            known.names, known.records
+        );
         report.warning(wrong(LAYER, message));
     }
-    if known.records == 0 && known.names == 1 && known.primary != 0 && known.primary != known.found {
+    if known.records == 0 && known.names == 1 && known.primary != 0 && known.primary != known.found
+    {
         let message = format!(
             "object {id:#x} is found in folder {:#x} under another name or folder than it says, {:#x}",
             known.folder, known.parent

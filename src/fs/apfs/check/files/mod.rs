@@ -21,9 +21,9 @@ use super::tree::Leaf;
 use crate::Result;
 use crate::fs::apfs::btree::Key;
 use crate::fs::apfs::layout::{
-    BlockSize, Counts, CryptoStateRaw, DataStreamIdRaw, DirectoryEntryRaw, DirectoryStatsRaw, ENTRY_TYPE_MASK, FileExtentRaw,
-    FileId, FileInfoRaw, InodeRaw, KeyRest, RecordKey, SiblingLinkRaw, SiblingMapRaw, XattrRaw, XattrValue, entry_field,
-    record_type, xattr_flags,
+    BlockSize, Counts, CryptoStateRaw, DataStreamIdRaw, DirectoryEntryRaw, DirectoryStatsRaw,
+    ENTRY_TYPE_MASK, FileExtentRaw, FileId, FileInfoRaw, InodeRaw, KeyRest, RecordKey,
+    SiblingLinkRaw, SiblingMapRaw, XattrRaw, XattrValue, entry_field, record_type, xattr_flags,
 };
 use crate::fs::apfs::names::NameRules;
 
@@ -73,7 +73,9 @@ impl Files {
 
     /// Takes a record of the tree of files, in its order.
     pub(super) fn add(&mut self, leaf: &Leaf<'_>, report: &mut Report<'_>) -> Result<()> {
-        let Key::Record(key) = leaf.key else { return Ok(()) };
+        let Key::Record(key) = leaf.key else {
+            return Ok(());
+        };
         let id = key.id.0;
         if id != self.group.id {
             self.close_group(report);
@@ -92,14 +94,19 @@ impl Files {
             record_type::FILE_INFO => FileInfoRaw::read_from_prefix(leaf.value).ok().map(drop),
             kind => {
                 if self.unknown_types == 0 {
-                    report.warning(leaf.wrong(format_args!("object {id:#x} has a record of type {kind}, which is not known")));
+                    report.warning(leaf.wrong(format_args!(
+                        "object {id:#x} has a record of type {kind}, which is not known"
+                    )));
                 }
                 self.unknown_types += 1;
                 Some(())
             }
         };
         if understood.is_none() {
-            report.damage(leaf.wrong(format_args!("the record of type {} of object {id:#x} makes no sense", key.kind)));
+            report.damage(leaf.wrong(format_args!(
+                "the record of type {} of object {id:#x} makes no sense",
+                key.kind
+            )));
         }
         Ok(())
     }
@@ -126,7 +133,9 @@ impl Files {
 
     fn statistics(&mut self, leaf: &Leaf<'_>) -> Option<()> {
         self.group.has_statistics = true;
-        DirectoryStatsRaw::ref_from_prefix(leaf.value).ok().map(drop)
+        DirectoryStatsRaw::ref_from_prefix(leaf.value)
+            .ok()
+            .map(drop)
     }
 
     fn stream_id(&mut self, id: u64, leaf: &Leaf<'_>) -> Option<()> {
@@ -135,8 +144,15 @@ impl Files {
         Some(())
     }
 
-    fn xattr(&mut self, key: &RecordKey<'_>, leaf: &Leaf<'_>, report: &mut Report<'_>) -> Option<()> {
-        let KeyRest::Name(name) = key.rest else { return None };
+    fn xattr(
+        &mut self,
+        key: &RecordKey<'_>,
+        leaf: &Leaf<'_>,
+        report: &mut Report<'_>,
+    ) -> Option<()> {
+        let KeyRest::Name(name) = key.rest else {
+            return None;
+        };
         let name = str::from_utf8(name).ok()?;
         let (head, _) = XattrRaw::ref_from_prefix(leaf.value).ok()?;
         self.group.attribute(name);
@@ -146,7 +162,9 @@ impl Files {
                 let stream = at.stream_id.get();
                 let private = head.flags.get() & xattr_flags::PRIVATE_STREAM != 0;
                 if private && self.rules.sealed {
-                    report.note(leaf.wrong(format_args!("{name} has a stream of its own on a sealed volume")));
+                    report.note(leaf.wrong(format_args!(
+                        "{name} has a stream of its own on a sealed volume"
+                    )));
                 }
                 self.see(stream);
                 self.stream(stream).use_by_attribute(&at.stream);
@@ -159,40 +177,77 @@ impl Files {
         use crate::fs::apfs::layout::{MAX_EMBEDDED_XATTR, xattr_name};
         let id = self.group.id;
         if value.len() > MAX_EMBEDDED_XATTR {
-            report.warning(leaf.wrong(format_args!("{name} of object {id:#x} has {} bytes in the tree", value.len())));
+            report.warning(leaf.wrong(format_args!(
+                "{name} of object {id:#x} has {} bytes in the tree",
+                value.len()
+            )));
         }
         match name {
             xattr_name::SYMLINK if value.last() != Some(&0) => {
-                report.damage(leaf.wrong(format_args!("the target of symbolic link {id:#x} has no end")));
+                report.damage(leaf.wrong(format_args!(
+                    "the target of symbolic link {id:#x} has no end"
+                )));
             }
             xattr_name::RESOURCE_FORK if !self.rules.early => {
-                report.damage(leaf.wrong(format_args!("the resource fork of object {id:#x} is in the tree, not in a stream")));
+                report.damage(leaf.wrong(format_args!(
+                    "the resource fork of object {id:#x} is in the tree, not in a stream"
+                )));
             }
             xattr_name::FINDER_INFO if value.len() != 32 => {
-                report.warning(leaf.wrong(format_args!("the Finder info of object {id:#x} has {} bytes", value.len())));
+                report.warning(leaf.wrong(format_args!(
+                    "the Finder info of object {id:#x} has {} bytes",
+                    value.len()
+                )));
             }
             _ => {}
         }
     }
 
-    fn extent(&mut self, key: &RecordKey<'_>, leaf: &Leaf<'_>, report: &mut Report<'_>) -> Option<()> {
-        let KeyRest::Number(start) = key.rest else { return None };
+    fn extent(
+        &mut self,
+        key: &RecordKey<'_>,
+        leaf: &Leaf<'_>,
+        report: &mut Report<'_>,
+    ) -> Option<()> {
+        let KeyRest::Number(start) = key.rest else {
+            return None;
+        };
         let (raw, _) = FileExtentRaw::read_from_prefix(leaf.value).ok()?;
         self.add_extent(key.id.0, start, &raw, leaf, report);
         Some(())
     }
 
     /// An extent of a stream, in order, from a record or from a sealed volume's own tree.
-    pub(super) fn add_extent(&mut self, id: u64, start: u64, raw: &FileExtentRaw, leaf: &Leaf<'_>, report: &mut Report<'_>) {
-        let (len, paddr, block) = (raw.len(), raw.paddr.get(), u64::from(self.rules.block_size.get()));
+    pub(super) fn add_extent(
+        &mut self,
+        id: u64,
+        start: u64,
+        raw: &FileExtentRaw,
+        leaf: &Leaf<'_>,
+        report: &mut Report<'_>,
+    ) {
+        let (len, paddr, block) = (
+            raw.len(),
+            raw.paddr.get(),
+            u64::from(self.rules.block_size.get()),
+        );
         let blocks = self.rules.blocks;
         self.see(id);
-        if len == 0 || !len.is_multiple_of(block) || !start.is_multiple_of(block) || start.checked_add(len).is_none() {
-            return report.damage(leaf.wrong(format_args!("stream {id:#x}: {len} bytes at {start} are no whole blocks")));
+        if len == 0
+            || !len.is_multiple_of(block)
+            || !start.is_multiple_of(block)
+            || start.checked_add(len).is_none()
+        {
+            return report.damage(leaf.wrong(format_args!(
+                "stream {id:#x}: {len} bytes at {start} are no whole blocks"
+            )));
         }
         let run = paddr..paddr.saturating_add(len / block);
         if paddr != 0 && run.end > blocks {
-            let message = format_args!("stream {id:#x}: blocks {paddr}+{} are not among the {blocks}", len / block);
+            let message = format_args!(
+                "stream {id:#x}: blocks {paddr}+{} are not among the {blocks}",
+                len / block
+            );
             return report.damage(leaf.wrong(message));
         }
         let stream = self.stream(id);
@@ -216,7 +271,12 @@ impl Files {
         inode::add(self, id, raw, &fields, leaf, report)
     }
 
-    fn entry(&mut self, key: &RecordKey<'_>, leaf: &Leaf<'_>, report: &mut Report<'_>) -> Option<()> {
+    fn entry(
+        &mut self,
+        key: &RecordKey<'_>,
+        leaf: &Leaf<'_>,
+        report: &mut Report<'_>,
+    ) -> Option<()> {
         let (entry, fields) = DirectoryEntryRaw::parse(leaf.value)?;
         let parent = key.id;
         let name = match key.rest {
@@ -225,13 +285,21 @@ impl Files {
         };
         if let KeyRest::Hashed(found, _) = key.rest
             && !leaf.known
-            && let Some(expected) = self.rules.names.hash(name).filter(|&expected| expected != found)
+            && let Some(expected) = self
+                .rules
+                .names
+                .hash(name)
+                .filter(|&expected| expected != found)
         {
-            let message = format_args!("`{name}` in folder {parent:#x} stands under hash {found:#x}, {expected:#x} expected");
+            let message = format_args!(
+                "`{name}` in folder {parent:#x} stands under hash {found:#x}, {expected:#x} expected"
+            );
             report.damage(leaf.wrong(message));
         }
         if name.is_empty() || name.contains('/') {
-            report.warning(leaf.wrong(format_args!("folder {parent:#x} has an entry with the name `{name}`")));
+            report.warning(leaf.wrong(format_args!(
+                "folder {parent:#x} has an entry with the name `{name}`"
+            )));
         }
         self.group.entries += 1;
         let kind = entry.flags.get() & ENTRY_TYPE_MASK;
@@ -249,8 +317,15 @@ impl Files {
         Some(())
     }
 
-    fn sibling_link(&mut self, key: &RecordKey<'_>, leaf: &Leaf<'_>, report: &mut Report<'_>) -> Option<()> {
-        let KeyRest::Number(sibling) = key.rest else { return None };
+    fn sibling_link(
+        &mut self,
+        key: &RecordKey<'_>,
+        leaf: &Leaf<'_>,
+        report: &mut Report<'_>,
+    ) -> Option<()> {
+        let KeyRest::Number(sibling) = key.rest else {
+            return None;
+        };
         let (link, name) = SiblingLinkRaw::parse(leaf.value)?;
         let (id, hash) = (key.id.0, link_hash(link.parent_id.into(), name));
         self.see(sibling);
@@ -259,7 +334,9 @@ impl Files {
             && let Some(primary) = self.group.primary.filter(|&primary| primary != hash)
             && primary != 0
         {
-            report.warning(leaf.wrong(format_args!("object {id:#x} does not say the name and folder of its first link")));
+            report.warning(leaf.wrong(format_args!(
+                "object {id:#x} does not say the name and folder of its first link"
+            )));
         }
         self.group.links += 1;
         self.siblings.entry(sibling).or_default().link = Some((id, hash));

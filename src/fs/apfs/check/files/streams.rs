@@ -48,27 +48,48 @@ impl StreamSeen {
 
     /// What is wrong with it: damage, and what every reader gets along with.
     fn problems(&self) -> (Option<String>, Option<String>) {
-        let Self { size, allocated, end, sum, holes, inodes, attributes, told, .. } = self;
+        let Self {
+            size,
+            allocated,
+            end,
+            sum,
+            holes,
+            inodes,
+            attributes,
+            told,
+            ..
+        } = self;
         let damage = match () {
             () if self.gap || sum != end => Some("its extents do not follow each other".to_owned()),
             () if end < size => Some(format!("has {size} bytes in extents for {end}")),
-            () if *inodes > 0 && *attributes > 0 => Some("is used by inodes and by attributes".to_owned()),
-            () if *attributes > 1 => Some(format!("is used by {attributes} attributes")),
-            () if told.is_some_and(|told| told < *inodes) => {
-                Some(format!("is said to be used {} times, {inodes} inodes use it", told.unwrap_or(0)))
+            () if *inodes > 0 && *attributes > 0 => {
+                Some("is used by inodes and by attributes".to_owned())
             }
+            () if *attributes > 1 => Some(format!("is used by {attributes} attributes")),
+            () if told.is_some_and(|told| told < *inodes) => Some(format!(
+                "is said to be used {} times, {inodes} inodes use it",
+                told.unwrap_or(0)
+            )),
             () => None,
         };
         let warning = match () {
-            () if end != allocated => Some(format!("has extents for {end} bytes, {allocated} are claimed")),
-            () if *inodes > 0 && told.is_none() => Some("has no record that counts its users".to_owned()),
-            () if told.is_some_and(|told| told > *inodes) => {
-                Some(format!("is said to be used {} times, {inodes} inodes use it", told.unwrap_or(0)))
+            () if end != allocated => Some(format!(
+                "has extents for {end} bytes, {allocated} are claimed"
+            )),
+            () if *inodes > 0 && told.is_none() => {
+                Some("has no record that counts its users".to_owned())
             }
-            () if *inodes > 0 && *holes != self.sparse => {
-                Some(format!("has {holes} bytes of holes, {} are claimed", self.sparse))
+            () if told.is_some_and(|told| told > *inodes) => Some(format!(
+                "is said to be used {} times, {inodes} inodes use it",
+                told.unwrap_or(0)
+            )),
+            () if *inodes > 0 && *holes != self.sparse => Some(format!(
+                "has {holes} bytes of holes, {} are claimed",
+                self.sparse
+            )),
+            () if *inodes > 1 && self.uncloned => {
+                Some("is shared by inodes that do not say to be clones".to_owned())
             }
-            () if *inodes > 1 && self.uncloned => Some("is shared by inodes that do not say to be clones".to_owned()),
             () if self.differs => Some("its users tell different sizes".to_owned()),
             () => None,
         };
@@ -82,7 +103,9 @@ impl Files {
         let mut ids: Vec<_> = streams.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            let Some(stream) = streams.get(&id) else { continue };
+            let Some(stream) = streams.get(&id) else {
+                continue;
+            };
             if stream.inodes == 0 && stream.attributes == 0 {
                 report.warning(wrong(LAYER, format!("stream {id:#x} is used by nothing")));
                 continue;

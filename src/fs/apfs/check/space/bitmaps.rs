@@ -9,7 +9,8 @@ use super::{LAYER, Space};
 use crate::fs::apfs::check::blocks::User;
 use crate::fs::apfs::check::report::{Report, wrong};
 use crate::fs::apfs::layout::{
-    CHUNK_COUNT_MASK, ChunkInfoRaw, ChunkRaw, Oid, Paddr, blocks_per_chunk, chunks_per_cib, cibs_per_cab, object_type, storage,
+    CHUNK_COUNT_MASK, ChunkInfoRaw, ChunkRaw, Oid, Paddr, blocks_per_chunk, chunks_per_cib,
+    cibs_per_cab, object_type, storage,
 };
 use crate::fs::bitmap::{count_clear, run_at, set_bits};
 use crate::{Error, Result};
@@ -29,10 +30,27 @@ struct Chunks<'r> {
 
 impl Space<'_> {
     /// Every chunk against the runs of blocks that are used, ascending and apart.
-    pub(super) fn bitmaps(&mut self, runs: &[(Range<u64>, User)], incomplete: bool, report: &mut Report<'_>) -> Result<()> {
-        let (cibs, cabs) = (u64::from(self.main().cibs.get()), u64::from(self.main().cabs.get()));
-        self.progress.stage("check the bitmaps", self.store.blocks.div_ceil(self.per_chunk()));
-        let mut chunks = Chunks { runs, free: 0, told: 0, lost: 0, first_lost: 0 };
+    pub(super) fn bitmaps(
+        &mut self,
+        runs: &[(Range<u64>, User)],
+        incomplete: bool,
+        report: &mut Report<'_>,
+    ) -> Result<()> {
+        let (cibs, cabs) = (
+            u64::from(self.main().cibs.get()),
+            u64::from(self.main().cabs.get()),
+        );
+        self.progress.stage(
+            "check the bitmaps",
+            self.store.blocks.div_ceil(self.per_chunk()),
+        );
+        let mut chunks = Chunks {
+            runs,
+            free: 0,
+            told: 0,
+            lost: 0,
+            first_lost: 0,
+        };
         let offset = self.main().addresses.get();
         let per_cab = u64::from(cibs_per_cab(self.store.block_size));
         let mut whole = true;
@@ -45,22 +63,39 @@ impl Space<'_> {
         for cab in 0..cabs {
             let count = (cibs - cab * per_cab).min(per_cab);
             let address = self.array64(offset, cab);
-            let Some(block) = self.info(object_type::CHUNK_INFO_ADDRESSES, address, cab, count, report)? else {
+            let Some(block) = self.info(
+                object_type::CHUNK_INFO_ADDRESSES,
+                address,
+                cab,
+                count,
+                report,
+            )?
+            else {
                 whole = false;
                 continue;
             };
             for place in 0..count {
                 let at = size_of::<ChunkInfoRaw>() + place as usize * size_of::<U64>();
-                let address = block.get(at..).and_then(|rest| U64::read_from_prefix(rest).ok()).map(|(at, _)| at.get());
+                let address = block
+                    .get(at..)
+                    .and_then(|rest| U64::read_from_prefix(rest).ok())
+                    .map(|(at, _)| at.get());
                 whole &= self.cib(cab * per_cab + place, address, &mut chunks, report)?;
             }
         }
         if chunks.told > TOLD {
-            report.damage(wrong(LAYER, format!("{} more runs of blocks are in use but marked free", chunks.told - TOLD)));
+            report.damage(wrong(
+                LAYER,
+                format!(
+                    "{} more runs of blocks are in use but marked free",
+                    chunks.told - TOLD
+                ),
+            ));
         }
         if chunks.lost > 0 {
             let (lost, first) = (chunks.lost, chunks.first_lost);
-            let message = format!("{lost} blocks are marked used and used by nothing, the first is {first}");
+            let message =
+                format!("{lost} blocks are marked used and used by nothing, the first is {first}");
             if incomplete {
                 report.note(wrong(LAYER, message + " that could be looked at"));
             } else {
@@ -69,7 +104,13 @@ impl Space<'_> {
         }
         let told = self.main().free.get();
         if whole && chunks.free != told {
-            report.damage(wrong(LAYER, format!("counts {told} free blocks, its chunks {} together", chunks.free)));
+            report.damage(wrong(
+                LAYER,
+                format!(
+                    "counts {told} free blocks, its chunks {} together",
+                    chunks.free
+                ),
+            ));
         }
         Ok(())
     }
@@ -88,32 +129,54 @@ impl Space<'_> {
         report: &mut Report<'_>,
     ) -> Result<Option<Box<[u8]>>> {
         let Some(address) = address.filter(|&address| self.pool.take(address, report)) else {
-            let message = format!("block {index} of type {kind:#x} is not in the pool, but in {address:?}");
+            let message =
+                format!("block {index} of type {kind:#x} is not in the pool, but in {address:?}");
             report.damage(wrong(LAYER, message));
             return Ok(None);
         };
         let paddr = Paddr(address);
-        let Some(block) = report.keep(self.store.object(LAYER, paddr, kind))? else { return Ok(None) };
-        let Ok((head, _)) = ChunkInfoRaw::ref_from_prefix(&block) else { return Ok(None) };
+        let Some(block) = report.keep(self.store.object(LAYER, paddr, kind))? else {
+            return Ok(None);
+        };
+        let Ok((head, _)) = ChunkInfoRaw::ref_from_prefix(&block) else {
+            return Ok(None);
+        };
         let corrupt = |message: String| self.store.corrupt(LAYER, Oid(address), paddr, message);
         let found = (u64::from(head.index.get()), u64::from(head.count.get()));
         if found != (index, count) {
-            let message = format!("number {index} with {count} entries expected, {} with {} found", found.0, found.1);
+            let message = format!(
+                "number {index} with {count} entries expected, {} with {} found",
+                found.0, found.1
+            );
             report.damage(corrupt(message));
             return Ok(None);
         }
         let xid = head.object.xid.get();
         if xid == 0 || xid > self.xid.0 {
-            report.damage(corrupt(format!("transaction {xid} found, at most {} expected", self.xid)));
+            report.damage(corrupt(format!(
+                "transaction {xid} found, at most {} expected",
+                self.xid
+            )));
         }
-        if head.object.kind.get() & storage::MASK != storage::PHYSICAL || head.object.has_odd_flags(false) {
-            report.warning(corrupt(format!("type {:#x} found, a physical object expected", head.object.kind)));
+        if head.object.kind.get() & storage::MASK != storage::PHYSICAL
+            || head.object.has_odd_flags(false)
+        {
+            report.warning(corrupt(format!(
+                "type {:#x} found, a physical object expected",
+                head.object.kind
+            )));
         }
         Ok(Some(block))
     }
 
     /// The chunks that a CIB describes; whether all could be told.
-    fn cib(&mut self, cib: u64, address: Option<u64>, chunks: &mut Chunks<'_>, report: &mut Report<'_>) -> Result<bool> {
+    fn cib(
+        &mut self,
+        cib: u64,
+        address: Option<u64>,
+        chunks: &mut Chunks<'_>,
+        report: &mut Report<'_>,
+    ) -> Result<bool> {
         let per_cib = u64::from(chunks_per_cib(self.store.block_size));
         let all = self.store.blocks.div_ceil(self.per_chunk());
         let count = (all - (cib * per_cib).min(all)).min(per_cib);
@@ -127,27 +190,46 @@ impl Space<'_> {
             self.progress.check()?;
             self.progress.advance(1);
             let at = size_of::<ChunkInfoRaw>() + place as usize * size_of::<ChunkRaw>();
-            let Some((raw, _)) = block.get(at..).and_then(|rest| ChunkRaw::read_from_prefix(rest).ok()) else { continue };
+            let Some((raw, _)) = block
+                .get(at..)
+                .and_then(|rest| ChunkRaw::read_from_prefix(rest).ok())
+            else {
+                continue;
+            };
             newest = newest.max(raw.xid.get());
             whole &= self.chunk(cib * per_cib + place, &raw, chunks, report)?;
         }
-        let told = ChunkInfoRaw::ref_from_prefix(&block).map_or(0, |(head, _)| head.object.xid.get());
+        let told =
+            ChunkInfoRaw::ref_from_prefix(&block).map_or(0, |(head, _)| head.object.xid.get());
         if newest != told {
             let message = format!("is of transaction {told}, the newest chunk in it of {newest}");
             let address = address.unwrap_or(0);
-            report.warning(self.store.corrupt(LAYER, Oid(address), Paddr(address), message));
+            report.warning(
+                self.store
+                    .corrupt(LAYER, Oid(address), Paddr(address), message),
+            );
         }
         Ok(whole)
     }
 
-    fn chunk(&mut self, index: u64, raw: &ChunkRaw, chunks: &mut Chunks<'_>, report: &mut Report<'_>) -> Result<bool> {
+    fn chunk(
+        &mut self,
+        index: u64,
+        raw: &ChunkRaw,
+        chunks: &mut Chunks<'_>,
+        report: &mut Report<'_>,
+    ) -> Result<bool> {
         let first = index * self.per_chunk();
         let blocks = (self.store.blocks - first).min(self.per_chunk());
         let count = |raw: u32| u64::from(raw & CHUNK_COUNT_MASK);
         let (found, free) = (count(raw.blocks.get()), count(raw.free.get()));
         let place = Paddr(raw.bitmap.get());
         chunks.free += free;
-        if raw.first.get() != first || found != blocks || free > blocks || (place.0 == 0 && free != blocks) {
+        if raw.first.get() != first
+            || found != blocks
+            || free > blocks
+            || (place.0 == 0 && free != blocks)
+        {
             let message = format!(
                 "chunk {index} is said to begin at block {} with {found} blocks, {free} of them free; {blocks} from {first} expected",
                 raw.first
@@ -162,19 +244,28 @@ impl Space<'_> {
         } else if self.pool.take(place.0, report) {
             self.store.read(LAYER, place, 1)?
         } else {
-            report.damage(wrong(LAYER, format!("the bitmap of chunk {index} is in block {place}, which is not in the pool")));
+            report.damage(wrong(
+                LAYER,
+                format!(
+                    "the bitmap of chunk {index} is in block {place}, which is not in the pool"
+                ),
+            ));
             chunks.skip(first + blocks);
             return Ok(true);
         };
         let clear = count_clear(&bits, blocks as usize) as u64;
         if clear != free {
             let at = self.store.offset(place);
-            let message = format!("the bitmap of chunk {index} has {clear} free blocks, {free} are counted");
+            let message =
+                format!("the bitmap of chunk {index} has {clear} free blocks, {free} are counted");
             report.damage(Error::corrupt(LAYER, at, message));
         }
         let past = count_clear(&bits, size * 8) as u64 - clear;
         if past != self.per_chunk() - blocks {
-            report.warning(wrong(LAYER, format!("the bitmap of chunk {index} marks blocks past the end of the container")));
+            report.warning(wrong(
+                LAYER,
+                format!("the bitmap of chunk {index} marks blocks past the end of the container"),
+            ));
         }
         chunks.compare(first..first + blocks, &bits, report);
         Ok(true)
@@ -206,8 +297,10 @@ impl Chunks<'_> {
                 if !marked {
                     self.told += 1;
                     if self.told <= TOLD {
-                        let (first, last) = (range.start + at as u64, range.start + until as u64 - 1);
-                        let message = format!("blocks {first} to {last} are in use but marked free: {user}");
+                        let (first, last) =
+                            (range.start + at as u64, range.start + until as u64 - 1);
+                        let message =
+                            format!("blocks {first} to {last} are in use but marked free: {user}");
                         report.damage(wrong(LAYER, message));
                     }
                 }
@@ -217,11 +310,16 @@ impl Chunks<'_> {
         let all = within(range.end);
         for (at, (marked, used)) in bits.iter().zip(&expected).enumerate().take(all.div_ceil(8)) {
             // Bits past the end are told elsewhere.
-            let valid = if at * 8 + 8 > all { (1_u8 << (all % 8)) - 1 } else { 0xFF };
+            let valid = if at * 8 + 8 > all {
+                (1_u8 << (all % 8)) - 1
+            } else {
+                0xFF
+            };
             let lost = marked & !used & valid;
             if lost != 0 {
                 if self.lost == 0 {
-                    self.first_lost = range.start + at as u64 * 8 + u64::from(lost.trailing_zeros());
+                    self.first_lost =
+                        range.start + at as u64 * 8 + u64::from(lost.trailing_zeros());
                 }
                 self.lost += u64::from(lost.count_ones());
             }

@@ -18,7 +18,9 @@ use crate::Result;
 use crate::fs::apfs::container::Container;
 use crate::fs::apfs::free::check_head;
 use crate::fs::apfs::geometry::Geometry;
-use crate::fs::apfs::layout::{Oid, RING_VERSIONS, SpacemanDeviceRaw, SpacemanRaw, Xid, space_device};
+use crate::fs::apfs::layout::{
+    Oid, RING_VERSIONS, SpacemanDeviceRaw, SpacemanRaw, Xid, space_device,
+};
 use crate::fs::apfs::store::Store;
 use crate::progress::Progress;
 
@@ -47,12 +49,17 @@ impl<'a> Space<'a> {
     ) -> Result<Option<Self>> {
         let (store, raw) = (&container.store, &container.superblock);
         // Told where the maps are checked.
-        let Some((_, bytes)) = objects.remove(&Oid::from(raw.spaceman_oid)) else { return Ok(None) };
+        let Some((_, bytes)) = objects.remove(&Oid::from(raw.spaceman_oid)) else {
+            return Ok(None);
+        };
         let Ok((head, _)) = SpacemanRaw::read_from_prefix(&bytes) else {
             report.damage(wrong(LAYER, "is cut short"));
             return Ok(None);
         };
-        if report.keep(check_head(&head, store.block_size, store.blocks))?.is_none() {
+        if report
+            .keep(check_head(&head, store.block_size, store.blocks))?
+            .is_none()
+        {
             return Ok(None);
         }
         check_sizes(store, &head, report);
@@ -60,15 +67,32 @@ impl<'a> Space<'a> {
             report.warning(wrong(LAYER, message));
         }
         let pool_run = run(head.pool_base.get(), head.pool_blocks.get(), store.blocks);
-        let ring_run = run(head.ring_base.get(), head.ring_blocks.get().into(), store.blocks);
+        let ring_run = run(
+            head.ring_base.get(),
+            head.ring_blocks.get().into(),
+            store.blocks,
+        );
         let (Some(pool_run), Some(ring_run)) = (pool_run, ring_run) else {
-            report.damage(wrong(LAYER, "its pool or the ring of the pool's bitmaps is not in the container"));
+            report.damage(wrong(
+                LAYER,
+                "its pool or the ring of the pool's bitmaps is not in the container",
+            ));
             return Ok(None);
         };
-        blocks.claim(pool_run.clone(), User::container("pool of the space manager"));
+        blocks.claim(
+            pool_run.clone(),
+            User::container("pool of the space manager"),
+        );
         blocks.claim(ring_run, User::container("ring of pool bitmaps"));
         let xid = Xid(container.checkpoint());
-        let mut space = Self { store, xid, progress, head, bytes, pool: Pool::new(pool_run) };
+        let mut space = Self {
+            store,
+            xid,
+            progress,
+            head,
+            bytes,
+            pool: Pool::new(pool_run),
+        };
         space.queues(objects, blocks, report)?;
         Ok(Some(space))
     }
@@ -88,42 +112,90 @@ impl<'a> Space<'a> {
     /// A number in one of the arrays behind the head.
     fn array16(&self, offset: u32, index: u32) -> Option<u16> {
         let at = (offset as usize).checked_add(2 * index as usize)?;
-        U16::read_from_prefix(self.bytes.get(at..)?).ok().map(|(value, _)| value.get())
+        U16::read_from_prefix(self.bytes.get(at..)?)
+            .ok()
+            .map(|(value, _)| value.get())
     }
 
     fn array64(&self, offset: u32, index: u64) -> Option<u64> {
         let at = (offset as usize).checked_add(usize::try_from(index).ok()?.checked_mul(8)?)?;
-        U64::read_from_prefix(self.bytes.get(at..)?).ok().map(|(value, _)| value.get())
+        U64::read_from_prefix(self.bytes.get(at..)?)
+            .ok()
+            .map(|(value, _)| value.get())
     }
 }
 
 fn run(start: u64, count: u64, blocks: u64) -> Option<Range<u64>> {
-    start.checked_add(count).filter(|&end| end <= blocks && start > 0 && count > 0).map(|end| start..end)
+    start
+        .checked_add(count)
+        .filter(|&end| end <= blocks && start > 0 && count > 0)
+        .map(|end| start..end)
 }
 
 /// Sizes that follow from that of the container.
 fn check_sizes(store: &Store, head: &SpacemanRaw, report: &mut Report<'_>) {
     let bytes = store.block_size.of(store.blocks).unwrap_or(u64::MAX);
-    let Ok(geometry) = Geometry::new(bytes, store.block_size) else { return };
+    let Ok(geometry) = Geometry::new(bytes, store.block_size) else {
+        return;
+    };
     let limit = |queue: usize| u64::from(head.queues[queue].node_limit.get());
     for (what, found, expected) in [
-        ("blocks in its pool", head.pool_blocks.get(), geometry.pool_blocks),
-        ("blocks of the pool's bitmap", head.pool_bitmap_blocks.get().into(), geometry.pool_bitmap_blocks),
-        ("slots for the pool's bitmaps", head.ring_blocks.get().into(), geometry.ring_blocks()),
-        ("nodes at most in the pool's queue", limit(space_device::QUEUE_POOL), geometry.pool_queue_limit.into()),
-        ("nodes at most in the queue", limit(space_device::QUEUE_MAIN), geometry.main_queue_limit.into()),
+        (
+            "blocks in its pool",
+            head.pool_blocks.get(),
+            geometry.pool_blocks,
+        ),
+        (
+            "blocks of the pool's bitmap",
+            head.pool_bitmap_blocks.get().into(),
+            geometry.pool_bitmap_blocks,
+        ),
+        (
+            "slots for the pool's bitmaps",
+            head.ring_blocks.get().into(),
+            geometry.ring_blocks(),
+        ),
+        (
+            "nodes at most in the pool's queue",
+            limit(space_device::QUEUE_POOL),
+            geometry.pool_queue_limit.into(),
+        ),
+        (
+            "nodes at most in the queue",
+            limit(space_device::QUEUE_MAIN),
+            geometry.main_queue_limit.into(),
+        ),
     ] {
         if found != expected {
-            report.warning(wrong(LAYER, format!("has {found} {what}, {expected} expected")));
+            report.warning(wrong(
+                LAYER,
+                format!("has {found} {what}, {expected} expected"),
+            ));
         }
     }
     let [main, second] = &head.devices;
-    let counts = (second.blocks.get(), second.chunks.get(), second.cibs.get(), second.cabs.get(), second.free.get());
-    let reserved = |device: &SpacemanDeviceRaw| (device.reserved.get(), device.reserved2.get()) != (0, 0);
+    let counts = (
+        second.blocks.get(),
+        second.chunks.get(),
+        second.cibs.get(),
+        second.cabs.get(),
+        second.free.get(),
+    );
+    let reserved =
+        |device: &SpacemanDeviceRaw| (device.reserved.get(), device.reserved2.get()) != (0, 0);
     if counts != (0, 0, 0, 0, 0) || reserved(main) || reserved(second) {
-        report.warning(wrong(LAYER, "counts something on a second device, or in fields that are not in use"));
+        report.warning(wrong(
+            LAYER,
+            "counts something on a second device, or in fields that are not in use",
+        ));
     }
     if head.ring_multiplier.get() != RING_VERSIONS {
-        report.warning(wrong(LAYER, format!("has slots for {} versions, {RING_VERSIONS} expected", head.ring_multiplier)));
+        report.warning(wrong(
+            LAYER,
+            format!(
+                "has slots for {} versions, {RING_VERSIONS} expected",
+                head.ring_multiplier
+            ),
+        ));
     }
 }

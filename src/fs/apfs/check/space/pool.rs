@@ -34,7 +34,11 @@ impl Pool {
     pub(super) fn take(&mut self, block: u64, report: &mut Report<'_>) -> bool {
         let inside = self.run.contains(&block);
         if inside {
-            self.mark(block..block + 1, "is used twice, or waits to be freed", report);
+            self.mark(
+                block..block + 1,
+                "is used twice, or waits to be freed",
+                report,
+            );
         }
         inside
     }
@@ -42,7 +46,10 @@ impl Pool {
     fn mark(&mut self, run: Range<u64>, twice: &str, report: &mut Report<'_>) {
         let bits = (run.start - self.run.start) as usize..(run.end - self.run.start) as usize;
         if run_at(&self.used, bits.start, bits.end) != (false, bits.end) {
-            report.damage(wrong(LAYER, format!("block {} of the pool, or one after it, {twice}", run.start)));
+            report.damage(wrong(
+                LAYER,
+                format!("block {} of the pool, or one after it, {twice}", run.start),
+            ));
         }
         set_bits(&mut self.used, bits);
     }
@@ -57,12 +64,15 @@ impl Space<'_> {
         let mut wrong_from = None;
         for (index, slot) in slots.iter().enumerate() {
             let Some(slot) = *slot else { continue };
-            let block = self.store.read(LAYER, Paddr(self.head.ring_base.get() + u64::from(slot)), 1)?;
+            let block =
+                self.store
+                    .read(LAYER, Paddr(self.head.ring_base.get() + u64::from(slot)), 1)?;
             let expected = self.pool.used.get(index * per_block..).unwrap_or_default();
             for (at, found) in block.iter().enumerate() {
                 let differs = *found ^ expected.get(at).copied().unwrap_or(0);
                 if differs != 0 && wrong_from.is_none() {
-                    let bit = (index * per_block + at) as u64 * 8 + u64::from(differs.trailing_zeros());
+                    let bit =
+                        (index * per_block + at) as u64 * 8 + u64::from(differs.trailing_zeros());
                     wrong_from = Some((bit, *found & (1 << differs.trailing_zeros()) != 0));
                 }
             }
@@ -70,8 +80,14 @@ impl Space<'_> {
         if let Some((bit, marked)) = wrong_from {
             let block = self.pool.run.start + bit;
             match marked {
-                true => report.warning(wrong(LAYER, format!("block {block} of the pool is marked used and used by nothing"))),
-                false => report.damage(wrong(LAYER, format!("block {block} of the pool is in use but marked free"))),
+                true => report.warning(wrong(
+                    LAYER,
+                    format!("block {block} of the pool is marked used and used by nothing"),
+                )),
+                false => report.damage(wrong(
+                    LAYER,
+                    format!("block {block} of the pool is in use but marked free"),
+                )),
             }
         }
         Ok(())
@@ -80,17 +96,27 @@ impl Space<'_> {
     /// The slot of each of the pool's bitmaps.
     fn slots(&self, report: &mut Report<'_>) -> Vec<Option<u16>> {
         let bitmaps = u64::from(self.head.pool_bitmap_blocks.get());
-        let needed = (self.pool.run.end - self.pool.run.start).div_ceil(8 * u64::from(self.store.block_size.get()));
+        let needed = (self.pool.run.end - self.pool.run.start)
+            .div_ceil(8 * u64::from(self.store.block_size.get()));
         (0..bitmaps.min(needed) as u32)
             .map(|index| {
                 let slot = self.array16(self.head.pool_slots.get(), index);
                 let slot = slot.filter(|&slot| u32::from(slot) < self.head.ring_blocks.get());
                 if slot.is_none() {
-                    report.damage(wrong(LAYER, format!("the pool's bitmap {index} is in no slot of the ring")));
+                    report.damage(wrong(
+                        LAYER,
+                        format!("the pool's bitmap {index} is in no slot of the ring"),
+                    ));
                 }
                 let xid = self.array64(self.head.pool_xids.get(), index.into());
                 if xid.is_none_or(|xid| xid == 0 || xid > self.xid.0) {
-                    report.warning(wrong(LAYER, format!("the pool's bitmap {index} is of no transaction up to {}", self.xid)));
+                    report.warning(wrong(
+                        LAYER,
+                        format!(
+                            "the pool's bitmap {index} is of no transaction up to {}",
+                            self.xid
+                        ),
+                    ));
                 }
                 slot
             })
@@ -103,7 +129,10 @@ impl Space<'_> {
         let mut seen = vec![false; all as usize];
         for slot in slots.iter().flatten() {
             if std::mem::replace(&mut seen[usize::from(*slot)], true) {
-                report.damage(wrong(LAYER, format!("slot {slot} of the ring holds two bitmaps of the pool")));
+                report.damage(wrong(
+                    LAYER,
+                    format!("slot {slot} of the ring holds two bitmaps of the pool"),
+                ));
             }
         }
         let next = |slot: u16| self.array16(self.head.ring_free_next.get(), slot.into());
@@ -112,17 +141,28 @@ impl Space<'_> {
             // Each slot is met once, so that the list has an end.
             match seen.get_mut(usize::from(at)) {
                 Some(seen) if !*seen => *seen = true,
-                _ => return report.damage(wrong(LAYER, format!("the list of free slots leads to {at}, which is not free"))),
+                _ => {
+                    return report.damage(wrong(
+                        LAYER,
+                        format!("the list of free slots leads to {at}, which is not free"),
+                    ));
+                }
             }
             last = at;
             at = next(at).unwrap_or(NO_SLOT);
         }
         if last != self.head.ring_free_tail.get() {
-            let message = format!("the list of free slots ends with {last}, {} expected", self.head.ring_free_tail);
+            let message = format!(
+                "the list of free slots ends with {last}, {} expected",
+                self.head.ring_free_tail
+            );
             report.warning(wrong(LAYER, message));
         }
         if let Some(lost) = seen.iter().position(|seen| !seen) {
-            report.warning(wrong(LAYER, format!("slot {lost} of the ring is neither used nor in the list of free ones")));
+            report.warning(wrong(
+                LAYER,
+                format!("slot {lost} of the ring is neither used nor in the list of free ones"),
+            ));
         }
     }
 }

@@ -5,13 +5,17 @@ use std::collections::HashSet;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
-use crate::fs::apfs::layout::{BlockSize, SPACEMAN_ARRAYS, SpacemanRaw, SpacemanVersionRaw, spaceman_flags};
+use crate::fs::apfs::layout::{
+    BlockSize, SPACEMAN_ARRAYS, SpacemanRaw, SpacemanVersionRaw, spaceman_flags,
+};
 
 /// Earlier boundaries that a zone remembers.
 const PREVIOUS: usize = 7;
 
 /// A zone: its boundaries, start and end each, and those that it had before.
-#[derive(Debug, Clone, Copy, FromBytes, zerocopy::Immutable, zerocopy::KnownLayout, zerocopy::Unaligned)]
+#[derive(
+    Debug, Clone, Copy, FromBytes, zerocopy::Immutable, zerocopy::KnownLayout, zerocopy::Unaligned,
+)]
 #[repr(C)]
 struct ZoneRaw {
     /*00*/ now: [U64; 2],
@@ -30,19 +34,26 @@ pub(super) fn what_is_wrong(manager: &[u8], block_size: BlockSize) -> Option<Str
     }
     let (versioned, _) = SpacemanVersionRaw::ref_from_prefix(rest).ok()?;
     if versioned.struct_size.get() != SPACEMAN_ARRAYS {
-        return Some(format!("says that its head has {} bytes, {SPACEMAN_ARRAYS} expected", versioned.struct_size));
+        return Some(format!(
+            "says that its head has {} bytes, {SPACEMAN_ARRAYS} expected",
+            versioned.struct_size
+        ));
     }
     let mut ids = HashSet::new();
-    versioned.zones.iter().zip(0..).find_map(|(bytes, index): (_, u32)| {
-        let zone = ZoneRaw::read_from_bytes(bytes).ok()?;
-        let id = zone.id.get();
-        let message = match what_is_odd(&zone, block_size) {
-            None if id == 0 || ids.insert(id) => return None,
-            None => "the number of another",
-            Some(message) => message,
-        };
-        Some(format!("zone {index} of the allocator has {message}"))
-    })
+    versioned
+        .zones
+        .iter()
+        .zip(0..)
+        .find_map(|(bytes, index): (_, u32)| {
+            let zone = ZoneRaw::read_from_bytes(bytes).ok()?;
+            let id = zone.id.get();
+            let message = match what_is_odd(&zone, block_size) {
+                None if id == 0 || ids.insert(id) => return None,
+                None => "the number of another",
+                Some(message) => message,
+            };
+            Some(format!("zone {index} of the allocator has {message}"))
+        })
 }
 
 fn what_is_odd(zone: &ZoneRaw, block_size: BlockSize) -> Option<&'static str> {
@@ -55,14 +66,27 @@ fn what_is_odd(zone: &ZoneRaw, block_size: BlockSize) -> Option<&'static str> {
     if zone.reserved.get() != 0 {
         return Some("something in a field that is not in use");
     }
-    let now = if zone.id.get() == 0 { zone.now == none } else { makes_sense(&zone.now) };
+    let now = if zone.id.get() == 0 {
+        zone.now == none
+    } else {
+        makes_sense(&zone.now)
+    };
     if !now {
         return Some("boundaries that make no sense");
     }
-    let before = match latest.checked_sub(1).map(|latest| zone.previous.get(latest)) {
+    let before = match latest
+        .checked_sub(1)
+        .map(|latest| zone.previous.get(latest))
+    {
         None => zone.previous.iter().all(|bounds| *bounds == none),
         Some(None) => false,
-        Some(Some(latest)) => *latest != none && zone.previous.iter().all(|bounds| *bounds == none || makes_sense(bounds)),
+        Some(Some(latest)) => {
+            *latest != none
+                && zone
+                    .previous
+                    .iter()
+                    .all(|bounds| *bounds == none || makes_sense(bounds))
+        }
     };
     (!before).then_some("boundaries of before that make no sense")
 }

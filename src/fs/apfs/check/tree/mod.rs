@@ -13,7 +13,8 @@ pub(super) use self::sources::{Ephemeral, Nodes, Physical, Virtual};
 use super::report::Report;
 use crate::fs::apfs::btree::{Key, Node, TreeKind};
 use crate::fs::apfs::layout::{
-    MAX_LEVELS, NodeRaw, ObjectRaw, Oid, Paddr, TreeInfoRaw, Xid, node_flags, object_type, storage, tree_flags,
+    MAX_LEVELS, NodeRaw, ObjectRaw, Oid, Paddr, TreeInfoRaw, Xid, node_flags, object_type, storage,
+    tree_flags,
 };
 use crate::fs::apfs::store::{Expected, Store};
 use crate::progress::Progress;
@@ -35,7 +36,11 @@ impl Leaf<'_> {
     /// An error about the record.
     pub(super) fn wrong(&self, message: impl std::fmt::Display) -> Error {
         let (oid, paddr) = self.node;
-        Error::corrupt(self.layer, self.at, format!("object {oid:#x} in block {paddr}: {message}"))
+        Error::corrupt(
+            self.layer,
+            self.at,
+            format!("object {oid:#x} in block {paddr}: {message}"),
+        )
     }
 }
 
@@ -66,9 +71,19 @@ impl Walk<'_> {
         report: &mut Report<'_>,
         each: &mut dyn FnMut(&Leaf<'_>, &mut Report<'_>) -> Result<()>,
     ) -> Result<Option<Totals>> {
-        let mut walker =
-            Walker { walk: self, root, nodes, report, each, seen: HashSet::new(), last: Vec::new(), totals: Totals::default() };
-        let Some(info) = walker.enter(root, None)? else { return Ok(None) };
+        let mut walker = Walker {
+            walk: self,
+            root,
+            nodes,
+            report,
+            each,
+            seen: HashSet::new(),
+            last: Vec::new(),
+            totals: Totals::default(),
+        };
+        let Some(info) = walker.enter(root, None)? else {
+            return Ok(None);
+        };
         let totals = walker.totals;
         if let Some((info, place)) = info {
             self.check_info(root, place, &info, &totals, report);
@@ -81,25 +96,47 @@ impl Walk<'_> {
     }
 
     /// What the root says of the tree against what was found (§5.2).
-    fn check_info(&self, root: Oid, place: Paddr, info: &TreeInfoRaw, found: &Totals, report: &mut Report<'_>) {
+    fn check_info(
+        &self,
+        root: Oid,
+        place: Paddr,
+        info: &TreeInfoRaw,
+        found: &Totals,
+        report: &mut Report<'_>,
+    ) {
         let wrong = |message: String| self.wrong(root, place, message);
-        let counts = [("keys", info.key_count.get(), found.records), ("nodes", info.node_count.get(), found.nodes)];
+        let counts = [
+            ("keys", info.key_count.get(), found.records),
+            ("nodes", info.node_count.get(), found.nodes),
+        ];
         for (what, told, found) in counts {
             if told != found {
-                report.damage(wrong(format!("the tree is said to have {told} {what}, it has {found}")));
+                report.damage(wrong(format!(
+                    "the tree is said to have {told} {what}, it has {found}"
+                )));
             }
         }
-        let longest =
-            [("key", info.longest_key.get(), found.longest_key), ("value", info.longest_value.get(), found.longest_value)];
+        let longest = [
+            ("key", info.longest_key.get(), found.longest_key),
+            ("value", info.longest_value.get(), found.longest_value),
+        ];
         for (what, told, found) in longest {
             if (told as usize) < found {
-                report.warning(wrong(format!("the longest {what} is said to have {told} bytes, one has {found}")));
+                report.warning(wrong(format!(
+                    "the longest {what} is said to have {told} bytes, one has {found}"
+                )));
             }
         }
-        let (key, value) = self.kind.sizes().map_or((0, 0), |sizes| (sizes.key, sizes.value));
+        let (key, value) = self
+            .kind
+            .sizes()
+            .map_or((0, 0), |sizes| (sizes.key, sizes.value));
         if (info.key_size.get() as usize, info.value_size.get() as usize) != (key, value) {
             let found = (info.key_size.get(), info.value_size.get());
-            let message = format!("keys of {key} and values of {value} bytes expected, {} and {} found", found.0, found.1);
+            let message = format!(
+                "keys of {key} and values of {value} bytes expected, {} and {} found",
+                found.0, found.1
+            );
             report.warning(wrong(message));
         }
         // Hashes and missing headers are the sealed volumes' own, the others are told by the kind of the tree.
@@ -110,7 +147,9 @@ impl Walk<'_> {
         let free = tree_flags::SEQUENTIAL_INSERT | sealed;
         let (flags, expected) = (info.flags.get(), self.kind.tree_flags());
         if flags & !free != expected {
-            report.warning(wrong(format!("the tree's flags are {flags:#x}, {expected:#x} expected")));
+            report.warning(wrong(format!(
+                "the tree's flags are {flags:#x}, {expected:#x} expected"
+            )));
         }
     }
 }
@@ -144,10 +183,18 @@ impl Walker<'_, '_> {
         self.walk.progress.advance(1);
         let Walk { store, kind, .. } = *self.walk;
         let found = self.nodes.find(store, oid);
-        let Some(found) = self.report.keep(found.map_err(|error| named(error, kind.layer())))? else { return Ok(None) };
+        let Some(found) = self
+            .report
+            .keep(found.map_err(|error| named(error, kind.layer())))?
+        else {
+            return Ok(None);
+        };
         let paddr = found.paddr;
         if !self.seen.insert(paddr.0) {
-            self.report.damage(self.walk.wrong(oid, paddr, "the tree leads to this node twice"));
+            self.report.damage(
+                self.walk
+                    .wrong(oid, paddr, "the tree leads to this node twice"),
+            );
             return Ok(None);
         }
         self.totals.nodes += 1;
@@ -155,9 +202,15 @@ impl Walker<'_, '_> {
         let mut xid = found.xid.unwrap_or(self.walk.newest);
         let known = found.known;
         if found.has_header && !known {
-            let expected = Expected { oid, kind: object_type::BTREE_NODE, subtype: kind.subtype() };
+            let expected = Expected {
+                oid,
+                kind: object_type::BTREE_NODE,
+                subtype: kind.subtype(),
+            };
             let header = store.check(kind.layer(), &found.bytes, paddr, &expected);
-            let Some(header) = self.report.keep(header)? else { return Ok(None) };
+            let Some(header) = self.report.keep(header)? else {
+                return Ok(None);
+            };
             self.check_header(oid, paddr, &header, found.xid, parent);
             xid = header.xid.into();
         }
@@ -172,9 +225,16 @@ impl Walker<'_, '_> {
             return Ok(None);
         }
         // Hashes and missing headers are the sealed volumes' own.
-        let sealed = if found.has_header { 0 } else { node_flags::HASHED | node_flags::NO_HEADER };
+        let sealed = if found.has_header {
+            0
+        } else {
+            node_flags::HASHED | node_flags::NO_HEADER
+        };
         if node.flags & !(node_flags::ROOT | node_flags::LEAF | node_flags::FIXED | sealed) != 0 {
-            let message = format!("has flags {:#x}, some of which a node of its kind does not have", node.flags);
+            let message = format!(
+                "has flags {:#x}, some of which a node of its kind does not have",
+                node.flags
+            );
             self.report.warning(self.walk.wrong(oid, paddr, message));
         }
         if !known && let Err(message) = room::check(&node) {
@@ -185,31 +245,56 @@ impl Walker<'_, '_> {
         } else {
             self.inner(&node, xid, parent)?
         }
-        let info = if parent.is_none() { TreeInfoRaw::read_from_suffix(&node.bytes).ok() } else { None };
+        let info = if parent.is_none() {
+            TreeInfoRaw::read_from_suffix(&node.bytes).ok()
+        } else {
+            None
+        };
         Ok(Some(info.map(|(_, info)| (info, paddr))))
     }
 
-    fn check_header(&mut self, oid: Oid, paddr: Paddr, header: &ObjectRaw, told: Option<Xid>, parent: Option<&Parent>) {
+    fn check_header(
+        &mut self,
+        oid: Oid,
+        paddr: Paddr,
+        header: &ObjectRaw,
+        told: Option<Xid>,
+        parent: Option<&Parent>,
+    ) {
         let mut wrong = |message: String| self.report.damage(self.walk.wrong(oid, paddr, message));
         let root = header.object_type() == object_type::BTREE_ROOT;
         if root != parent.is_none() {
-            wrong(format!("type {:#x} found in a node that is {} root", header.object_type(), if root { "no" } else { "the" }));
+            wrong(format!(
+                "type {:#x} found in a node that is {} root",
+                header.object_type(),
+                if root { "no" } else { "the" }
+            ));
         }
         let (stored, expected) = (header.kind.get() & storage::MASK, self.nodes.storage());
         if stored != expected {
             wrong(format!("is stored as {stored:#x}, {expected:#x} expected"));
         }
         if header.has_odd_flags(matches!(self.walk.kind, TreeKind::Files { .. })) {
-            wrong(format!("type {:#x} found, with flags that a node of its kind does not have", header.kind));
+            wrong(format!(
+                "type {:#x} found, with flags that a node of its kind does not have",
+                header.kind
+            ));
         }
         let xid = header.xid.get();
         match told {
-            Some(told) if xid != told.0 => wrong(format!("transaction {told} expected, {xid} found")),
+            Some(told) if xid != told.0 => {
+                wrong(format!("transaction {told} expected, {xid} found"))
+            }
             _ if xid == 0 || xid > self.walk.newest.0 => {
-                wrong(format!("transaction {xid} found, at most {} expected", self.walk.newest));
+                wrong(format!(
+                    "transaction {xid} found, at most {} expected",
+                    self.walk.newest
+                ));
             }
             // Whoever moves a node writes the one that leads to it.
-            _ if expected == storage::PHYSICAL && parent.is_some_and(|parent| xid > parent.xid.0) => {
+            _ if expected == storage::PHYSICAL
+                && parent.is_some_and(|parent| xid > parent.xid.0) =>
+            {
                 wrong(format!("transaction {xid} found, the node above is older"));
             }
             _ => {}
@@ -220,25 +305,43 @@ impl Walker<'_, '_> {
     fn fits(&mut self, node: &Node, parent: Option<&Parent>) -> bool {
         let (root, is_root) = (parent.is_none(), node.flags & node_flags::ROOT != 0);
         let wrong = if root != is_root {
-            format!("has flags {:#x} and is {} root", node.flags, if root { "the" } else { "no" })
+            format!(
+                "has flags {:#x} and is {} root",
+                node.flags,
+                if root { "the" } else { "no" }
+            )
         } else if let Some(parent) = parent.filter(|parent| node.level + 1 != parent.level) {
-            format!("a node of level {} expected, level {} found", parent.level - 1, node.level)
+            format!(
+                "a node of level {} expected, level {} found",
+                parent.level - 1,
+                node.level
+            )
         } else if node.level >= MAX_LEVELS {
-            format!("has {} levels below it, fewer than {MAX_LEVELS} expected", node.level)
+            format!(
+                "has {} levels below it, fewer than {MAX_LEVELS} expected",
+                node.level
+            )
         } else if node.count == 0 && (!root || node.level > 0) {
             "holds no keys".to_owned()
         } else {
             return true;
         };
-        self.report.damage(self.walk.wrong(node.oid, node.paddr, wrong));
+        self.report
+            .damage(self.walk.wrong(node.oid, node.paddr, wrong));
         false
     }
 
     fn inner(&mut self, node: &Node, xid: Xid, parent: Option<&Parent>) -> Result<()> {
-        let base = if node.flags & node_flags::HASHED != 0 { self.root.0 } else { 0 };
+        let base = if node.flags & node_flags::HASHED != 0 {
+            self.root.0
+        } else {
+            0
+        };
         let mut last: Option<&[u8]> = None;
         for index in 0..node.count {
-            let Some((key, value)) = node.record(index) else { continue };
+            let Some((key, value)) = node.record(index) else {
+                continue;
+            };
             if index == 0 {
                 self.check_first(node, key, parent);
             }
@@ -247,33 +350,62 @@ impl Walker<'_, '_> {
                 continue;
             }
             last = Some(key);
-            let child = U64::read_from_prefix(value).ok().and_then(|(child, _)| child.get().checked_add(base));
+            let child = U64::read_from_prefix(value)
+                .ok()
+                .and_then(|(child, _)| child.get().checked_add(base));
             let Some(child) = child else {
-                self.report.damage(self.walk.wrong(node.oid, node.paddr, format!("entry {index} leads to no node")));
+                self.report.damage(self.walk.wrong(
+                    node.oid,
+                    node.paddr,
+                    format!("entry {index} leads to no node"),
+                ));
                 continue;
             };
-            self.enter(Oid(child), Some(&Parent { level: node.level, xid, key: key.to_vec() }))?;
+            self.enter(
+                Oid(child),
+                Some(&Parent {
+                    level: node.level,
+                    xid,
+                    key: key.to_vec(),
+                }),
+            )?;
         }
         Ok(())
     }
 
     fn leaf(&mut self, node: &Node, known: bool, parent: Option<&Parent>) -> Result<()> {
         for index in 0..node.count {
-            let Some((raw_key, value)) = node.record(index) else { continue };
+            let Some((raw_key, value)) = node.record(index) else {
+                continue;
+            };
             if index == 0 {
                 self.check_first(node, raw_key, parent);
             }
             let last = std::mem::take(&mut self.last);
-            let in_order = self.in_order(node, index, Some(last.as_slice()).filter(|last| !last.is_empty()), raw_key);
+            let in_order = self.in_order(
+                node,
+                index,
+                Some(last.as_slice()).filter(|last| !last.is_empty()),
+                raw_key,
+            );
             self.last = last;
             self.totals.records += 1;
             self.totals.longest_key = self.totals.longest_key.max(raw_key.len());
             self.totals.longest_value = self.totals.longest_value.max(value.len());
-            let Some(key) = self.walk.kind.key(raw_key).filter(|_| in_order) else { continue };
+            let Some(key) = self.walk.kind.key(raw_key).filter(|_| in_order) else {
+                continue;
+            };
             self.last.clear();
             self.last.extend_from_slice(raw_key);
             let (at, layer) = (self.walk.store.offset(node.paddr), self.walk.kind.layer());
-            let leaf = Leaf { known, key, value, node: (node.oid, node.paddr), at, layer };
+            let leaf = Leaf {
+                known,
+                key,
+                value,
+                node: (node.oid, node.paddr),
+                at,
+                layer,
+            };
             (self.each)(&leaf, self.report)?;
         }
         Ok(())
@@ -283,14 +415,22 @@ impl Walker<'_, '_> {
     fn in_order(&mut self, node: &Node, index: usize, last: Option<&[u8]>, key: &[u8]) -> bool {
         let kind = self.walk.kind;
         let Some(found) = kind.key(key) else {
-            self.report.damage(self.walk.wrong(node.oid, node.paddr, format!("key {index} is none of this tree")));
+            self.report.damage(self.walk.wrong(
+                node.oid,
+                node.paddr,
+                format!("key {index} is none of this tree"),
+            ));
             return false;
         };
-        match last.and_then(|last| kind.key(last)).map(|last| last.cmp(&found)) {
+        match last
+            .and_then(|last| kind.key(last))
+            .map(|last| last.cmp(&found))
+        {
             None | Some(Ordering::Less) => true,
             Some(_) => {
                 let message = format!("key {index} does not come after the one before it");
-                self.report.damage(self.walk.wrong(node.oid, node.paddr, message));
+                self.report
+                    .damage(self.walk.wrong(node.oid, node.paddr, message));
                 false
             }
         }
@@ -300,15 +440,24 @@ impl Walker<'_, '_> {
     fn check_first(&mut self, node: &Node, key: &[u8], parent: Option<&Parent>) {
         let Some(parent) = parent else { return };
         let kind = self.walk.kind;
-        let order = kind.key(&parent.key).zip(kind.key(key)).map(|(above, key)| above.cmp(&key));
+        let order = kind
+            .key(&parent.key)
+            .zip(kind.key(key))
+            .map(|(above, key)| above.cmp(&key));
         match order {
             Some(Ordering::Equal) | None => {}
             Some(Ordering::Greater) => {
-                let message = "its first key comes before the one in its parent, so that it is not found";
-                self.report.damage(self.walk.wrong(node.oid, node.paddr, message));
+                let message =
+                    "its first key comes before the one in its parent, so that it is not found";
+                self.report
+                    .damage(self.walk.wrong(node.oid, node.paddr, message));
             }
             Some(Ordering::Less) => {
-                self.report.warning(self.walk.wrong(node.oid, node.paddr, "its first key is not the one in its parent"));
+                self.report.warning(self.walk.wrong(
+                    node.oid,
+                    node.paddr,
+                    "its first key is not the one in its parent",
+                ));
             }
         }
     }
@@ -322,7 +471,11 @@ fn named(error: Error, layer: &'static str) -> Error {
         crate::error::Place::Name(name) => told = told.named(name.clone()),
         crate::error::Place::None => {}
     }
-    if error.kind() == crate::Kind::Io { error } else { told }
+    if error.kind() == crate::Kind::Io {
+        error
+    } else {
+        told
+    }
 }
 
 /// The head of a node.

@@ -17,22 +17,36 @@ enum Byte {
 
 /// What is wrong with the room in a node, if anything.
 pub(super) fn check(node: &Node) -> Result<(), String> {
-    let Some(head) = head(&node.bytes) else { return Ok(()) };
-    let end = node.bytes.len() - if node.flags & node_flags::ROOT != 0 { TREE_INFO } else { 0 };
-    let keys = NODE_HEADER + usize::from(head.table.offset.get()) + usize::from(head.table.len.get());
+    let Some(head) = head(&node.bytes) else {
+        return Ok(());
+    };
+    let end = node.bytes.len()
+        - if node.flags & node_flags::ROOT != 0 {
+            TREE_INFO
+        } else {
+            0
+        };
+    let keys =
+        NODE_HEADER + usize::from(head.table.offset.get()) + usize::from(head.table.len.get());
     let free = keys + usize::from(head.free.offset.get());
     let values = free + usize::from(head.free.len.get());
     if keys > end || values > end {
-        return Err(format!("the free space from {free} to {values} reaches out of the node"));
+        return Err(format!(
+            "the free space from {free} to {values} reaches out of the node"
+        ));
     }
     let mut bytes = vec![Byte::Unknown; end];
     for index in 0..node.count {
-        let Some((key, value)) = node.entry(index) else { continue };
+        let Some((key, value)) = node.entry(index) else {
+            continue;
+        };
         for (range, area, what) in [(key, keys..free, "key"), (value, values..end, "value")] {
             if !range.is_empty() && (range.start < area.start || range.end > area.end) {
                 return Err(format!("{what} {index} is not in the area of {what}s"));
             }
-            let Some(range) = bytes.get_mut(range) else { continue };
+            let Some(range) = bytes.get_mut(range) else {
+                continue;
+            };
             if range.contains(&Byte::Used) {
                 return Err(format!("{what} {index} shares bytes with another"));
             }
@@ -40,11 +54,26 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
         }
     }
     let at_key = |offset: usize, len: usize| Some(keys + offset..(keys + offset).checked_add(len)?);
-    let at_value = |offset: usize, len: usize| end.checked_sub(offset).map(|start| start..start + len);
+    let at_value =
+        |offset: usize, len: usize| end.checked_sub(offset).map(|start| start..start + len);
     let key_area = keys..free;
     let value_area = values..end;
-    list(&mut bytes, node, head.key_free_list, key_area, "key", &at_key)?;
-    list(&mut bytes, node, head.value_free_list, value_area, "value", &at_value)
+    list(
+        &mut bytes,
+        node,
+        head.key_free_list,
+        key_area,
+        "key",
+        &at_key,
+    )?;
+    list(
+        &mut bytes,
+        node,
+        head.value_free_list,
+        value_area,
+        "value",
+        &at_value,
+    )
 }
 
 /// One list of free pieces: it links what is free, and counts all that is.
@@ -56,22 +85,42 @@ fn list(
     what: &str,
     place: &dyn Fn(usize, usize) -> Option<std::ops::Range<usize>>,
 ) -> Result<(), String> {
-    let unused = bytes.get(area.clone()).unwrap_or_default().iter().filter(|byte| **byte != Byte::Used).count();
+    let unused = bytes
+        .get(area.clone())
+        .unwrap_or_default()
+        .iter()
+        .filter(|byte| **byte != Byte::Used)
+        .count();
     if unused != usize::from(list.len.get()) {
-        return Err(format!("{} bytes are said to be free among the {what}s, {unused} are", list.len));
+        return Err(format!(
+            "{} bytes are said to be free among the {what}s, {unused} are",
+            list.len
+        ));
     }
     let mut next = list.offset.get();
     while next != NO_OFFSET {
         let wrong = || format!("the list of free {what}s leads to {next}, where none is");
-        let link = place(next.into(), LINK).filter(|link| area.start <= link.start && link.end <= area.end).ok_or_else(wrong)?;
-        let (Some(first), Some(second)) = (word(&node.bytes, link.start), word(&node.bytes, link.start + 2)) else {
+        let link = place(next.into(), LINK)
+            .filter(|link| area.start <= link.start && link.end <= area.end)
+            .ok_or_else(wrong)?;
+        let (Some(first), Some(second)) = (
+            word(&node.bytes, link.start),
+            word(&node.bytes, link.start + 2),
+        ) else {
             return Err(wrong());
         };
-        let piece = place(next.into(), second.into()).filter(|piece| piece.end <= area.end).ok_or_else(wrong)?;
+        let piece = place(next.into(), second.into())
+            .filter(|piece| piece.end <= area.end)
+            .ok_or_else(wrong)?;
         // Each byte is freed once, so that no list is endless.
-        let piece = bytes.get_mut(piece).filter(|piece| piece.len() >= LINK).ok_or_else(wrong)?;
+        let piece = bytes
+            .get_mut(piece)
+            .filter(|piece| piece.len() >= LINK)
+            .ok_or_else(wrong)?;
         if piece.iter().any(|byte| *byte != Byte::Unknown) {
-            return Err(format!("the list of free {what}s has bytes that are used or listed twice"));
+            return Err(format!(
+                "the list of free {what}s has bytes that are used or listed twice"
+            ));
         }
         piece.fill(Byte::Free);
         next = first;
@@ -80,5 +129,8 @@ fn list(
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|word| u16::from_le_bytes(*word))
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|word| u16::from_le_bytes(*word))
 }

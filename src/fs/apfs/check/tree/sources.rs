@@ -41,7 +41,13 @@ pub(in crate::fs::apfs::check) struct Physical<'a> {
 impl Nodes for Physical<'_> {
     fn find(&mut self, store: &Store, oid: Oid) -> Result<Found> {
         let paddr = Paddr(oid.0);
-        Ok(Found { bytes: store.block(LAYER, oid, paddr)?, paddr, xid: None, has_header: true, known: false })
+        Ok(Found {
+            bytes: store.block(LAYER, oid, paddr)?,
+            paddr,
+            xid: None,
+            has_header: true,
+            known: false,
+        })
     }
 
     fn claim(&mut self, paddr: Paddr) {
@@ -66,12 +72,23 @@ impl Nodes for Virtual<'_> {
         let mut bytes = store.block(LAYER, oid, entry.paddr)?;
         if entry.flags & omap_value::ENCRYPTED != 0 {
             let Some(cipher) = self.cipher else {
-                return Err(store.corrupt(LAYER, oid, entry.paddr, "is encrypted, on a volume that is not"));
+                return Err(store.corrupt(
+                    LAYER,
+                    oid,
+                    entry.paddr,
+                    "is encrypted, on a volume that is not",
+                ));
             };
             cipher.decrypt_blocks(entry.paddr.0, &mut bytes);
         }
         let has_header = entry.flags & omap_value::NO_HEADER == 0;
-        Ok(Found { bytes, paddr: entry.paddr, xid: Some(entry.xid), has_header, known: entry.used })
+        Ok(Found {
+            bytes,
+            paddr: entry.paddr,
+            xid: Some(entry.xid),
+            has_header,
+            known: entry.used,
+        })
     }
 
     fn claim(&mut self, _paddr: Paddr) {}
@@ -91,10 +108,17 @@ pub(in crate::fs::apfs::check) struct Ephemeral<'a> {
 impl Nodes for Ephemeral<'_> {
     fn find(&mut self, _store: &Store, oid: Oid) -> Result<Found> {
         let Some((paddr, bytes)) = self.objects.remove(&oid) else {
-            let message = format!("object {oid:#x} is in no checkpoint map, or the tree leads to it twice");
+            let message =
+                format!("object {oid:#x} is in no checkpoint map, or the tree leads to it twice");
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         };
-        Ok(Found { bytes: bytes.into(), paddr, xid: Some(self.xid), has_header: true, known: false })
+        Ok(Found {
+            bytes: bytes.into(),
+            paddr,
+            xid: Some(self.xid),
+            has_header: true,
+            known: false,
+        })
     }
 
     fn claim(&mut self, _paddr: Paddr) {}

@@ -6,7 +6,9 @@ use zerocopy::FromBytes;
 
 use super::{LAYER, Space, corrupt};
 use crate::Result;
-use crate::fs::apfs::layout::{CHUNK_COUNT_MASK, ChunkInfoRaw, ChunkRaw, Paddr, blocks_per_chunk, chunks_per_cib, object_type};
+use crate::fs::apfs::layout::{
+    CHUNK_COUNT_MASK, ChunkInfoRaw, ChunkRaw, Paddr, blocks_per_chunk, chunks_per_cib, object_type,
+};
 use crate::fs::bitmap::{clear_bits, count_clear, run_at, set_bits};
 
 /// A block that describes chunks.
@@ -70,7 +72,11 @@ impl Space {
     }
 
     /// Changes the bits of a run, chunk by chunk, and counts what that makes free.
-    pub(super) fn each_chunk(&mut self, run: Range<u64>, mut change: impl FnMut(&mut Bits, Range<usize>)) -> Result<()> {
+    pub(super) fn each_chunk(
+        &mut self,
+        run: Range<u64>,
+        mut change: impl FnMut(&mut Bits, Range<usize>),
+    ) -> Result<()> {
         let mut free = self.free;
         self.each_chunk_quietly(run, |bits, range| {
             let before = bits.free;
@@ -82,16 +88,26 @@ impl Space {
         Ok(())
     }
 
-    pub(super) fn each_chunk_quietly(&mut self, run: Range<u64>, mut change: impl FnMut(&mut Bits, Range<usize>)) -> Result<()> {
+    pub(super) fn each_chunk_quietly(
+        &mut self,
+        run: Range<u64>,
+        mut change: impl FnMut(&mut Bits, Range<usize>),
+    ) -> Result<()> {
         if run.end > self.store.blocks {
-            return Err(corrupt(format!("blocks up to {} are not in the container", run.end)));
+            return Err(corrupt(format!(
+                "blocks up to {} are not in the container",
+                run.end
+            )));
         }
         let mut at = run.start;
         while at < run.end {
             let chunk = at / self.per_chunk();
             let first = chunk * self.per_chunk();
             let end = run.end.min(first + self.per_chunk());
-            change(self.bits(chunk)?, (at - first) as usize..(end - first) as usize);
+            change(
+                self.bits(chunk)?,
+                (at - first) as usize..(end - first) as usize,
+            );
             at = end;
         }
         Ok(())
@@ -99,11 +115,26 @@ impl Space {
 
     pub(super) fn info(&mut self, cib: u64) -> Result<&mut Info> {
         if !self.infos.contains_key(&cib) {
-            let place = self.cibs.get(cib as usize).copied().ok_or_else(|| corrupt("describes too few chunks"))?;
-            let bytes = self.store.object(LAYER, Paddr(place), object_type::CHUNK_INFO)?.into_vec();
-            self.infos.insert(cib, Info { bytes, changed: false });
+            let place = self
+                .cibs
+                .get(cib as usize)
+                .copied()
+                .ok_or_else(|| corrupt("describes too few chunks"))?;
+            let bytes = self
+                .store
+                .object(LAYER, Paddr(place), object_type::CHUNK_INFO)?
+                .into_vec();
+            self.infos.insert(
+                cib,
+                Info {
+                    bytes,
+                    changed: false,
+                },
+            );
         }
-        self.infos.get_mut(&cib).ok_or_else(|| corrupt("describes too few chunks"))
+        self.infos
+            .get_mut(&cib)
+            .ok_or_else(|| corrupt("describes too few chunks"))
     }
 
     /// The record of a chunk, and how many of its blocks are free now.
@@ -111,7 +142,10 @@ impl Space {
         let per_cib = u64::from(chunks_per_cib(self.store.block_size));
         let info = self.info(chunk / per_cib)?;
         let at = chunk_at(chunk % per_cib);
-        let raw = info.bytes.get(at..).and_then(|rest| ChunkRaw::read_from_prefix(rest).ok());
+        let raw = info
+            .bytes
+            .get(at..)
+            .and_then(|rest| ChunkRaw::read_from_prefix(rest).ok());
         let (raw, _) = raw.ok_or_else(|| corrupt(format!("does not describe chunk {chunk}")))?;
         let told = u64::from(raw.free.get() & CHUNK_COUNT_MASK);
         Ok((raw, self.bits.get(&chunk).map_or(told, |bits| bits.free)))
@@ -127,11 +161,24 @@ impl Space {
                 place => self.store.read(LAYER, Paddr(place), 1)?.into_vec(),
             };
             if blocks > self.per_chunk() || count_clear(&used, blocks as usize) as u64 != free {
-                return Err(corrupt(format!("the bitmap of chunk {chunk} does not have {free} free blocks, as it should")));
+                return Err(corrupt(format!(
+                    "the bitmap of chunk {chunk} does not have {free} free blocks, as it should"
+                )));
             }
-            self.bits.insert(chunk, Bits { used, fresh: vec![0; size], blocks, free, changed: false });
+            self.bits.insert(
+                chunk,
+                Bits {
+                    used,
+                    fresh: vec![0; size],
+                    blocks,
+                    free,
+                    changed: false,
+                },
+            );
         }
-        self.bits.get_mut(&chunk).ok_or_else(|| corrupt("describes too few chunks"))
+        self.bits
+            .get_mut(&chunk)
+            .ok_or_else(|| corrupt("describes too few chunks"))
     }
 }
 

@@ -12,8 +12,8 @@ use crate::fs::apfs::build::node::put;
 use crate::fs::apfs::build::space::{info_block, put_ring};
 use crate::fs::apfs::geometry::{Geometry, SpacemanArrays};
 use crate::fs::apfs::layout::{
-    CHUNK_COUNT_MASK, ChunkRaw, Oid, Paddr, SPACEMAN_ARRAYS, SpacemanRaw, chunks_per_cib, cibs_per_cab, object_type, seal,
-    space_device,
+    CHUNK_COUNT_MASK, ChunkRaw, Oid, Paddr, SPACEMAN_ARRAYS, SpacemanRaw, chunks_per_cib,
+    cibs_per_cab, object_type, seal, space_device,
 };
 use crate::fs::apfs::write::queue::Queue;
 use crate::fs::bitmap::{clear_bits, count_clear, run_at, set_bits};
@@ -45,7 +45,10 @@ impl Space {
         let run = |base: u64, blocks: u64| base..base.saturating_add(blocks);
         [
             run(self.head.pool_base.get(), self.head.pool_blocks.get()),
-            run(self.head.ring_base.get(), self.head.ring_blocks.get().into()),
+            run(
+                self.head.ring_base.get(),
+                self.head.ring_blocks.get().into(),
+            ),
         ]
     }
 
@@ -56,10 +59,24 @@ impl Space {
 
     /// What stays where it is: all but what the space manager has for itself, and what waits for older checkpoints.
     pub(in crate::fs::apfs::write) fn kept(&mut self) -> Result<Kept> {
-        let movable: Vec<_> = self.own().into_iter().chain(self.main_queue.iter()).collect();
-        let apart: u64 = movable.iter().map(|run| run.end.saturating_sub(run.start)).sum();
-        let blocks = self.store.blocks.saturating_sub(self.free).saturating_sub(apart);
-        let span = Span { from: self.store.blocks, to: self.store.blocks };
+        let movable: Vec<_> = self
+            .own()
+            .into_iter()
+            .chain(self.main_queue.iter())
+            .collect();
+        let apart: u64 = movable
+            .iter()
+            .map(|run| run.end.saturating_sub(run.start))
+            .sum();
+        let blocks = self
+            .store
+            .blocks
+            .saturating_sub(self.free)
+            .saturating_sub(apart);
+        let span = Span {
+            from: self.store.blocks,
+            to: self.store.blocks,
+        };
         for chunk in (0..self.store.blocks.div_ceil(self.per_chunk())).rev() {
             let (raw, free, len) = self.future(chunk, span)?;
             if free == len {
@@ -67,8 +84,15 @@ impl Space {
             }
             let first = chunk * self.per_chunk();
             let mut bits = self.used_bits(chunk, &raw)?;
-            for run in movable.iter().filter(|run| run.start < first + len && run.end > first) {
-                clear_bits(&mut bits, (run.start.max(first) - first) as usize..(run.end.min(first + len) - first) as usize);
+            for run in movable
+                .iter()
+                .filter(|run| run.start < first + len && run.end > first)
+            {
+                clear_bits(
+                    &mut bits,
+                    (run.start.max(first) - first) as usize
+                        ..(run.end.min(first + len) - first) as usize,
+                );
             }
             if let Some(byte) = bits.iter().rposition(|byte| *byte != 0) {
                 let end = first + byte as u64 * 8 + 8 - u64::from(bits[byte].leading_zeros());
@@ -83,11 +107,25 @@ impl Space {
     /// is free. What is written goes to blocks that are free, and the rest with the next commit.
     ///
     /// [`Kind::Limit`], with nothing written, if there is no place for the pool.
-    pub(in crate::fs::apfs::write) fn resize(&mut self, to: &Geometry, ceiling: u64, progress: &dyn Progress) -> Result<()> {
-        let span = Span { from: self.store.blocks, to: to.blocks };
+    pub(in crate::fs::apfs::write) fn resize(
+        &mut self,
+        to: &Geometry,
+        ceiling: u64,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let span = Span {
+            from: self.store.blocks,
+            to: to.blocks,
+        };
         let chunks = span.from.div_ceil(self.per_chunk());
-        let stays = chunks == to.chunks && self.head.pool_blocks.get() == to.pool_blocks && self.own_end() <= ceiling;
-        let place = if stays { None } else { Some(self.place(to, span, ceiling)?) };
+        let stays = chunks == to.chunks
+            && self.head.pool_blocks.get() == to.pool_blocks
+            && self.own_end() <= ceiling;
+        let place = if stays {
+            None
+        } else {
+            Some(self.place(to, span, ceiling)?)
+        };
         self.stretch(span);
         match place {
             Some(place) => self.rebuild(to, span, place, progress)?,
@@ -96,7 +134,14 @@ impl Space {
                 let (raw, _, _) = self.future(last, span)?;
                 let (xid, per_cib) = (self.xid, u64::from(chunks_per_cib(self.store.block_size)));
                 let info = self.info(last / per_cib)?;
-                put(&mut info.bytes, chunk_at(last % per_cib), &ChunkRaw { xid: xid.into(), ..raw });
+                put(
+                    &mut info.bytes,
+                    chunk_at(last % per_cib),
+                    &ChunkRaw {
+                        xid: xid.into(),
+                        ..raw
+                    },
+                );
                 info.changed = true;
             }
         }
@@ -108,7 +153,9 @@ impl Space {
         self.head.queues[space_device::QUEUE_POOL].node_limit = to.pool_queue_limit.into();
         self.head.queues[space_device::QUEUE_MAIN].node_limit = to.main_queue_limit.into();
         if to.blocks < span.from
-            && let Some(zones) = self.manager.get_mut(size_of::<SpacemanRaw>() + 8..SPACEMAN_ARRAYS as usize)
+            && let Some(zones) = self
+                .manager
+                .get_mut(size_of::<SpacemanRaw>() + 8..SPACEMAN_ARRAYS as usize)
         {
             // Hints for the allocator may lead past the end.
             if self.head.pool_xids.get() >= SPACEMAN_ARRAYS {
@@ -123,7 +170,9 @@ impl Space {
         let [pool, ring] = self.own();
         // In no slot, used or not, is a bit set for what is past the pool's end.
         let shorter = to.pool_blocks < pool.end - pool.start;
-        let moves = shorter || u64::from(self.head.ring_blocks.get()) != to.ring_blocks() || ring.end > ceiling;
+        let moves = shorter
+            || u64::from(self.head.ring_blocks.get()) != to.ring_blocks()
+            || ring.end > ceiling;
         let ring_blocks = if moves { to.ring_blocks() } else { 0 };
         let blocks = ring_blocks + to.pool_blocks;
         // The numbers of the first blocks are reserved, and as numbers of objects used only where there are few others.
@@ -132,14 +181,24 @@ impl Space {
             found => found,
         };
         let Some(start) = found else {
-            let message = format!("{blocks} free blocks side by side are needed for the space manager, below block {ceiling}");
+            let message = format!(
+                "{blocks} free blocks side by side are needed for the space manager, below block {ceiling}"
+            );
             return Err(Error::new(Kind::Limit, LAYER, message));
         };
         Ok((moves.then_some(start), start + ring_blocks))
     }
 
     /// The first free run of so many blocks within `range`.
-    fn find_run(&mut self, wanted: u64, span: Span, Range { mut start, end: ceiling }: Range<u64>) -> Result<Option<u64>> {
+    fn find_run(
+        &mut self,
+        wanted: u64,
+        span: Span,
+        Range {
+            mut start,
+            end: ceiling,
+        }: Range<u64>,
+    ) -> Result<Option<u64>> {
         for chunk in start / self.per_chunk()..ceiling.div_ceil(self.per_chunk()) {
             let first = chunk * self.per_chunk();
             let (raw, free, len) = self.future(chunk, span)?;
@@ -169,7 +228,8 @@ impl Space {
     /// Forgets all descriptions of chunks but those beside this one, so that they are not all in memory.
     fn forget_info(&mut self, chunk: u64) {
         let cib = chunk / u64::from(chunks_per_cib(self.store.block_size));
-        self.infos.retain(|other, info| info.changed || *other == cib);
+        self.infos
+            .retain(|other, info| info.changed || *other == cib);
     }
 
     /// What is to be said of a chunk, how many of its blocks are free and how many it has then.
@@ -178,7 +238,10 @@ impl Space {
         let len = |blocks: u64| blocks.saturating_sub(first).min(self.per_chunk());
         // Where the container shrinks, what is past the new end is still there until it is cut.
         let (was, is) = (len(span.from), len(span.to));
-        let mut raw = ChunkRaw { first: first.into(), ..ChunkRaw::default() };
+        let mut raw = ChunkRaw {
+            first: first.into(),
+            ..ChunkRaw::default()
+        };
         let (mut told, mut flags) = (0, 0);
         if was > 0 {
             (raw, told) = self.chunk(chunk)?;
@@ -223,15 +286,32 @@ impl Space {
         let (raw, free, blocks) = self.future(chunk, span)?;
         let used = self.used_bits(chunk, &raw)?;
         if count_clear(&used, blocks as usize) as u64 != free {
-            return Err(corrupt(format!("the bitmap of chunk {chunk} does not have {free} free blocks, as it should")));
+            return Err(corrupt(format!(
+                "the bitmap of chunk {chunk} does not have {free} free blocks, as it should"
+            )));
         }
         let fresh = vec![0; used.len()];
-        self.bits.insert(chunk, Bits { used, fresh, blocks, free, changed: false });
+        self.bits.insert(
+            chunk,
+            Bits {
+                used,
+                fresh,
+                blocks,
+                free,
+                changed: false,
+            },
+        );
         Ok(())
     }
 
     /// Everything in the pool is written into another one.
-    fn rebuild(&mut self, to: &Geometry, span: Span, place: (Option<u64>, u64), progress: &dyn Progress) -> Result<()> {
+    fn rebuild(
+        &mut self,
+        to: &Geometry,
+        span: Span,
+        place: (Option<u64>, u64),
+        progress: &dyn Progress,
+    ) -> Result<()> {
         let (ring, pool) = place;
         let arrays = self.arrays(to)?;
         let run = ring.unwrap_or(pool)..pool + to.pool_blocks;
@@ -263,7 +343,9 @@ impl Space {
             self.head.ring_free_tail = ((to.ring_blocks() - 1) as u16).into();
             let mut slots = self.pool.clone();
             slots.resize(to.ring_blocks() as usize * self.store.block_size.bytes(), 0);
-            self.store.device.write_at(self.store.offset(Paddr(ring)), &slots)?;
+            self.store
+                .device
+                .write_at(self.store.offset(Paddr(ring)), &slots)?;
             self.pool_changed = false;
         } else {
             self.pool_changed = true;
@@ -273,23 +355,40 @@ impl Space {
 
     /// Writes bitmaps and descriptions of all chunks into the pool that begins at `pool`: descriptions first. Returns how many
     /// blocks of it are used.
-    fn write_infos(&mut self, to: &Geometry, span: Span, pool: u64, progress: &dyn Progress) -> Result<u64> {
+    fn write_infos(
+        &mut self,
+        to: &Geometry,
+        span: Span,
+        pool: u64,
+        progress: &dyn Progress,
+    ) -> Result<u64> {
         let (size, xid) = (self.store.block_size, self.xid);
-        let (per_cib, per_cab) = (u64::from(chunks_per_cib(size)), u64::from(cibs_per_cab(size)));
+        let (per_cib, per_cab) = (
+            u64::from(chunks_per_cib(size)),
+            u64::from(cibs_per_cab(size)),
+        );
         let cib_at = |cib: u64| Paddr(pool + cib);
         let mut next = to.cibs + to.cabs;
         let mut blocks = Vec::new();
         for cib in 0..to.cibs {
             progress.check()?;
             let chunks = cib * per_cib..((cib + 1) * per_cib).min(to.chunks);
-            let mut block = info_block(size, object_type::CHUNK_INFO, (cib_at(cib), xid), cib, &chunks);
+            let mut block = info_block(
+                size,
+                object_type::CHUNK_INFO,
+                (cib_at(cib), xid),
+                cib,
+                &chunks,
+            );
             for chunk in chunks {
                 let (mut raw, free, len) = self.future(chunk, span)?;
                 raw.xid = xid.into();
                 if free < len {
                     let bits = self.used_bits(chunk, &raw)?;
                     raw.bitmap = (pool + next).into();
-                    self.store.device.write_at(self.store.offset(Paddr(pool + next)), &bits)?;
+                    self.store
+                        .device
+                        .write_at(self.store.offset(Paddr(pool + next)), &bits)?;
                     next += 1;
                 } else {
                     raw.bitmap = 0.into();
@@ -300,7 +399,9 @@ impl Space {
             blocks.extend_from_slice(&block);
             if blocks.len() >= PIECE || cib + 1 == to.cibs {
                 let first = cib + 1 - blocks.len() as u64 / u64::from(size.get());
-                self.store.device.write_at(self.store.offset(cib_at(first)), &blocks)?;
+                self.store
+                    .device
+                    .write_at(self.store.offset(cib_at(first)), &blocks)?;
                 blocks.clear();
             }
             self.infos.remove(&cib);
@@ -309,12 +410,24 @@ impl Space {
         self.cabs = (0..to.cabs).map(|cab| cib_at(to.cibs + cab).0).collect();
         for (cab, place) in (0..).zip(&self.cabs) {
             let cibs = cab * per_cab..((cab + 1) * per_cab).min(to.cibs);
-            let mut block = info_block(size, object_type::CHUNK_INFO_ADDRESSES, (Paddr(*place), xid), cab, &cibs);
+            let mut block = info_block(
+                size,
+                object_type::CHUNK_INFO_ADDRESSES,
+                (Paddr(*place), xid),
+                cab,
+                &cibs,
+            );
             for cib in cibs {
-                put(&mut block, chunk_at(0) + 8 * (cib % per_cab) as usize, &U64::from(cib_at(cib)));
+                put(
+                    &mut block,
+                    chunk_at(0) + 8 * (cib % per_cab) as usize,
+                    &U64::from(cib_at(cib)),
+                );
             }
             seal(&mut block);
-            self.store.device.write_at(self.store.offset(Paddr(*place)), &block)?;
+            self.store
+                .device
+                .write_at(self.store.offset(Paddr(*place)), &block)?;
         }
         Ok(next)
     }
@@ -323,9 +436,20 @@ impl Space {
     fn arrays(&self, to: &Geometry) -> Result<SpacemanArrays> {
         let head = &self.head;
         let first = head.pool_xids.get();
-        let others = [head.pool_slots, head.ring_free_next, head.devices[space_device::MAIN].addresses];
-        let least = if first < SPACEMAN_ARRAYS { size_of::<SpacemanRaw>() as u32 } else { SPACEMAN_ARRAYS };
-        if first < least || first as usize > self.manager.len() || others.iter().any(|other| other.get() < first) {
+        let others = [
+            head.pool_slots,
+            head.ring_free_next,
+            head.devices[space_device::MAIN].addresses,
+        ];
+        let least = if first < SPACEMAN_ARRAYS {
+            size_of::<SpacemanRaw>() as u32
+        } else {
+            SPACEMAN_ARRAYS
+        };
+        if first < least
+            || first as usize > self.manager.len()
+            || others.iter().any(|other| other.get() < first)
+        {
             return Err(Error::unsupported(
                 LAYER,
                 "the space manager's arrays are in an order that is not known; it is not resized",
@@ -338,7 +462,10 @@ impl Space {
     fn lay_out(&mut self, to: &Geometry, arrays: &SpacemanArrays, new_ring: bool) {
         let size = self.store.block_size;
         let head = &mut self.head;
-        let old = std::mem::replace(&mut self.manager, vec![0; size.blocks_for(arrays.tier_2) as usize * size.bytes()]);
+        let old = std::mem::replace(
+            &mut self.manager,
+            vec![0; size.blocks_for(arrays.tier_2) as usize * size.bytes()],
+        );
         let kept = head.pool_xids.get() as usize;
         self.manager[..kept].copy_from_slice(&old[..kept]);
         if new_ring {
@@ -346,17 +473,33 @@ impl Space {
         } else {
             for (from, at, len) in [
                 (head.pool_xids, arrays.pool_xids, 8 * to.pool_bitmap_blocks),
-                (head.pool_slots, arrays.pool_slots, 2 * to.pool_bitmap_blocks),
-                (head.ring_free_next, arrays.ring_free_next, 2 * to.ring_blocks()),
+                (
+                    head.pool_slots,
+                    arrays.pool_slots,
+                    2 * to.pool_bitmap_blocks,
+                ),
+                (
+                    head.ring_free_next,
+                    arrays.ring_free_next,
+                    2 * to.ring_blocks(),
+                ),
             ] {
                 let bytes = old.get(from.get() as usize..).unwrap_or_default();
                 let bytes = &bytes[..bytes.len().min(len as usize)];
                 put(&mut self.manager, at as usize, bytes);
             }
         }
-        let listed = if self.cabs.is_empty() { &self.cibs } else { &self.cabs };
+        let listed = if self.cabs.is_empty() {
+            &self.cibs
+        } else {
+            &self.cabs
+        };
         for (index, place) in listed.iter().enumerate() {
-            put(&mut self.manager, arrays.main as usize + 8 * index, &U64::from(*place));
+            put(
+                &mut self.manager,
+                arrays.main as usize + 8 * index,
+                &U64::from(*place),
+            );
         }
         // Some blocks: they fit.
         head.pool_xids = (arrays.pool_xids as u32).into();

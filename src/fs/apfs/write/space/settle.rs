@@ -8,8 +8,8 @@ use zerocopy::little_endian::U64;
 use super::{Block, LAYER, Space, chunk_at, corrupt};
 use crate::fs::apfs::build::node::put;
 use crate::fs::apfs::layout::{
-    CHUNK_COUNT_MASK, ChunkInfoRaw, NO_SLOT, ObjectRaw, Oid, Paddr, Xid, chunks_per_cib, cibs_per_cab, object_type, seal,
-    space_device,
+    CHUNK_COUNT_MASK, ChunkInfoRaw, NO_SLOT, ObjectRaw, Oid, Paddr, Xid, chunks_per_cib,
+    cibs_per_cab, object_type, seal, space_device,
 };
 use crate::fs::bitmap::{run_at, set_bits};
 use crate::{Error, Kind, Result};
@@ -23,7 +23,11 @@ impl Space {
         let (used, until) = run_at(&self.pool, 0, blocks);
         let at = if used { until } else { 0 };
         if at >= blocks {
-            return Err(Error::new(Kind::Limit, LAYER, "the pool of the space manager is full"));
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                "the pool of the space manager is full",
+            ));
         }
         set_bits(&mut self.pool, at..at + 1);
         self.pool_changed = true;
@@ -40,7 +44,12 @@ impl Space {
     pub(in crate::fs::apfs::write) fn settle(&mut self) -> Result<Vec<Block>> {
         let mut blocks = Vec::new();
         let per_cib = u64::from(chunks_per_cib(self.store.block_size));
-        let changed: Vec<u64> = self.bits.iter().filter(|(_, bits)| bits.changed).map(|(chunk, _)| *chunk).collect();
+        let changed: Vec<u64> = self
+            .bits
+            .iter()
+            .filter(|(_, bits)| bits.changed)
+            .map(|(chunk, _)| *chunk)
+            .collect();
         for chunk in changed {
             let (mut raw, free) = self.chunk(chunk)?;
             let place = self.pool_take()?;
@@ -69,7 +78,12 @@ impl Space {
     }
 
     fn settle_infos(&mut self, blocks: &mut Vec<Block>) -> Result<()> {
-        let changed: Vec<u64> = self.infos.iter().filter(|(_, info)| info.changed).map(|(cib, _)| *cib).collect();
+        let changed: Vec<u64> = self
+            .infos
+            .iter()
+            .filter(|(_, info)| info.changed)
+            .map(|(cib, _)| *cib)
+            .collect();
         let per_cab = u64::from(cibs_per_cab(self.store.block_size));
         let mut cabs = BTreeMap::new();
         for cib in changed {
@@ -81,26 +95,43 @@ impl Space {
             info.changed = false;
             renumber(&mut info.bytes, place, xid);
             blocks.push((place, info.bytes.clone()));
-            cabs.entry(cib / per_cab).or_insert_with(Vec::new).push((cib, place));
+            cabs.entry(cib / per_cab)
+                .or_insert_with(Vec::new)
+                .push((cib, place));
         }
         let addresses = self.head.devices[space_device::MAIN].addresses.get() as usize;
         if self.cabs.is_empty() {
             for (cib, place) in cabs.into_values().flatten() {
-                put(&mut self.manager, addresses + 8 * cib as usize, &U64::from(place));
+                put(
+                    &mut self.manager,
+                    addresses + 8 * cib as usize,
+                    &U64::from(place),
+                );
             }
             return Ok(());
         }
         for (cab, changed) in cabs {
             let old = self.cabs[cab as usize];
-            let mut bytes = self.store.object(LAYER, Paddr(old), object_type::CHUNK_INFO_ADDRESSES)?.into_vec();
+            let mut bytes = self
+                .store
+                .object(LAYER, Paddr(old), object_type::CHUNK_INFO_ADDRESSES)?
+                .into_vec();
             for (cib, place) in changed {
-                put(&mut bytes, size_of::<ChunkInfoRaw>() + 8 * (cib % per_cab) as usize, &U64::from(place));
+                put(
+                    &mut bytes,
+                    size_of::<ChunkInfoRaw>() + 8 * (cib % per_cab) as usize,
+                    &U64::from(place),
+                );
             }
             let place = self.pool_take()?;
             self.pool_give(old);
             renumber(&mut bytes, place, self.xid);
             self.cabs[cab as usize] = place.0;
-            put(&mut self.manager, addresses + 8 * cab as usize, &U64::from(place));
+            put(
+                &mut self.manager,
+                addresses + 8 * cab as usize,
+                &U64::from(place),
+            );
             blocks.push((place, bytes));
         }
         Ok(())
@@ -109,7 +140,11 @@ impl Space {
     /// The pool's bitmaps turn in a ring, so that a crash finds the old ones.
     fn settle_pool(&mut self, blocks: &mut Vec<Block>) -> Result<()> {
         self.pool_changed = false;
-        let (slots, next, xids) = (self.head.pool_slots.get(), self.head.ring_free_next.get(), self.head.pool_xids.get());
+        let (slots, next, xids) = (
+            self.head.pool_slots.get(),
+            self.head.ring_free_next.get(),
+            self.head.pool_xids.get(),
+        );
         let size = self.store.block_size.bytes();
         for bitmap in 0..self.head.pool_bitmap_blocks.get() {
             let (old, new) = (self.array16(slots, bitmap)?, self.head.ring_free_head.get());
@@ -123,7 +158,11 @@ impl Space {
             self.set_array16(next, old.into(), NO_SLOT)?;
             self.head.ring_free_tail = old.into();
             self.set_array16(slots, bitmap, new)?;
-            put(&mut self.manager, xids as usize + 8 * bitmap as usize, &U64::from(self.xid));
+            put(
+                &mut self.manager,
+                xids as usize + 8 * bitmap as usize,
+                &U64::from(self.xid),
+            );
             let place = Paddr(self.head.ring_base.get() + u64::from(new));
             let at = bitmap as usize * size;
             blocks.push((place, self.pool[at..at + size].to_vec()));
@@ -133,9 +172,10 @@ impl Space {
 
     /// The space manager itself, with the roots of its queues.
     pub(in crate::fs::apfs::write) fn manager(&mut self, [pool, main]: [Oid; 2]) -> Vec<u8> {
-        for (index, queue, root) in
-            [(space_device::QUEUE_POOL, &self.pool_queue, pool), (space_device::QUEUE_MAIN, &self.main_queue, main)]
-        {
+        for (index, queue, root) in [
+            (space_device::QUEUE_POOL, &self.pool_queue, pool),
+            (space_device::QUEUE_MAIN, &self.main_queue, main),
+        ] {
             let raw = &mut self.head.queues[index];
             raw.blocks = queue.blocks().into();
             raw.oldest_xid = queue.oldest().into();

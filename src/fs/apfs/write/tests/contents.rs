@@ -21,7 +21,11 @@ impl Model {
     }
 
     fn of(seed: u64, written: fn(&mut Random, usize) -> Vec<u8>) -> Self {
-        Self { bytes: Vec::new(), random: Random::new(seed), written }
+        Self {
+            bytes: Vec::new(),
+            random: Random::new(seed),
+            written,
+        }
     }
 
     /// Does something to the file, or makes all of the volume durable, and reads the file.
@@ -68,7 +72,10 @@ fn contents_are_written_anywhere() {
         model.step(&fs, &*fs.open_mut(id, Fork::Data).unwrap());
         if step % 50 == 49 {
             drop(fs);
-            assert!(contents(&read(&device), "/file") == model.bytes, "step {step}");
+            assert!(
+                contents(&read(&device), "/file") == model.bytes,
+                "step {step}"
+            );
             fs = open(&device);
         }
     }
@@ -84,7 +91,9 @@ fn encrypted_contents_are_written_in_units_of_the_cipher() {
     let fs = open(&device);
     let id = file(&fs, fs.root(), str::from_utf8(MARK).unwrap(), &[]);
     let fork = fs.open_mut(id, Fork::Data).unwrap();
-    let mut model = Model::of(3, |_, count| MARK.iter().copied().cycle().take(count).collect());
+    let mut model = Model::of(3, |_, count| {
+        MARK.iter().copied().cycle().take(count).collect()
+    });
     (0..400).for_each(|_| model.step(&fs, &*fork));
     let long = MARK.repeat(1000);
     fs.set_xattr_bytes(id, "user.short", MARK).unwrap();
@@ -103,7 +112,21 @@ fn encrypted_contents_are_written_in_units_of_the_cipher() {
         assert!(found.read_vec(0, value.len()).unwrap() == value, "{name}");
     }
     assert!(contents(&read(&device), "/more") == long);
-    assert!(!device.to_vec().windows(MARK.len()).any(|bytes| bytes == MARK), "something is in the clear");
+    assert!(
+        !device
+            .to_vec()
+            .windows(MARK.len())
+            .any(|bytes| bytes == MARK),
+        "something is in the clear"
+    );
     let wrong = |_: &LockedVolume| Ok(VolumeKey::Passphrase(Secret::new(b"wrong".to_vec())));
-    assert_eq!(kind(ApfsMut::open(&container, 1, WriteOptions::default(), &wrong)), Kind::WrongKey);
+    assert_eq!(
+        kind(ApfsMut::open(
+            &container,
+            1,
+            WriteOptions::default(),
+            &wrong
+        )),
+        Kind::WrongKey
+    );
 }

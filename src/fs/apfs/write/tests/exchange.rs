@@ -6,11 +6,17 @@ use crate::decmpfs::{Bounds, Method, Packing, Plain, pack};
 use crate::fs::apfs::layout::{DataStreamIdRaw, RecordKey, record_type};
 use crate::fs::{Nameless, Stored, UF_COMPRESSED};
 
-const ALL: Bounds = Bounds { attribute: 3802, fork: u64::MAX };
+const ALL: Bounds = Bounds {
+    attribute: 3802,
+    fork: u64::MAX,
+};
 
 /// Text that shrinks.
 fn text(len: usize) -> Vec<u8> {
-    (0_u32..).flat_map(|n| format!("{n} of {}; ", n.wrapping_mul(7919) % 9973).into_bytes()).take(len).collect()
+    (0_u32..)
+        .flat_map(|n| format!("{n} of {}; ", n.wrapping_mul(7919) % 9973).into_bytes())
+        .take(len)
+        .collect()
 }
 
 fn compress(fs: &ApfsMut, node: NodeId) -> Result<()> {
@@ -23,10 +29,19 @@ fn compress(fs: &ApfsMut, node: NodeId) -> Result<()> {
     };
     let packing = Packing::new(Method::Lzvn, Level::default())?;
     let len = plain.info().len;
-    let source = Plain { len, read: &mut |at, buf| plain.read_at(at, buf) };
+    let source = Plain {
+        len,
+        read: &mut |at, buf| plain.read_at(at, buf),
+    };
     let packed = pack(source, packing, ALL, &Silent, &mut write)?.expect("it is worth it");
     drop(plain);
-    fs.store(node, &Stored::Packed { attribute: &packed.attribute, contents })
+    fs.store(
+        node,
+        &Stored::Packed {
+            attribute: &packed.attribute,
+            contents,
+        },
+    )
 }
 
 fn decompress(fs: &ApfsMut, node: NodeId) -> Result<()> {
@@ -46,7 +61,10 @@ fn readers_do_not_see_it() {
     let plain = text(300_000);
     let fs = open(&device);
     let root = fs.root();
-    let (long, short) = (file(&fs, root, "long", &plain), file(&fs, root, "short", &plain[..3000]));
+    let (long, short) = (
+        file(&fs, root, "long", &plain),
+        file(&fs, root, "short", &plain[..3000]),
+    );
     fs.link(short, root, "another name").unwrap();
     fs.set_xattr_bytes(short, "mine", b"kept").unwrap();
     fs.sync().unwrap();
@@ -64,15 +82,30 @@ fn readers_do_not_see_it() {
     );
     assert_eq!(fs.xattrs(short).unwrap(), ["mine"]);
     assert_eq!(kind(compress(&fs, long)), Kind::Conflict);
-    assert_eq!(fs.open_mut(long, Fork::Data).unwrap_err().kind(), Kind::Unsupported);
+    assert_eq!(
+        fs.open_mut(long, Fork::Data).unwrap_err().kind(),
+        Kind::Unsupported
+    );
     fs.unmount().unwrap();
     drop(fs);
-    assert!(blocks() + 30 < at_first, "{} and {at_first} blocks", blocks());
+    assert!(
+        blocks() + 30 < at_first,
+        "{} and {at_first} blocks",
+        blocks()
+    );
     let found = read(&device);
-    for (path, expected) in [("/long", &plain[..]), ("/short", &plain[..3000]), ("/another name", &plain[..3000])] {
+    for (path, expected) in [
+        ("/long", &plain[..]),
+        ("/short", &plain[..3000]),
+        ("/another name", &plain[..3000]),
+    ] {
         assert!(contents(&found, path) == expected, "{path}");
     }
-    assert_eq!(found.entries(found.root()).unwrap().len(), 3, "nothing is left of what was on the way");
+    assert_eq!(
+        found.entries(found.root()).unwrap().len(),
+        3,
+        "nothing is left of what was on the way"
+    );
     drop(found);
 
     let fs = open(&device);
@@ -86,7 +119,10 @@ fn readers_do_not_see_it() {
     let found = read(&device);
     assert!(contents(&found, "/long") == plain);
     assert_eq!(contents(&found, "/another name"), b"written again");
-    assert_eq!(found.xattrs(found.resolve("/short").unwrap().id).unwrap(), ["mine"]);
+    assert_eq!(
+        found.xattrs(found.resolve("/short").unwrap().id).unwrap(),
+        ["mine"]
+    );
     drop(found);
 
     let fs = open(&device);
@@ -94,7 +130,11 @@ fn readers_do_not_see_it() {
         fs.remove(fs.root(), name).unwrap();
     }
     fs.unmount().unwrap();
-    assert_eq!(read(&device).raw.allocated_blocks.get(), 5, "blocks of an empty volume");
+    assert_eq!(
+        read(&device).raw.allocated_blocks.get(),
+        5,
+        "blocks of an empty volume"
+    );
 }
 
 #[test]
@@ -107,11 +147,22 @@ fn what_is_in_the_way() {
     let held = fs.open_mut(node, Fork::Data).unwrap();
     assert_eq!(kind(compress(&fs, node)), Kind::Conflict);
     drop(held);
-    fs.set_xattr_bytes(node, "com.apple.ResourceFork", b"forked").unwrap();
+    fs.set_xattr_bytes(node, "com.apple.ResourceFork", b"forked")
+        .unwrap();
     assert_eq!(kind(compress(&fs, node)), Kind::Conflict);
-    let folder = fs.create(root, "folder", &NewNode::new(NewKind::Folder)).unwrap();
+    let folder = fs
+        .create(root, "folder", &NewNode::new(NewKind::Folder))
+        .unwrap();
     let (_nameless, contents_of) = Nameless::new(&fs, &NewNode::new(NewKind::File)).unwrap();
-    assert_eq!(kind(fs.store(folder, &Stored::Plain { contents: contents_of })), Kind::Invalid);
+    assert_eq!(
+        kind(fs.store(
+            folder,
+            &Stored::Plain {
+                contents: contents_of
+            }
+        )),
+        Kind::Invalid
+    );
     assert_eq!(contents(&fs, "/file"), plain);
 }
 
@@ -123,8 +174,14 @@ fn share(fs: &ApfsMut, [original, clone]: [NodeId; 2]) {
             let (original, mut clone) = (volume.object(original)?, volume.object(clone)?);
             clone.raw.private_id = original.raw.private_id;
             clone.set_stream(original.stream());
-            let stream = RecordKey::single(original.raw.private_id.into(), record_type::DATA_STREAM);
-            volume.put_raw(stream, &DataStreamIdRaw { references: 2.into() })?;
+            let stream =
+                RecordKey::single(original.raw.private_id.into(), record_type::DATA_STREAM);
+            volume.put_raw(
+                stream,
+                &DataStreamIdRaw {
+                    references: 2.into(),
+                },
+            )?;
             volume.put_inode(&clone)
         })
         .unwrap();
@@ -137,7 +194,10 @@ fn clones_keep_what_they_have() {
         let device = container(8 << 20, false);
         let plain = text(200_000);
         let fs = open(&device);
-        let (original, clone) = (file(&fs, fs.root(), "original", &plain), file(&fs, fs.root(), "clone", &[]));
+        let (original, clone) = (
+            file(&fs, fs.root(), "original", &plain),
+            file(&fs, fs.root(), "clone", &[]),
+        );
         share(&fs, [original, clone]);
         fs.sync().unwrap();
         assert!(contents(&fs, "/clone") == plain);
@@ -150,7 +210,10 @@ fn clones_keep_what_they_have() {
         fs.remove(fs.root(), "original").unwrap();
         fs.unmount().unwrap();
         drop(fs);
-        assert!(contents(&read(&device), "/clone") == plain, "its blocks are still its own");
+        assert!(
+            contents(&read(&device), "/clone") == plain,
+            "its blocks are still its own"
+        );
         let fs = open(&device);
         compress(&fs, clone).unwrap();
         fs.unmount().unwrap();
@@ -169,8 +232,13 @@ fn snapshots_keep_how_files_were_stored() {
         holes[900_000..910_000].copy_from_slice(&plain[..10_000]);
         let fs = open(&device);
         let root = fs.root();
-        let (long, short) = (file(&fs, root, "long", &plain), file(&fs, root, "short", &plain[..2000]));
-        let sparse = fs.create(root, "sparse", &NewNode::new(NewKind::File)).unwrap();
+        let (long, short) = (
+            file(&fs, root, "long", &plain),
+            file(&fs, root, "short", &plain[..2000]),
+        );
+        let sparse = fs
+            .create(root, "sparse", &NewNode::new(NewKind::File))
+            .unwrap();
         {
             let out = fs.open_mut(sparse, Fork::Data).unwrap();
             out.set_len(holes.len() as u64, Leave::Zeros).unwrap();
@@ -190,13 +258,26 @@ fn snapshots_keep_how_files_were_stored() {
         fs.unmount().unwrap();
         drop(fs);
         let now = read(&device);
-        assert!(contents(&now, "/long") == plain && contents(&now, "/name") == plain && contents(&now, "/short") == b"other");
+        assert!(
+            contents(&now, "/long") == plain
+                && contents(&now, "/name") == plain
+                && contents(&now, "/short") == b"other"
+        );
         for snapshot in ["plain", "packed", "plain again"] {
             let then = now.container.open_volume(1, Some(snapshot), &key).unwrap();
-            for (path, expected) in [("/long", &plain[..]), ("/name", &plain), ("/short", &plain[..2000]), ("/sparse", &holes)] {
+            for (path, expected) in [
+                ("/long", &plain[..]),
+                ("/name", &plain),
+                ("/short", &plain[..2000]),
+                ("/sparse", &holes),
+            ] {
                 assert!(contents(&then, path) == expected, "{path} in {snapshot}");
                 let flags = then.resolve(path).unwrap().flags;
-                assert_eq!(flags & UF_COMPRESSED != 0, snapshot == "packed", "{path} in {snapshot}");
+                assert_eq!(
+                    flags & UF_COMPRESSED != 0,
+                    snapshot == "packed",
+                    "{path} in {snapshot}"
+                );
             }
         }
     }
@@ -210,18 +291,27 @@ fn clones_are_packed_in_any_order() {
         let plain = text(250_000);
         let fs = open(&device);
         let root = fs.root();
-        let nodes = [file(&fs, root, "original", &plain), file(&fs, root, "clone", &[])];
+        let nodes = [
+            file(&fs, root, "original", &plain),
+            file(&fs, root, "clone", &[]),
+        ];
         fs.sync().unwrap();
         share(&fs, nodes);
         for round in 0..2 {
-            let (one, other) = (nodes[(first_packed + round) % 2], nodes[(first_packed + round + 1) % 2]);
+            let (one, other) = (
+                nodes[(first_packed + round) % 2],
+                nodes[(first_packed + round + 1) % 2],
+            );
             compress(&fs, one).unwrap();
             fs.sync().unwrap();
             compress(&fs, other).unwrap();
             decompress(&fs, one).unwrap();
             fs.sync().unwrap();
             decompress(&fs, other).unwrap();
-            assert!(contents(&fs, "/original") == plain && contents(&fs, "/clone") == plain, "round {round}");
+            assert!(
+                contents(&fs, "/original") == plain && contents(&fs, "/clone") == plain,
+                "round {round}"
+            );
         }
         fs.write_all(nodes[0], b"changed").unwrap();
         fs.unmount().unwrap();
@@ -231,6 +321,10 @@ fn clones_are_packed_in_any_order() {
         fs.remove(fs.root(), "clone").unwrap();
         fs.remove(fs.root(), "original").unwrap();
         fs.unmount().unwrap();
-        assert_eq!(read(&device).raw.allocated_blocks.get(), 5, "blocks of an empty volume");
+        assert_eq!(
+            read(&device).raw.allocated_blocks.get(),
+            5,
+            "blocks of an empty volume"
+        );
     }
 }

@@ -26,7 +26,11 @@ fn an_open_file_follows_its_records() {
             while at < len {
                 let rest = at..len;
                 let extent = fork.extent_at(rest.clone()).unwrap();
-                assert_eq!(extent, stored.extent_at(rest).unwrap(), "step {step}, byte {at}");
+                assert_eq!(
+                    extent,
+                    stored.extent_at(rest).unwrap(),
+                    "step {step}, byte {at}"
+                );
                 at += extent.len;
             }
         }
@@ -52,7 +56,13 @@ fn a_write_looks_at_what_it_touches() {
         nodes.push(fs.shared.read().files.asked() - before);
     }
     let per_write = |range: std::ops::Range<usize>| nodes[range].iter().sum::<u64>() / 100;
-    let (early, late) = (per_write(100..200), per_write(PIECES as usize - 100..PIECES as usize));
+    let (early, late) = (
+        per_write(100..200),
+        per_write(PIECES as usize - 100..PIECES as usize),
+    );
     // The tree is a level higher, no more.
-    assert!(early > 0 && late <= early * 2, "{early} nodes for a write at first, {late} in the end");
+    assert!(
+        early > 0 && late <= early * 2,
+        "{early} nodes for a write at first, {late} in the end"
+    );
 }

@@ -14,8 +14,14 @@ fn whole(device: &Arc<Memory>) -> ContainerMut {
 fn what_was_removed_is_free_after_a_few_checkpoints() {
     for device in [container(16 << 20, false), encrypted(16 << 20)] {
         let bytes = || {
-            let map = Container::open(device.clone(), None).unwrap().free_map().unwrap();
-            map.free_runs(0..16 << 20).map(Result::unwrap).map(|run| run.end - run.start).sum::<u64>()
+            let map = Container::open(device.clone(), None)
+                .unwrap()
+                .free_map()
+                .unwrap();
+            map.free_runs(0..16 << 20)
+                .map(Result::unwrap)
+                .map(|run| run.end - run.start)
+                .sum::<u64>()
         };
         let fs = open(&device);
         file(&fs, fs.root(), "kept", &[1; 100_000]);
@@ -53,12 +59,19 @@ fn a_volume_releases_what_it_holds_back() {
         assert!(bytes() > 15_000_000, "{}", bytes());
         let at = Container::open(device.clone(), None).unwrap().checkpoint();
         fs.release_held().unwrap();
-        assert_eq!(Container::open(device.clone(), None).unwrap().checkpoint(), at, "nothing is left that is worth it");
+        assert_eq!(
+            Container::open(device.clone(), None).unwrap().checkpoint(),
+            at,
+            "nothing is left that is worth it"
+        );
         file(&fs, fs.root(), "after", &[3; 300_000]);
         fs.unmount().unwrap();
         drop(fs);
         let found = read(&device);
-        assert_eq!((contents(&found, "/kept"), contents(&found, "/after")), (vec![1; 100_000], vec![3; 300_000]));
+        assert_eq!(
+            (contents(&found, "/kept"), contents(&found, "/after")),
+            (vec![1; 100_000], vec![3; 300_000])
+        );
     }
 }
 
@@ -70,7 +83,10 @@ fn a_container_is_changed_as_a_whole_or_in_a_volume() {
     assert_eq!(kind(ContainerMut::open(&container)), Kind::Conflict);
     drop(fs);
     let whole = ContainerMut::open(&container).unwrap();
-    assert_eq!(kind(ApfsMut::open(&container, 1, WriteOptions::default(), &key)), Kind::Conflict);
+    assert_eq!(
+        kind(ApfsMut::open(&container, 1, WriteOptions::default(), &key)),
+        Kind::Conflict
+    );
     drop(whole);
 }
 
@@ -78,10 +94,14 @@ fn a_container_is_changed_as_a_whole_or_in_a_volume() {
 #[test]
 fn a_container_that_has_grown_takes_many_changes() {
     let device = Arc::new(Memory::zeros(1 << 30));
-    device.write_at(0, &container(4 << 20, false).to_vec()).unwrap();
+    device
+        .write_at(0, &container(4 << 20, false).to_vec())
+        .unwrap();
     whole(&device).resize(1 << 30, &Silent).unwrap();
     let fs = open(&device);
-    let files: Vec<_> = (0..24).map(|number| file(&fs, fs.root(), &format!("file {number}"), &vec![1; 1 << 20])).collect();
+    let files: Vec<_> = (0..24)
+        .map(|number| file(&fs, fs.root(), &format!("file {number}"), &vec![1; 1 << 20]))
+        .collect();
     for round in 0..2 {
         for id in &files {
             let open = fs.open_mut(*id, Fork::Data).unwrap();

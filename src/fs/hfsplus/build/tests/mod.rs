@@ -40,7 +40,13 @@ impl Grown {
     fn add(&mut self, parent: u32, name: &str, kind: SourceKind) -> u32 {
         let node = self.0.nodes.len() as u32;
         let root = &self.0.nodes[0];
-        self.0.nodes.push(SourceNode { parent, name: name.into(), kind, mode: 0o644, ..root.clone() });
+        self.0.nodes.push(SourceNode {
+            parent,
+            name: name.into(),
+            kind,
+            mode: 0o644,
+            ..root.clone()
+        });
         node
     }
 
@@ -54,7 +60,9 @@ impl Grown {
     }
 
     fn xattr(&mut self, node: u32, name: &str, len: usize) {
-        self.0.nodes[node as usize].xattrs.push((name.into(), Stream::Bytes(vec![0x5A; len].into())));
+        self.0.nodes[node as usize]
+            .xattrs
+            .push((name.into(), Stream::Bytes(vec![0x5A; len].into())));
     }
 }
 
@@ -71,12 +79,33 @@ fn build(grown: Grown, options: Options, len: Option<u64>) -> Memory {
 fn empty_volumes_of_many_sizes() {
     for case_sensitive in [false, true] {
         for len in [512 << 10, (512 << 10) + 512, 1 << 20, 5 << 20, 33_333_333] {
-            check(&build(Grown::new(), Options { case_sensitive, ..options() }, Some(len)));
+            check(&build(
+                Grown::new(),
+                Options {
+                    case_sensitive,
+                    ..options()
+                },
+                Some(len),
+            ));
         }
     }
     for shift in 9..=16 {
-        check(&build(Grown::new(), Options { block_size: Some(1 << shift), ..options() }, None));
-        check(&build(Grown::new(), Options { block_size: Some(1 << shift), ..options() }, Some(8 << 20)));
+        check(&build(
+            Grown::new(),
+            Options {
+                block_size: Some(1 << shift),
+                ..options()
+            },
+            None,
+        ));
+        check(&build(
+            Grown::new(),
+            Options {
+                block_size: Some(1 << shift),
+                ..options()
+            },
+            Some(8 << 20),
+        ));
     }
 }
 
@@ -84,7 +113,12 @@ fn empty_volumes_of_many_sizes() {
 fn places_are_those_of_apples_formatter() {
     let device = build(Grown::new(), options(), Some(4 << 20));
     let header: VolumeHeaderRaw = read(&device, HEADER_OFFSET);
-    let place = |fork: &ForkRaw| (fork.extents[0].start_block.get(), fork.extents[0].block_count.get());
+    let place = |fork: &ForkRaw| {
+        (
+            fork.extents[0].start_block.get(),
+            fork.extents[0].block_count.get(),
+        )
+    };
     assert_eq!(place(&header.allocation_file), (1, 1));
     assert_eq!(place(&header.extents_file), (2, 8));
     assert_eq!(place(&header.attributes_file), (10, 16));
@@ -94,27 +128,58 @@ fn places_are_those_of_apples_formatter() {
 
 #[test]
 fn journals_lie_where_apples_formatter_puts_them() {
-    let device = build(Grown::new(), Options { journaled: true, ..options() }, Some(5 << 20));
+    let device = build(
+        Grown::new(),
+        Options {
+            journaled: true,
+            ..options()
+        },
+        Some(5 << 20),
+    );
     let header: VolumeHeaderRaw = read(&device, HEADER_OFFSET);
     let info: JournalInfoBlockRaw = read(&device, 2 * 4096);
-    assert_eq!((header.attributes.get(), header.journal_info_block.get()), (0x8000_2100, 2));
-    assert_eq!((info.flags.get(), info.offset.get(), info.size.get()), (5, 3 * 4096, 512 << 10));
-    assert_eq!((header.file_count.get(), header.next_catalog_id.get()), (2, 18));
+    assert_eq!(
+        (header.attributes.get(), header.journal_info_block.get()),
+        (0x8000_2100, 2)
+    );
+    assert_eq!(
+        (info.flags.get(), info.offset.get(), info.size.get()),
+        (5, 3 * 4096, 512 << 10)
+    );
+    assert_eq!(
+        (header.file_count.get(), header.next_catalog_id.get()),
+        (2, 18)
+    );
     assert_eq!(header.extents_file.extents[0].start_block.get(), 131);
-    assert_eq!(device.read_vec(3 * 4096, 512 << 10).unwrap(), vec![0; 512 << 10], "its first user begins it");
+    assert_eq!(
+        device.read_vec(3 * 4096, 512 << 10).unwrap(),
+        vec![0; 512 << 10],
+        "its first user begins it"
+    );
 }
 
 #[test]
 fn journaled_volumes_are_sound_and_used() {
     for (shift, case_sensitive) in [(9, false), (12, false), (12, true), (16, true)] {
-        let options = Options { journaled: true, case_sensitive, block_size: Some(1 << shift), ..options() };
-        for (grown, len) in [(Grown::new(), None), (varied(), None), (varied(), Some(200 << 20))] {
+        let options = Options {
+            journaled: true,
+            case_sensitive,
+            block_size: Some(1 << shift),
+            ..options()
+        };
+        for (grown, len) in [
+            (Grown::new(), None),
+            (varied(), None),
+            (varied(), Some(200 << 20)),
+        ] {
             let device = Arc::new(build(grown, options.clone(), len));
             check(&*device);
             let problems = crate::fs::hfsplus::check(device.clone(), &Silent).unwrap();
             assert!(problems.is_empty(), "{problems:#?}");
             let volume = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
-            volume.create(volume.root(), "new", &NewNode::new(NewKind::File)).unwrap();
+            volume
+                .create(volume.root(), "new", &NewNode::new(NewKind::File))
+                .unwrap();
             volume.unmount().unwrap();
             assert!(volume.volume().journaled);
             check(&*device);
@@ -124,12 +189,21 @@ fn journaled_volumes_are_sound_and_used() {
 
 #[test]
 fn a_journal_needs_its_names_and_its_room() {
-    let journaled = Options { journaled: true, ..options() };
+    let journaled = Options {
+        journaled: true,
+        ..options()
+    };
     let mut grown = Grown::new();
     grown.file(0, ".Journal", 5);
     let error = Plan::new(grown.0, journaled.clone()).unwrap_err();
-    assert!(error.kind() == Kind::Unsupported && error.to_string().contains(".journal"), "{error}");
-    let error = Plan::new(Grown::new().0, journaled).unwrap().build(&Memory::zeros(512 << 10), &Silent).unwrap_err();
+    assert!(
+        error.kind() == Kind::Unsupported && error.to_string().contains(".journal"),
+        "{error}"
+    );
+    let error = Plan::new(Grown::new().0, journaled)
+        .unwrap()
+        .build(&Memory::zeros(512 << 10), &Silent)
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Limit);
 }
 
@@ -157,7 +231,11 @@ fn varied() -> Grown {
     }
     let symlink = grown.add(0, "symlink", SourceKind::Symlink("/somewhere/else".into()));
     grown.add(0, "second symlink", SourceKind::HardLink(symlink));
-    for (name, kind) in [("fifo", FileKind::Fifo), ("socket", FileKind::Socket), ("disk", FileKind::BlockDevice)] {
+    for (name, kind) in [
+        ("fifo", FileKind::Fifo),
+        ("socket", FileKind::Socket),
+        ("disk", FileKind::BlockDevice),
+    ] {
         grown.add(0, name, SourceKind::Special(kind, 0x0800_0001));
     }
     grown.file(0, "a:b", 5);
@@ -170,7 +248,11 @@ fn varied() -> Grown {
 fn a_varied_tree_in_blocks_of_any_size() {
     for shift in 9..=16 {
         for case_sensitive in [false, true] {
-            let options = Options { case_sensitive, block_size: Some(1 << shift), ..options() };
+            let options = Options {
+                case_sensitive,
+                block_size: Some(1 << shift),
+                ..options()
+            };
             check(&build(varied(), options.clone(), None));
             if shift == 12 {
                 check(&build(varied(), options, Some(100_000_000)));
@@ -191,33 +273,76 @@ fn trees_of_several_levels() {
     let device = build(grown, options(), None);
     check(&device);
     let header: VolumeHeaderRaw = read(&device, HEADER_OFFSET);
-    let catalog = AllocBlock(header.catalog_file.extents[0].start_block.get()).offset(header.block_size.get());
-    assert!(read::<TreeHeaderRaw>(&device, catalog + 14).tree_depth.get() >= 4);
+    let catalog = AllocBlock(header.catalog_file.extents[0].start_block.get())
+        .offset(header.block_size.get());
+    assert!(
+        read::<TreeHeaderRaw>(&device, catalog + 14)
+            .tree_depth
+            .get()
+            >= 4
+    );
 }
 
 #[test]
 fn trees_that_need_map_nodes() {
     // A header node of 512 bytes has map bits for 2048 nodes, a map node for 3936.
-    for (node_size, records, total_nodes) in [(512, 100, 2048), (512, 100, 2049), (512, 20_000, 12_000), (1024, 60_000, 40_000)] {
+    for (node_size, records, total_nodes) in [
+        (512, 100, 2048),
+        (512, 100, 2049),
+        (512, 20_000, 12_000),
+        (1024, 60_000, 40_000),
+    ] {
         let device = Sparse::new(u64::from(total_nodes) * u64::from(node_size));
-        let kind = TreeKind { node_size, max_key_length: 516, attributes: 4, key_compare_type: 0, total_nodes, clump: 4096 };
+        let kind = TreeKind {
+            node_size,
+            max_key_length: 516,
+            attributes: 4,
+            key_compare_type: 0,
+            total_nodes,
+            clump: 4096,
+        };
         let mut writer = Writer::new(kind, Output::new(&device, 0)).unwrap();
         let mut shape = Shape::new(node_size);
         for record in 0..records {
-            let name: Vec<U16> = format!("{record:06}").bytes().map(|byte| U16::new(byte.into())).collect();
+            let name: Vec<U16> = format!("{record:06}")
+                .bytes()
+                .map(|byte| U16::new(byte.into()))
+                .collect();
             let mut key = Vec::new();
-            CatalogKey { parent: Cnid(record), name: &name }.put(&mut key);
+            CatalogKey {
+                parent: Cnid(record),
+                name: &name,
+            }
+            .put(&mut key);
             let data = vec![record as u8; record as usize % 150];
             shape.add(&key, &data);
             writer.add(&key, &data).unwrap();
         }
         let free = writer.finish().unwrap();
-        assert_eq!(shape.nodes() + tree::map_nodes(node_size, total_nodes), total_nodes - free, "as counted before");
+        assert_eq!(
+            shape.nodes() + tree::map_nodes(node_size, total_nodes),
+            total_nodes - free,
+            "as counted before"
+        );
         let blocks = total_nodes * u32::from(node_size) / 512;
-        let fork = geometry::special_fork(Extent { start: AllocBlock(0), count: blocks }, device.info().len, 0);
+        let fork = geometry::special_fork(
+            Extent {
+                start: AllocBlock(0),
+                count: blocks,
+            },
+            device.info().len,
+            0,
+        );
         let found = check_tree(&device, &fork, 512, true);
         assert_eq!(found.len() as u32, records);
-        assert!(found.iter().zip(0..).all(|((_, data), record)| data.iter().all(|byte| [record as u8, 0].contains(byte))));
+        assert!(
+            found
+                .iter()
+                .zip(0..)
+                .all(|((_, data), record)| data
+                    .iter()
+                    .all(|byte| [record as u8, 0].contains(byte)))
+        );
     }
 }
 
@@ -225,13 +350,20 @@ fn trees_that_need_map_nodes() {
 fn volumes_larger_than_any_disk() {
     for (shift, block_size) in [(40, 4096), (44, 32768), (52, 8 << 20), (60, 2 << 30)] {
         let device = Sparse::new(1 << shift);
-        let built = Plan::new(Grown::new().0, options()).unwrap().build(&device, &Silent).unwrap();
+        let built = Plan::new(Grown::new().0, options())
+            .unwrap()
+            .build(&device, &Silent)
+            .unwrap();
         assert_eq!(built.block_size, block_size);
         let header: VolumeHeaderRaw = read(&device, HEADER_OFFSET);
         check_tree(&device, &header.catalog_file, block_size, true);
         check_tree(&device, &header.attributes_file, block_size, true);
         check_tree(&device, &header.extents_file, block_size, false);
-        assert!(device.stored() < 1 << 20, "{} bytes written", device.stored());
+        assert!(
+            device.stored() < 1 << 20,
+            "{} bytes written",
+            device.stored()
+        );
     }
 }
 
@@ -239,12 +371,35 @@ fn volumes_larger_than_any_disk() {
 fn lengths_that_are_promised_are_enough() {
     // Whatever the contents: the trees grow with the volume in steps, and blocks with it too.
     for shift in [9, 12, 16] {
-        for len in (0..4_000_000).step_by(97_003).chain([900 << 20, 1010 << 20, (2 << 40) - (1 << 30), 2 << 40]) {
+        for len in (0..4_000_000).step_by(97_003).chain([
+            900 << 20,
+            1010 << 20,
+            (2 << 40) - (1 << 30),
+            2 << 40,
+        ]) {
             let mut grown = Grown::new();
-            grown.add(0, "file", SourceKind::File(Stream::Extern { node: 1, offset: 0, len }));
-            let plan = Plan::new(grown.0, Options { block_size: (shift != 12).then_some(1 << shift), ..options() }).unwrap();
+            grown.add(
+                0,
+                "file",
+                SourceKind::File(Stream::Extern {
+                    node: 1,
+                    offset: 0,
+                    len,
+                }),
+            );
+            let plan = Plan::new(
+                grown.0,
+                Options {
+                    block_size: (shift != 12).then_some(1 << shift),
+                    ..options()
+                },
+            )
+            .unwrap();
             let (Ok(least), Ok(comfortable)) = (plan.minimum_len(), plan.comfortable_len()) else {
-                assert!(shift == 9 && len >= (2 << 40) - (1 << 30), "2^32 blocks of 512 bytes are less than {len}");
+                assert!(
+                    shift == 9 && len >= (2 << 40) - (1 << 30),
+                    "2^32 blocks of 512 bytes are less than {len}"
+                );
                 continue;
             };
             for len in [least, comfortable] {
@@ -265,7 +420,8 @@ fn what_does_not_fit_is_refused() {
     let error = refused(same, options());
     assert_eq!(error.kind(), Kind::Conflict);
     assert!(
-        error.to_string().contains("/folder/Résumé") && error.to_string().contains("/folder/RE\u{301}SUME\u{301}"),
+        error.to_string().contains("/folder/Résumé")
+            && error.to_string().contains("/folder/RE\u{301}SUME\u{301}"),
         "{error}"
     );
 
@@ -292,8 +448,28 @@ fn what_does_not_fit_is_refused() {
     twice.xattr(file, "name", 2);
     assert_eq!(refused(twice, options()).kind(), Kind::Conflict);
 
-    assert_eq!(refused(Grown::new(), Options { name: "a/b".into(), ..options() }).kind(), Kind::Invalid);
-    assert_eq!(refused(Grown::new(), Options { block_size: Some(3000), ..options() }).kind(), Kind::Invalid);
+    assert_eq!(
+        refused(
+            Grown::new(),
+            Options {
+                name: "a/b".into(),
+                ..options()
+            }
+        )
+        .kind(),
+        Kind::Invalid
+    );
+    assert_eq!(
+        refused(
+            Grown::new(),
+            Options {
+                block_size: Some(3000),
+                ..options()
+            }
+        )
+        .kind(),
+        Kind::Invalid
+    );
     let mut orphan = Grown::new();
     orphan.file(7, "file", 0);
     assert_eq!(refused(orphan, options()).kind(), Kind::Invalid);
@@ -301,9 +477,24 @@ fn what_does_not_fit_is_refused() {
     let mut large = Grown::new();
     large.file(0, "file", 2 << 20);
     let plan = Plan::new(large.0, options()).unwrap();
-    assert_eq!(plan.build(&Memory::zeros(2 << 20), &Silent).unwrap_err().kind(), Kind::Limit);
-    assert_eq!(plan.build(&Memory::zeros(100 << 10), &Silent).unwrap_err().kind(), Kind::Limit);
-    assert_eq!(plan.build(&Memory::read_only(vec![0; 4 << 20]), &Silent).unwrap_err().kind(), Kind::ReadOnly);
+    assert_eq!(
+        plan.build(&Memory::zeros(2 << 20), &Silent)
+            .unwrap_err()
+            .kind(),
+        Kind::Limit
+    );
+    assert_eq!(
+        plan.build(&Memory::zeros(100 << 10), &Silent)
+            .unwrap_err()
+            .kind(),
+        Kind::Limit
+    );
+    assert_eq!(
+        plan.build(&Memory::read_only(vec![0; 4 << 20]), &Silent)
+            .unwrap_err()
+            .kind(),
+        Kind::ReadOnly
+    );
 }
 
 #[test]
@@ -311,7 +502,10 @@ fn what_was_there_is_gone() {
     let device = Memory::from(vec![0xAA; 8 << 20]);
     let mut grown = Grown::new();
     grown.file(0, "file", 100);
-    Plan::new(grown.0, options()).unwrap().build(&device, &Silent).unwrap();
+    Plan::new(grown.0, options())
+        .unwrap()
+        .build(&device, &Silent)
+        .unwrap();
     check(&device);
     assert!(!device.to_vec().windows(64).any(|bytes| bytes == [0xAA; 64]));
 }

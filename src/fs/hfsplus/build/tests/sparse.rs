@@ -16,7 +16,10 @@ pub(super) struct Sparse {
 
 impl Sparse {
     pub(super) fn new(len: u64) -> Self {
-        Self { len, blocks: Mutex::default() }
+        Self {
+            len,
+            blocks: Mutex::default(),
+        }
     }
 
     pub(super) fn stored(&self) -> usize {
@@ -27,7 +30,10 @@ impl Sparse {
     fn each(offset: u64, length: usize, mut each: impl FnMut(u64, Range<usize>, Range<usize>)) {
         let mut done = 0;
         while done < length {
-            let (block, inside) = ((offset + done as u64) / 4096, ((offset + done as u64) % 4096) as usize);
+            let (block, inside) = (
+                (offset + done as u64) / 4096,
+                ((offset + done as u64) % 4096) as usize,
+            );
             let now = (4096 - inside).min(length - done);
             each(block, inside..inside + now, done..done + now);
             done += now;
@@ -37,15 +43,23 @@ impl Sparse {
 
 impl BlockDevice for Sparse {
     fn info(&self) -> Info {
-        Info { len: self.len, block: 512, write: 1, discard: 4096, access: Access::ReadWrite }
+        Info {
+            len: self.len,
+            block: 512,
+            write: 1,
+            discard: 4096,
+            access: Access::ReadWrite,
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.info().check("sparse", offset, buf.len() as u64)?;
         let blocks = self.blocks.lock().unwrap();
-        Self::each(offset, buf.len(), |block, inside, part| match blocks.get(&block) {
-            Some(bytes) => buf[part].copy_from_slice(&bytes[inside]),
-            None => buf[part].fill(0),
+        Self::each(offset, buf.len(), |block, inside, part| {
+            match blocks.get(&block) {
+                Some(bytes) => buf[part].copy_from_slice(&bytes[inside]),
+                None => buf[part].fill(0),
+            }
         });
         Ok(())
     }
@@ -66,8 +80,15 @@ impl BlockDevice for Sparse {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        let kind = if self.blocks.lock().unwrap().is_empty() { ExtentKind::Hole } else { ExtentKind::Data };
-        Ok(Extent { kind, len: range.end - range.start })
+        let kind = if self.blocks.lock().unwrap().is_empty() {
+            ExtentKind::Hole
+        } else {
+            ExtentKind::Data
+        };
+        Ok(Extent {
+            kind,
+            len: range.end - range.start,
+        })
     }
 
     fn flush(&self) -> Result<()> {

@@ -13,16 +13,25 @@ impl Walk<'_> {
     pub(super) fn map(&mut self, report: &mut Report) -> Result<()> {
         let maps = self.map_nodes(report)?;
         self.reached.insert(0);
-        let mut map = MapReader { walk: self, maps: &maps, piece: None };
+        let mut map = MapReader {
+            walk: self,
+            maps: &maps,
+            piece: None,
+        };
         let (mut free, mut first_leaked, mut leaked) = (0_u64, 0, 0_u64);
         for number in 0..u32::try_from(map.walk.nodes()).unwrap_or(u32::MAX) {
             let Some(used) = map.bit(number)? else {
-                report.damage(map.walk.wrong(0, format!("the map ends before node {number}")));
+                report.damage(
+                    map.walk
+                        .wrong(0, format!("the map ends before node {number}")),
+                );
                 return Ok(());
             };
             free += u64::from(!used);
             match (used, map.walk.reached.contains(number)) {
-                (false, true) => report.damage(map.walk.wrong(number, "is in use but free in the map")),
+                (false, true) => {
+                    report.damage(map.walk.wrong(number, "is in use but free in the map"))
+                }
                 (true, false) if !map.walk.torn => {
                     first_leaked = if leaked == 0 { number } else { first_leaked };
                     leaked += 1;
@@ -31,13 +40,21 @@ impl Walk<'_> {
             }
         }
         if leaked > 0 {
-            report
-                .warning(self.wrong(first_leaked, format!("is used in the map but not in the tree, as are {} more", leaked - 1)));
+            report.warning(self.wrong(
+                first_leaked,
+                format!(
+                    "is used in the map but not in the tree, as are {} more",
+                    leaked - 1
+                ),
+            ));
         }
         self.map_end(&maps, report)?;
         let claimed = u64::from(self.header.free_nodes.get());
         if claimed != free {
-            report.damage(self.wrong(0, format!("{claimed} free nodes in the header, {free} in the map")));
+            report.damage(self.wrong(
+                0,
+                format!("{claimed} free nodes in the header, {free} in the map"),
+            ));
         }
         self.zeroed(report)
     }
@@ -45,22 +62,41 @@ impl Walk<'_> {
     /// The map past the last node: clear bits, and no node that none of its bits are needed for (§6.3).
     fn map_end(&self, maps: &[u32], report: &mut Report) -> Result<()> {
         let size = usize::from(self.header.node_size.get());
-        let head = (self.at(0) + u64::from(HEADER_MAP_OFFSET), size.saturating_sub(usize::from(HEADER_MAP_OFFSET) + 8));
-        let rest = maps
-            .iter()
-            .map(|&node| (self.at(node) + u64::from(FIRST_RECORD), size.saturating_sub(usize::from(FIRST_RECORD) + 6)));
+        let head = (
+            self.at(0) + u64::from(HEADER_MAP_OFFSET),
+            size.saturating_sub(usize::from(HEADER_MAP_OFFSET) + 8),
+        );
+        let rest = maps.iter().map(|&node| {
+            (
+                self.at(node) + u64::from(FIRST_RECORD),
+                size.saturating_sub(usize::from(FIRST_RECORD) + 6),
+            )
+        });
         let mut first = 0_u64;
         for (at, len) in std::iter::once(head).chain(rest) {
             let bits = len as u64 * 8;
             if first > 0 && first >= self.nodes() {
-                report.warning(self.wrong(0, format!("the map goes on past the last of {} nodes", self.nodes())));
+                report.warning(self.wrong(
+                    0,
+                    format!("the map goes on past the last of {} nodes", self.nodes()),
+                ));
                 return Ok(());
             }
             let used = self.nodes().saturating_sub(first).min(bits);
-            let bytes = self.file.read_vec(at + used / 8, len - (used / 8) as usize)?;
-            let partial = bytes.first().is_some_and(|byte| byte & (0xFF >> (used % 8)) != 0);
+            let bytes = self
+                .file
+                .read_vec(at + used / 8, len - (used / 8) as usize)?;
+            let partial = bytes
+                .first()
+                .is_some_and(|byte| byte & (0xFF >> (used % 8)) != 0);
             if partial || !is_zero(bytes.get(1..).unwrap_or_default()) {
-                report.warning(self.wrong(0, format!("the map has bits set past the last of {} nodes", self.nodes())));
+                report.warning(self.wrong(
+                    0,
+                    format!(
+                        "the map has bits set past the last of {} nodes",
+                        self.nodes()
+                    ),
+                ));
             }
             first += bits;
         }
@@ -71,17 +107,31 @@ impl Walk<'_> {
     fn map_nodes(&mut self, report: &mut Report) -> Result<Vec<u32>> {
         let mut maps = Vec::new();
         let head = self.file.read_vec(0, size_of::<NodeDescriptorRaw>())?;
-        let mut next = NodeDescriptorRaw::read_from_prefix(&head).map_or(0, |(head, _)| head.forward_link.get());
+        let mut next = NodeDescriptorRaw::read_from_prefix(&head)
+            .map_or(0, |(head, _)| head.forward_link.get());
         while next != 0 {
             self.progress.check()?;
             if u64::from(next) >= self.nodes() || !self.reached.insert(next) {
-                report.damage(self.wrong(next, "cannot be a node of the map: it does not exist or is in use"));
+                report.damage(self.wrong(
+                    next,
+                    "cannot be a node of the map: it does not exist or is in use",
+                ));
                 break;
             }
-            let head = self.file.read_vec(self.at(next), size_of::<NodeDescriptorRaw>())?;
-            let Ok((head, _)) = NodeDescriptorRaw::read_from_prefix(&head) else { break };
+            let head = self
+                .file
+                .read_vec(self.at(next), size_of::<NodeDescriptorRaw>())?;
+            let Ok((head, _)) = NodeDescriptorRaw::read_from_prefix(&head) else {
+                break;
+            };
             if (head.kind, head.record_count.get()) != (node_kind::MAP, 1) {
-                report.damage(self.wrong(next, format!("a map node with one record expected, kind {} found", head.kind)));
+                report.damage(self.wrong(
+                    next,
+                    format!(
+                        "a map node with one record expected, kind {} found",
+                        head.kind
+                    ),
+                ));
                 break;
             }
             maps.push(next);
@@ -145,12 +195,23 @@ impl MapReader<'_, '_> {
     fn advance(&mut self) -> Result<bool> {
         let size = usize::from(self.walk.header.node_size.get());
         let (first, at, len) = match &self.piece {
-            None => (0, u64::from(HEADER_MAP_OFFSET), size - usize::from(HEADER_MAP_OFFSET) - 8),
+            None => (
+                0,
+                u64::from(HEADER_MAP_OFFSET),
+                size - usize::from(HEADER_MAP_OFFSET) - 8,
+            ),
             Some((first, bytes)) => {
-                let Some((&node, rest)) = self.maps.split_first() else { return Ok(false) };
+                let Some((&node, rest)) = self.maps.split_first() else {
+                    return Ok(false);
+                };
                 self.maps = rest;
-                let first = first.saturating_add(u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX));
-                (first, self.walk.at(node) + u64::from(FIRST_RECORD), size - usize::from(FIRST_RECORD) - 6)
+                let first =
+                    first.saturating_add(u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX));
+                (
+                    first,
+                    self.walk.at(node) + u64::from(FIRST_RECORD),
+                    size - usize::from(FIRST_RECORD) - 6,
+                )
             }
         };
         self.piece = Some((first, self.walk.file.read_vec(at, len)?));

@@ -13,8 +13,9 @@ use crate::device::BlockDeviceExt;
 use crate::fs::hfsplus::btree::{KeyOrder, Node, TreeKind, child_of};
 use crate::fs::hfsplus::extents::ForkDevice;
 use crate::fs::hfsplus::layout::{
-    ATTRIBUTES_MAX_KEY_LENGTH, ATTRIBUTES_MIN_KEY_LENGTH, BIG_KEYS, CATALOG_MAX_KEY_LENGTH, CATALOG_MIN_KEY_LENGTH,
-    EXTENTS_KEY_LENGTH, FIRST_RECORD, HEADER_MAP_OFFSET, MAX_DEPTH, NODE_SIZES, TreeHeaderRaw, VARIABLE_INDEX_KEYS, node_kind,
+    ATTRIBUTES_MAX_KEY_LENGTH, ATTRIBUTES_MIN_KEY_LENGTH, BIG_KEYS, CATALOG_MAX_KEY_LENGTH,
+    CATALOG_MIN_KEY_LENGTH, EXTENTS_KEY_LENGTH, FIRST_RECORD, HEADER_MAP_OFFSET, MAX_DEPTH,
+    NODE_SIZES, TreeHeaderRaw, VARIABLE_INDEX_KEYS, node_kind,
 };
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -29,7 +30,8 @@ pub(in crate::fs::hfsplus) struct Rules {
 }
 
 /// Gets each leaf record in order, and the number of its node.
-pub(in crate::fs::hfsplus) type EachRecord<'a> = dyn FnMut(&[u8], u32, &mut Report) -> Result<()> + 'a;
+pub(in crate::fs::hfsplus) type EachRecord<'a> =
+    dyn FnMut(&[u8], u32, &mut Report) -> Result<()> + 'a;
 
 /// Checks the tree in `file` and gives its leaf records to `each`. What is wrong goes into `report`; the error is one of
 /// reading, or the caller's. Returns whether every node of the tree could be walked.
@@ -41,11 +43,19 @@ pub(in crate::fs::hfsplus) fn check(
     progress: &dyn Progress,
     each: &mut EachRecord<'_>,
 ) -> Result<bool> {
-    let Some(mut walk) = Walk::begin(file, kind, report, progress)? else { return Ok(false) };
+    let Some(mut walk) = Walk::begin(file, kind, report, progress)? else {
+        return Ok(false);
+    };
     walk.rules = rules;
     if walk.header.tree_depth.get() > 0 {
         let (root, depth) = (walk.header.root_node.get(), walk.header.tree_depth.get());
-        walk.visit(root, u8::try_from(depth).unwrap_or(u8::MAX), None, report, each)?;
+        walk.visit(
+            root,
+            u8::try_from(depth).unwrap_or(u8::MAX),
+            None,
+            report,
+            each,
+        )?;
         walk.ends(report);
     }
     walk.totals(report);
@@ -83,18 +93,37 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Checks the header node. `None` where nothing below can be found by it.
-    fn begin(file: &'a ForkDevice, kind: TreeKind, report: &mut Report, progress: &'a dyn Progress) -> Result<Option<Self>> {
-        let damage = |message: String| Error::corrupt(kind.layer(), file.volume_offset(0), format!("header node: {message}"));
+    fn begin(
+        file: &'a ForkDevice,
+        kind: TreeKind,
+        report: &mut Report,
+        progress: &'a dyn Progress,
+    ) -> Result<Option<Self>> {
+        let damage = |message: String| {
+            Error::corrupt(
+                kind.layer(),
+                file.volume_offset(0),
+                format!("header node: {message}"),
+            )
+        };
         let head_len = u64::from(FIRST_RECORD) + size_of::<TreeHeaderRaw>() as u64;
         if file.len() < head_len {
-            report.damage(damage(format!("{head_len} bytes expected, a file of {} found", file.len())));
+            report.damage(damage(format!(
+                "{head_len} bytes expected, a file of {} found",
+                file.len()
+            )));
             return Ok(None);
         }
         let head = file.read_vec(0, head_len as usize)?;
-        let Ok((header, _)) = TreeHeaderRaw::read_from_prefix(&head[usize::from(FIRST_RECORD)..]) else { return Ok(None) };
+        let Ok((header, _)) = TreeHeaderRaw::read_from_prefix(&head[usize::from(FIRST_RECORD)..])
+        else {
+            return Ok(None);
+        };
         let size = header.node_size.get();
         if !size.is_power_of_two() || !NODE_SIZES.contains(&size) || u64::from(size) > file.len() {
-            report.damage(damage(format!("node size is {size}, a power of two from 512 to 32768 expected")));
+            report.damage(damage(format!(
+                "node size is {size}, a power of two from 512 to 32768 expected"
+            )));
             return Ok(None);
         }
         let mut found = Vec::new();
@@ -102,29 +131,44 @@ impl<'a> Walk<'a> {
             Err(message) => found.push(message),
             Ok(node) => {
                 found.extend(header_node_faults(&node, size));
-                found.extend(node.odd_offset().map(|offset| format!("offset {offset} of its records is odd")));
+                found.extend(
+                    node.odd_offset()
+                        .map(|offset| format!("offset {offset} of its records is odd")),
+                );
             }
         }
         let total = header.total_nodes.get();
         let nodes = file.len() / u64::from(size);
         if !file.len().is_multiple_of(size.into()) || nodes != u64::from(total) {
-            found.push(format!("{total} nodes of {size} bytes claimed in a file of {} bytes", file.len()));
+            found.push(format!(
+                "{total} nodes of {size} bytes claimed in a file of {} bytes",
+                file.len()
+            ));
         }
         let attributes = header.attributes.get();
         if attributes & BIG_KEYS == 0 {
-            found.push(format!("16-bit key lengths expected, attributes are {attributes:#x}"));
+            found.push(format!(
+                "16-bit key lengths expected, attributes are {attributes:#x}"
+            ));
         }
         if header.tree_type != 0 && kind != TreeKind::Attributes {
             found.push(format!("tree type 0 expected, {} found", header.tree_type));
         }
         if header.max_key_length.get() != key_lengths(kind).1 {
             let expected = key_lengths(kind).1;
-            found.push(format!("longest key is {}, {expected} expected", header.max_key_length));
+            found.push(format!(
+                "longest key is {}, {expected} expected",
+                header.max_key_length
+            ));
         }
-        found.drain(..).for_each(|message| report.damage(damage(message)));
+        found
+            .drain(..)
+            .for_each(|message| report.damage(damage(message)));
         let (depth, root) = (header.tree_depth.get(), header.root_node.get());
         if depth > MAX_DEPTH || (depth == 0) != (root == 0) || u64::from(root) >= nodes.max(1) {
-            report.damage(damage(format!("root is node {root} of {nodes} in a tree of depth {depth}")));
+            report.damage(damage(format!(
+                "root is node {root} of {nodes} in a tree of depth {depth}"
+            )));
             return Ok(None);
         }
         let order = match kind.order(&header) {
@@ -139,7 +183,10 @@ impl<'a> Walk<'a> {
             file,
             kind,
             order,
-            rules: Rules { whole_nodes: false, zeroed: false },
+            rules: Rules {
+                whole_nodes: false,
+                zeroed: false,
+            },
             index_key: (attributes & VARIABLE_INDEX_KEYS == 0).then(|| header.max_key_length.get()),
             header,
             progress,
@@ -162,14 +209,21 @@ impl<'a> Walk<'a> {
     }
 
     fn wrong(&self, number: u32, message: impl std::fmt::Display) -> Error {
-        Error::corrupt(self.kind.layer(), self.file.volume_offset(self.at(number)), format!("node {number}: {message}"))
+        Error::corrupt(
+            self.kind.layer(),
+            self.file.volume_offset(self.at(number)),
+            format!("node {number}: {message}"),
+        )
     }
 
     /// A subtree that cannot be walked.
     fn tear(&mut self, height: u8) {
         self.torn = true;
         for level in &mut self.levels[..=usize::from(height).min(MAX_DEPTH.into())] {
-            *level = Level { before: None, torn: true };
+            *level = Level {
+                before: None,
+                torn: true,
+            };
         }
     }
 
@@ -191,7 +245,9 @@ impl<'a> Walk<'a> {
         self.progress.advance(1);
         self.links(&node, height, report);
         let key_of_first = node.record(0).unwrap_or_default();
-        if first.is_some_and(|first| self.order.compare(first, key_of_first) != Some(Ordering::Equal)) {
+        if first
+            .is_some_and(|first| self.order.compare(first, key_of_first) != Some(Ordering::Equal))
+        {
             report.damage(self.wrong(number, "its first key is not the one in its parent"));
         }
         if height == 1 {
@@ -214,7 +270,10 @@ impl<'a> Walk<'a> {
     /// The node, if it is one that may stand there and was not met before.
     fn fetch(&mut self, number: u32, height: u8, report: &mut Report) -> Result<Option<Node>> {
         if number == 0 || u64::from(number) >= self.nodes() {
-            let message = format!("the tree leads to node {number}, 1 to {} expected", self.nodes().saturating_sub(1));
+            let message = format!(
+                "the tree leads to node {number}, 1 to {} expected",
+                self.nodes().saturating_sub(1)
+            );
             report.damage(Error::new(Kind::Corrupt, self.kind.layer(), message));
             return Ok(None);
         }
@@ -237,9 +296,16 @@ impl<'a> Walk<'a> {
         if let Some(offset) = node.odd_offset() {
             report.damage(self.wrong(number, format!("offset {offset} of its records is odd")));
         }
-        let kind = if height == 1 { node_kind::LEAF } else { node_kind::INDEX };
+        let kind = if height == 1 {
+            node_kind::LEAF
+        } else {
+            node_kind::INDEX
+        };
         if (node.kind, node.height) != (kind, height) {
-            let message = format!("kind {kind} and height {height} expected, {} and {} found", node.kind, node.height);
+            let message = format!(
+                "kind {kind} and height {height} expected, {} and {} found",
+                node.kind, node.height
+            );
             report.damage(self.wrong(number, message));
             return Ok(None);
         }
@@ -255,15 +321,27 @@ impl<'a> Walk<'a> {
         let level = self.levels[usize::from(height)];
         if let Some((before, next)) = level.before {
             if next != node.number {
-                report.damage(self.wrong(before, format!("next node {} expected, {next} found", node.number)));
+                report.damage(self.wrong(
+                    before,
+                    format!("next node {} expected, {next} found", node.number),
+                ));
             }
             if node.previous != before {
-                report.damage(self.wrong(node.number, format!("previous node {before} expected, {} found", node.previous)));
+                report.damage(self.wrong(
+                    node.number,
+                    format!("previous node {before} expected, {} found", node.previous),
+                ));
             }
         } else if !level.torn && node.previous != 0 {
-            report.damage(self.wrong(node.number, format!("no previous node expected, {} found", node.previous)));
+            report.damage(self.wrong(
+                node.number,
+                format!("no previous node expected, {} found", node.previous),
+            ));
         }
-        self.levels[usize::from(height)] = Level { before: Some((node.number, node.next)), torn: false };
+        self.levels[usize::from(height)] = Level {
+            before: Some((node.number, node.next)),
+            torn: false,
+        };
         if height == 1 {
             self.last_leaf = node.number;
             if self.first_leaf == 0 {
@@ -274,7 +352,12 @@ impl<'a> Walk<'a> {
 
     /// The last node of each level names no next one.
     fn ends(&self, report: &mut Report) {
-        for (before, next) in self.levels.iter().filter_map(|level| level.before).filter(|&(_, next)| next != 0) {
+        for (before, next) in self
+            .levels
+            .iter()
+            .filter_map(|level| level.before)
+            .filter(|&(_, next)| next != 0)
+        {
             report.damage(self.wrong(before, format!("no next node expected, {next} found")));
         }
     }
@@ -285,13 +368,20 @@ impl<'a> Walk<'a> {
         let mut last = before;
         for index in 0..node.records {
             let record = node.record(index).unwrap_or_default();
-            let length = record.get(..2).map_or(0, |head| u16::from_be_bytes([head[0], head[1]]));
+            let length = record
+                .get(..2)
+                .map_or(0, |head| u16::from_be_bytes([head[0], head[1]]));
             if !(least..=most).contains(&length) {
-                let message = format!("record {index} has a key of {length} bytes, {least} to {most} expected");
+                let message = format!(
+                    "record {index} has a key of {length} bytes, {least} to {most} expected"
+                );
                 report.damage(self.wrong(node.number, message));
             }
             if last.is_some_and(|last| self.order.compare(last, record) != Some(Ordering::Less)) {
-                report.damage(self.wrong(node.number, format!("record {index} does not come after the one before it")));
+                report.damage(self.wrong(
+                    node.number,
+                    format!("record {index} does not come after the one before it"),
+                ));
             }
             last = Some(record);
         }
@@ -314,12 +404,30 @@ impl<'a> Walk<'a> {
         }
         let header = &self.header;
         let claims = [
-            ("first leaf", u64::from(header.first_leaf_node.get()), u64::from(self.first_leaf)),
-            ("last leaf", header.last_leaf_node.get().into(), self.last_leaf.into()),
-            ("leaf records", header.leaf_records.get().into(), self.leaf_records),
+            (
+                "first leaf",
+                u64::from(header.first_leaf_node.get()),
+                u64::from(self.first_leaf),
+            ),
+            (
+                "last leaf",
+                header.last_leaf_node.get().into(),
+                self.last_leaf.into(),
+            ),
+            (
+                "leaf records",
+                header.leaf_records.get().into(),
+                self.leaf_records,
+            ),
         ];
-        for (what, claimed, found) in claims.into_iter().filter(|(_, claimed, found)| claimed != found) {
-            report.damage(self.wrong(0, format!("{what}: {claimed} in the header, {found} in the tree")));
+        for (what, claimed, found) in claims
+            .into_iter()
+            .filter(|(_, claimed, found)| claimed != found)
+        {
+            report.damage(self.wrong(
+                0,
+                format!("{what}: {claimed} in the header, {found} in the tree"),
+            ));
         }
     }
 }
@@ -327,12 +435,19 @@ impl<'a> Walk<'a> {
 /// What is wrong with the records of a header node.
 fn header_node_faults(node: &Node, size: u16) -> Option<String> {
     if (node.kind, node.height) != (node_kind::HEADER, 0) {
-        return Some(format!("kind 1 and height 0 expected, {} and {} found", node.kind, node.height));
+        return Some(format!(
+            "kind 1 and height 0 expected, {} and {} found",
+            node.kind, node.height
+        ));
     }
     let map_len = usize::from(size) - usize::from(HEADER_MAP_OFFSET) - 8;
     let expected = [size_of::<TreeHeaderRaw>(), 128, map_len];
-    let lengths: Vec<usize> = (0..node.records).filter_map(|index| node.record(index)).map(<[u8]>::len).collect();
-    (lengths != expected).then(|| format!("records of {expected:?} bytes expected, {lengths:?} found"))
+    let lengths: Vec<usize> = (0..node.records)
+        .filter_map(|index| node.record(index))
+        .map(<[u8]>::len)
+        .collect();
+    (lengths != expected)
+        .then(|| format!("records of {expected:?} bytes expected, {lengths:?} found"))
 }
 
 /// The shortest and the longest key of a tree.

@@ -20,7 +20,10 @@ impl NodeSet {
     /// Returns whether it is new.
     pub(super) fn insert(&mut self, number: u32) -> bool {
         let (page, word, bit) = Self::place(number);
-        let word = &mut self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE_WORDS]))[word];
+        let word = &mut self
+            .pages
+            .entry(page)
+            .or_insert_with(|| Box::new([0; PAGE_WORDS]))[word];
         let new = *word & bit == 0;
         *word |= bit;
         new
@@ -28,6 +31,8 @@ impl NodeSet {
 
     pub(super) fn contains(&self, number: u32) -> bool {
         let (page, word, bit) = Self::place(number);
-        self.pages.get(&page).is_some_and(|words| words[word] & bit != 0)
+        self.pages
+            .get(&page)
+            .is_some_and(|words| words[word] & bit != 0)
     }
 }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use zerocopy::big_endian::U16;
 
 use super::{Body, Lead, Object, Objects};
-use crate::fs::hfsplus::layout::{BsdInfoRaw, Cnid, DatesRaw, FolderRaw, MAX_NAME_UNITS, finder_flags, mode_type, record_type};
+use crate::fs::hfsplus::layout::{
+    BsdInfoRaw, Cnid, DatesRaw, FolderRaw, MAX_NAME_UNITS, finder_flags, mode_type, record_type,
+};
 use crate::fs::hfsplus::repair::steps::Steps;
 use crate::fs::hfsplus::unicode::units;
 
@@ -34,17 +36,29 @@ impl Objects {
             if let Body::Folder(folder) = &mut root.body
                 && folder.user_info.finder_flags.get() & finder_flags::NAME_LOCKED != 0
             {
-                folder.user_info.finder_flags = (folder.user_info.finder_flags.get() & !finder_flags::NAME_LOCKED).into();
+                folder.user_info.finder_flags =
+                    (folder.user_info.finder_flags.get() & !finder_flags::NAME_LOCKED).into();
                 steps.add("unlock the name of the root folder", String::new);
             }
             return;
         }
-        let misplaced = self.all.iter().position(|object| object.is_folder() && object.id() == Cnid::ROOT.0);
+        let misplaced = self
+            .all
+            .iter()
+            .position(|object| object.is_folder() && object.id() == Cnid::ROOT.0);
         if let Some(at) = misplaced {
             self.all[at].parent = Cnid::ROOT_PARENT.0;
         } else {
-            let name = self.threads.get(&Cnid::ROOT.0).map(|lead| lead.name.clone()).filter(|name| !name.is_empty());
-            let root = self.new_folder(Cnid::ROOT.0, Cnid::ROOT_PARENT.0, name.unwrap_or_else(|| boxed("Untitled")));
+            let name = self
+                .threads
+                .get(&Cnid::ROOT.0)
+                .map(|lead| lead.name.clone())
+                .filter(|name| !name.is_empty());
+            let root = self.new_folder(
+                Cnid::ROOT.0,
+                Cnid::ROOT_PARENT.0,
+                name.unwrap_or_else(|| boxed("Untitled")),
+            );
             self.all.push(root);
         }
         steps.add("restore the root folder", String::new);
@@ -52,19 +66,29 @@ impl Objects {
 
     /// Returns whether the thread of an object's number leads to where it lies.
     pub(super) fn is_threaded(&self, object: &Object) -> bool {
-        self.threads.get(&object.id()).is_some_and(|lead| lead.parent == object.parent && lead.name == object.name)
+        self.threads
+            .get(&object.id())
+            .is_some_and(|lead| lead.parent == object.parent && lead.name == object.name)
     }
 
     /// An object that no thread leads to under its number, but one does under another that nobody has, gets that one back:
     /// what lies in it and its attributes go by it.
     fn restore_ids(&mut self, steps: &mut Steps) {
         let owned: HashSet<u32> = self.all.iter().map(Object::id).collect();
-        let stray = self.threads.iter().filter(|(id, _)| !owned.contains(id) && **id >= Cnid::FIRST_USER.0);
-        let stray: HashMap<(u32, &[U16], bool), u32> =
-            stray.map(|(&id, lead)| ((lead.parent, &*lead.name, lead.folder), id)).collect();
+        let stray = self
+            .threads
+            .iter()
+            .filter(|(id, _)| !owned.contains(id) && **id >= Cnid::FIRST_USER.0);
+        let stray: HashMap<(u32, &[U16], bool), u32> = stray
+            .map(|(&id, lead)| ((lead.parent, &*lead.name, lead.folder), id))
+            .collect();
         let parents: HashSet<u32> = self.all.iter().map(|object| object.parent).collect();
         let mut restored = Vec::new();
-        for (at, object) in self.all.iter().enumerate().filter(|(_, object)| !Self::is_root(object) && !self.is_threaded(object))
+        for (at, object) in self
+            .all
+            .iter()
+            .enumerate()
+            .filter(|(_, object)| !Self::is_root(object) && !self.is_threaded(object))
         {
             if let Some(&id) = stray.get(&(object.parent, &*object.name, object.is_folder())) {
                 // The number of the thread may be what is damaged: what lies in a folder knows its number.
@@ -91,7 +115,9 @@ impl Objects {
                 continue;
             }
             match owners.get(&id) {
-                Some(&first) if self.is_threaded(&self.all[first]) || !self.is_threaded(object) => homeless.push(at),
+                Some(&first) if self.is_threaded(&self.all[first]) || !self.is_threaded(object) => {
+                    homeless.push(at)
+                }
                 Some(&first) => {
                     homeless.push(first);
                     owners.insert(id, at);
@@ -103,7 +129,10 @@ impl Objects {
         }
         for at in homeless {
             let id = self.new_id();
-            steps.add("give a number of their own to objects that have none", || self.all[at].shown());
+            steps.add(
+                "give a number of their own to objects that have none",
+                || self.all[at].shown(),
+            );
             self.all[at].set_id(id);
         }
     }
@@ -126,9 +155,20 @@ impl Objects {
             let folder = object.is_folder();
             let bsd = object.bsd();
             let (mode, kind) = (bsd.file_mode.get(), bsd.mode_type());
-            let right = mode == 0 || if folder { kind == mode_type::FOLDER } else { mode_type::OF_FILES.contains(&kind) };
+            let right = mode == 0
+                || if folder {
+                    kind == mode_type::FOLDER
+                } else {
+                    mode_type::OF_FILES.contains(&kind)
+                };
             if !right {
-                bsd.file_mode = (mode & !mode_type::MASK | if folder { mode_type::FOLDER } else { mode_type::FILE }).into();
+                bsd.file_mode = (mode & !mode_type::MASK
+                    | if folder {
+                        mode_type::FOLDER
+                    } else {
+                        mode_type::FILE
+                    })
+                .into();
                 steps.add("correct the type in modes", || object.shown());
             }
         }
@@ -141,20 +181,27 @@ impl Objects {
         }
         let name = boxed(LOST_AND_FOUND);
         let there = self.all.iter().find(|object| {
-            object.parent == Cnid::ROOT.0 && object.is_folder() && self.names.compare(&object.name, &name).is_eq()
+            object.parent == Cnid::ROOT.0
+                && object.is_folder()
+                && self.names.compare(&object.name, &name).is_eq()
         });
         let id = match there.map(Object::id) {
             Some(id) => id,
             None => {
                 let id = self.new_id();
-                let taken = self
-                    .all
-                    .iter()
-                    .any(|object| object.parent == Cnid::ROOT.0 && self.names.compare(&object.name, &name).is_eq());
-                let name = if taken { boxed(&format!("{LOST_AND_FOUND} {id}")) } else { name };
+                let taken = self.all.iter().any(|object| {
+                    object.parent == Cnid::ROOT.0 && self.names.compare(&object.name, &name).is_eq()
+                });
+                let name = if taken {
+                    boxed(&format!("{LOST_AND_FOUND} {id}"))
+                } else {
+                    name
+                };
                 let folder = self.new_folder(id, Cnid::ROOT.0, name);
                 self.all.push(folder);
-                steps.add("make a folder for what is lost", || LOST_AND_FOUND.to_owned());
+                steps.add("make a folder for what is lost", || {
+                    LOST_AND_FOUND.to_owned()
+                });
                 id
             }
         };
@@ -164,23 +211,45 @@ impl Objects {
 
     /// What lies in a folder that does not exist is where its thread says, if that folder exists and has no such name.
     fn follow_threads(&mut self, steps: &mut Steps) {
-        let folders: HashSet<u32> = self.all.iter().filter(|object| object.is_folder()).map(Object::id).collect();
+        let folders: HashSet<u32> = self
+            .all
+            .iter()
+            .filter(|object| object.is_folder())
+            .map(Object::id)
+            .collect();
         let lost = |object: &Object| !folders.contains(&object.parent) && !Self::is_root(object);
         let mut found = Vec::new();
-        for (at, object) in self.all.iter().enumerate().filter(|(_, object)| lost(object)) {
+        for (at, object) in self
+            .all
+            .iter()
+            .enumerate()
+            .filter(|(_, object)| lost(object))
+        {
             // Others that lie there too have no folder that was damaged, but one that was lost.
-            let alone = self.all.iter().filter(|other| other.parent == object.parent).nth(1).is_none();
+            let alone = self
+                .all
+                .iter()
+                .filter(|other| other.parent == object.parent)
+                .nth(1)
+                .is_none();
             let lead = self.threads.get(&object.id()).filter(|lead| {
-                alone && lead.folder == object.is_folder() && folders.contains(&lead.parent) && !lead.name.is_empty()
+                alone
+                    && lead.folder == object.is_folder()
+                    && folders.contains(&lead.parent)
+                    && !lead.name.is_empty()
             });
             if let Some(lead) = lead {
                 found.push((at, lead.parent, lead.name.clone()));
             }
         }
         for (at, parent, name) in found {
-            let is_taken = |other: &Object| other.parent == parent && self.names.compare(&other.name, &name).is_eq();
+            let is_taken = |other: &Object| {
+                other.parent == parent && self.names.compare(&other.name, &name).is_eq()
+            };
             if !self.all.iter().any(is_taken) {
-                steps.add("move objects to where their threads lead", || self.all[at].shown());
+                steps.add("move objects to where their threads lead", || {
+                    self.all[at].shown()
+                });
                 self.all[at].parent = parent;
                 self.all[at].name = name;
             }
@@ -189,9 +258,24 @@ impl Objects {
 
     /// What lies in a folder that does not exist gets it back, where its thread says or among what is lost.
     fn mend_parents(&mut self, steps: &mut Steps) {
-        let mut folders: HashSet<u32> = self.all.iter().filter(|object| object.is_folder()).map(Object::id).collect();
-        let files: HashSet<u32> = self.all.iter().filter(|object| !object.is_folder()).map(Object::id).collect();
-        let mut missing: Vec<u32> = self.all.iter().filter(|object| !Self::is_root(object)).map(|object| object.parent).collect();
+        let mut folders: HashSet<u32> = self
+            .all
+            .iter()
+            .filter(|object| object.is_folder())
+            .map(Object::id)
+            .collect();
+        let files: HashSet<u32> = self
+            .all
+            .iter()
+            .filter(|object| !object.is_folder())
+            .map(Object::id)
+            .collect();
+        let mut missing: Vec<u32> = self
+            .all
+            .iter()
+            .filter(|object| !Self::is_root(object))
+            .map(|object| object.parent)
+            .collect();
         missing.sort_unstable();
         missing.dedup();
         missing.retain(|id| !folders.contains(id));
@@ -199,22 +283,31 @@ impl Objects {
         for id in missing {
             if id < Cnid::FIRST_USER.0 || files.contains(&id) {
                 let home = self.lost_and_found(steps);
-                for object in self.all.iter_mut().filter(|object| object.parent == id && !Self::is_root(object)) {
-                    steps.add("move to lost+found what lies in no folder", || object.shown());
+                for object in self
+                    .all
+                    .iter_mut()
+                    .filter(|object| object.parent == id && !Self::is_root(object))
+                {
+                    steps.add("move to lost+found what lies in no folder", || {
+                        object.shown()
+                    });
                     object.parent = home;
                     object.name = boxed(&format!("object {}", object.id()));
                 }
                 continue;
             }
-            let lead =
-                self.threads.get(&id).filter(|lead| lead.folder && folders.contains(&lead.parent) && !lead.name.is_empty());
+            let lead = self.threads.get(&id).filter(|lead| {
+                lead.folder && folders.contains(&lead.parent) && !lead.name.is_empty()
+            });
             let free = |lead: &&Lead| {
-                !self
-                    .all
-                    .iter()
-                    .any(|object| object.parent == lead.parent && self.names.compare(&object.name, &lead.name).is_eq())
+                !self.all.iter().any(|object| {
+                    object.parent == lead.parent
+                        && self.names.compare(&object.name, &lead.name).is_eq()
+                })
             };
-            let place = lead.filter(free).map(|lead| (lead.parent, lead.name.clone()));
+            let place = lead
+                .filter(free)
+                .map(|lead| (lead.parent, lead.name.clone()));
             let (parent, name) = match place {
                 Some(place) => place,
                 None => (self.lost_and_found(steps), boxed(&format!("folder {id}"))),
@@ -228,9 +321,14 @@ impl Objects {
 
     /// A folder that lies in itself, by however many others, is moved out.
     fn mend_loops(&mut self, steps: &mut Steps) {
-        let above: BTreeMap<u32, u32> =
-            self.all.iter().filter(|object| object.is_folder()).map(|object| (object.id(), object.parent)).collect();
-        let mut met: HashMap<u32, u32> = HashMap::from([(Cnid::ROOT.0, 0), (Cnid::ROOT_PARENT.0, 0)]);
+        let above: BTreeMap<u32, u32> = self
+            .all
+            .iter()
+            .filter(|object| object.is_folder())
+            .map(|object| (object.id(), object.parent))
+            .collect();
+        let mut met: HashMap<u32, u32> =
+            HashMap::from([(Cnid::ROOT.0, 0), (Cnid::ROOT_PARENT.0, 0)]);
         let mut turned = Vec::new();
         for &folder in above.keys() {
             let mut at = folder;
@@ -246,8 +344,14 @@ impl Objects {
         turned.sort_unstable();
         for id in turned {
             let home = self.lost_and_found(steps);
-            for object in self.all.iter_mut().filter(|object| object.is_folder() && object.id() == id) {
-                steps.add("move to lost+found folders that lie in themselves", || object.shown());
+            for object in self
+                .all
+                .iter_mut()
+                .filter(|object| object.is_folder() && object.id() == id)
+            {
+                steps.add("move to lost+found folders that lie in themselves", || {
+                    object.shown()
+                });
                 object.parent = home;
                 object.name = boxed(&format!("folder {id}"));
             }
@@ -256,11 +360,28 @@ impl Objects {
 
     /// A folder that was lost. When it was made nobody knows.
     fn new_folder(&self, id: u32, parent: u32, name: Box<[U16]>) -> Object {
-        let bsd = BsdInfoRaw { file_mode: (mode_type::FOLDER | 0o755).into(), ..Default::default() };
-        let dates = DatesRaw { content_mod: self.modified, attribute_mod: self.modified, ..Default::default() };
+        let bsd = BsdInfoRaw {
+            file_mode: (mode_type::FOLDER | 0o755).into(),
+            ..Default::default()
+        };
+        let dates = DatesRaw {
+            content_mod: self.modified,
+            attribute_mod: self.modified,
+            ..Default::default()
+        };
         let record_type = record_type::FOLDER.into();
-        let folder = FolderRaw { record_type, folder_id: id.into(), dates, bsd, ..Default::default() };
-        Object { parent, name, body: Body::Folder(folder) }
+        let folder = FolderRaw {
+            record_type,
+            folder_id: id.into(),
+            dates,
+            bsd,
+            ..Default::default()
+        };
+        Object {
+            parent,
+            name,
+            body: Body::Folder(folder),
+        }
     }
 
     /// No two objects of a folder have one name; the later ones get another.
@@ -269,7 +390,9 @@ impl Objects {
         let mut order: Vec<usize> = (0..self.all.len()).collect();
         order.sort_by(|&a, &b| {
             let (a, b) = (&self.all[a], &self.all[b]);
-            a.parent.cmp(&b.parent).then_with(|| names.compare(&a.name, &b.name))
+            a.parent
+                .cmp(&b.parent)
+                .then_with(|| names.compare(&a.name, &b.name))
         });
         let twice: Vec<usize> = order
             .windows(2)
@@ -281,7 +404,9 @@ impl Objects {
             .collect();
         for at in twice {
             let object = &mut self.all[at];
-            steps.add("rename the second of two objects with one name", || object.shown());
+            steps.add("rename the second of two objects with one name", || {
+                object.shown()
+            });
             object.name = boxed(&format!("object {}", object.id()));
         }
     }

@@ -9,8 +9,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{
-    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, Thread, Variant, VolumeHeader, encoding_bit,
-    mode_type, record_flags, record_type,
+    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, Thread, Variant,
+    VolumeHeader, encoding_bit, mode_type, record_flags, record_type,
 };
 use crate::fs::hfsplus::unicode::{NameOrder, decode_name, redecomposed};
 
@@ -33,12 +33,20 @@ impl Body {
     fn mistyped(data: &[u8]) -> Option<Self> {
         let (kind, _) = U16::ref_from_prefix(data).ok()?;
         if let Ok(file) = FileRaw::read_from_bytes(data) {
-            let is_file = kind.get() == record_type::FOLDER && mode_type::OF_FILES.contains(&file.bsd.mode_type());
-            return is_file.then_some(Self::File(FileRaw { record_type: record_type::FILE.into(), ..file }));
+            let is_file = kind.get() == record_type::FOLDER
+                && mode_type::OF_FILES.contains(&file.bsd.mode_type());
+            return is_file.then_some(Self::File(FileRaw {
+                record_type: record_type::FILE.into(),
+                ..file
+            }));
         }
         let folder = FolderRaw::read_from_bytes(data).ok()?;
-        let is_folder = kind.get() == record_type::FILE && folder.bsd.mode_type() == mode_type::FOLDER;
-        is_folder.then_some(Self::Folder(FolderRaw { record_type: record_type::FOLDER.into(), ..folder }))
+        let is_folder =
+            kind.get() == record_type::FILE && folder.bsd.mode_type() == mode_type::FOLDER;
+        is_folder.then_some(Self::Folder(FolderRaw {
+            record_type: record_type::FOLDER.into(),
+            ..folder
+        }))
     }
 }
 
@@ -132,7 +140,12 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Takes the records of the volume with this header apart.
-    pub(super) fn read(records: Vec<Box<[u8]>>, names: NameOrder, header: &VolumeHeader, steps: &mut Steps) -> Self {
+    pub(super) fn read(
+        records: Vec<Box<[u8]>>,
+        names: NameOrder,
+        header: &VolumeHeader,
+        steps: &mut Steps,
+    ) -> Self {
         let mut objects = Self {
             all: Vec::new(),
             threads: HashMap::new(),
@@ -143,7 +156,9 @@ impl Objects {
             modified: header.raw.modify_date,
         };
         for record in records {
-            let Some((key, data)) = CatalogKey::split(&record) else { continue };
+            let Some((key, data)) = CatalogKey::split(&record) else {
+                continue;
+            };
             let (parent, name) = (key.parent.0, name_of(key.name, steps));
             if let Some(body) = Body::mistyped(data) {
                 let object = Object { parent, name, body };
@@ -152,20 +167,39 @@ impl Objects {
                 continue;
             }
             match CatalogRecord::parse(data) {
-                Some(CatalogRecord::Folder(folder)) => objects.all.push(Object { parent, name, body: Body::Folder(*folder) }),
-                Some(CatalogRecord::File(file)) => objects.all.push(Object { parent, name, body: Body::File(*file) }),
+                Some(CatalogRecord::Folder(folder)) => objects.all.push(Object {
+                    parent,
+                    name,
+                    body: Body::Folder(*folder),
+                }),
+                Some(CatalogRecord::File(file)) => objects.all.push(Object {
+                    parent,
+                    name,
+                    body: Body::File(*file),
+                }),
                 Some(CatalogRecord::Thread(thread)) if name.is_empty() => {
-                    let lead = Lead { parent: thread.parent.0, name: name_of(thread.name, steps), folder: thread.folder };
+                    let lead = Lead {
+                        parent: thread.parent.0,
+                        name: name_of(thread.name, steps),
+                        folder: thread.folder,
+                    };
                     objects.threads.insert(parent, lead);
                 }
                 Some(CatalogRecord::Thread(_)) | None => {
-                    steps.add("drop catalog records that are none", || format!("{:?} in folder {parent}", decode_name(&name)));
+                    steps.add("drop catalog records that are none", || {
+                        format!("{:?} in folder {parent}", decode_name(&name))
+                    });
                 }
             }
         }
-        let highest = objects.all.iter().flat_map(|object| [object.id(), object.parent]);
+        let highest = objects
+            .all
+            .iter()
+            .flat_map(|object| [object.id(), object.parent]);
         let highest = highest.chain(objects.threads.keys().copied()).max();
-        objects.next_id = objects.next_id.max(highest.map_or(0, |id| id.saturating_add(1)));
+        objects.next_id = objects
+            .next_id
+            .max(highest.map_or(0, |id| id.saturating_add(1)));
         objects
     }
 
@@ -183,8 +217,14 @@ impl Objects {
 
     /// Counts and flags that follow from the rest. `owners` tells of attributes and, `true`, of access rights among them;
     /// `folder_links` are the names of folders that are links.
-    pub(super) fn count(&mut self, owners: &HashMap<u32, bool>, folder_links: &HashSet<u32>, steps: &mut Steps) {
-        let (mut children, mut folders): (HashMap<u32, u32>, HashMap<u32, u32>) = Default::default();
+    pub(super) fn count(
+        &mut self,
+        owners: &HashMap<u32, bool>,
+        folder_links: &HashSet<u32>,
+        steps: &mut Steps,
+    ) {
+        let (mut children, mut folders): (HashMap<u32, u32>, HashMap<u32, u32>) =
+            Default::default();
         for object in &self.all {
             *children.entry(object.parent).or_default() += 1;
             if object.is_folder() || folder_links.contains(&object.id()) {
@@ -194,7 +234,9 @@ impl Objects {
         let hfsx = self.variant == Variant::Hfsx;
         for object in &mut self.all {
             let id = object.id();
-            let mut mask = record_flags::HAS_ATTRIBUTES | record_flags::HAS_SECURITY | record_flags::THREAD_EXISTS;
+            let mut mask = record_flags::HAS_ATTRIBUTES
+                | record_flags::HAS_SECURITY
+                | record_flags::THREAD_EXISTS;
             let mut bits = match owners.get(&id) {
                 None => 0,
                 Some(false) => record_flags::HAS_ATTRIBUTES,
@@ -207,7 +249,10 @@ impl Objects {
                 wrong |= folder.valence.get() != count;
                 folder.valence = count.into();
                 if hfsx {
-                    (mask, bits) = (mask | record_flags::HAS_FOLDER_COUNT, bits | record_flags::HAS_FOLDER_COUNT);
+                    (mask, bits) = (
+                        mask | record_flags::HAS_FOLDER_COUNT,
+                        bits | record_flags::HAS_FOLDER_COUNT,
+                    );
                     let count = folders.get(&id).copied().unwrap_or(0);
                     wrong |= folder.folder_count.get() != count;
                     folder.folder_count = count.into();
@@ -228,7 +273,9 @@ impl Objects {
             Body::Folder(folder) => folder.text_encoding.get(),
             Body::File(file) => file.text_encoding.get(),
         };
-        self.all.iter().fold(0, |bits, object| bits | encoding_bit(encoding(object)))
+        self.all
+            .iter()
+            .fold(0, |bits, object| bits | encoding_bit(encoding(object)))
     }
 
     /// The records of the catalog, in order: each object and its thread.
@@ -236,15 +283,28 @@ impl Objects {
         let mut records: Vec<Box<[u8]>> = Vec::with_capacity(2 * self.all.len());
         for object in &self.all {
             let mut record = Vec::new();
-            CatalogKey { parent: Cnid(object.parent), name: &object.name }.put(&mut record);
+            CatalogKey {
+                parent: Cnid(object.parent),
+                name: &object.name,
+            }
+            .put(&mut record);
             match &object.body {
                 Body::Folder(folder) => record.extend_from_slice(folder.as_bytes()),
                 Body::File(file) => record.extend_from_slice(file.as_bytes()),
             }
             records.push(record.into());
             let mut thread = Vec::new();
-            CatalogKey { parent: Cnid(object.id()), name: &[] }.put(&mut thread);
-            Thread { parent: Cnid(object.parent), name: &object.name, folder: object.is_folder() }.put(&mut thread);
+            CatalogKey {
+                parent: Cnid(object.id()),
+                name: &[],
+            }
+            .put(&mut thread);
+            Thread {
+                parent: Cnid(object.parent),
+                name: &object.name,
+                folder: object.is_folder(),
+            }
+            .put(&mut thread);
             records.push(thread.into());
         }
         records.sort_by(|a, b| order.compare(a, b).unwrap_or(std::cmp::Ordering::Equal));
@@ -259,21 +319,32 @@ impl Objects {
     /// Deletes the journal's files.
     pub(super) fn drop_journal(&mut self, steps: &mut Steps) {
         self.all.retain(|object| !is_journal(object));
-        steps.add("do without the journal, which cannot be read or has lost its files", String::new);
+        steps.add(
+            "do without the journal, which cannot be read or has lost its files",
+            String::new,
+        );
     }
 
     /// The name that the thread of an object has for it, if it leads to the folder that the object lies in.
     pub(super) fn name_in_thread(&self, object: &Object) -> Option<&[U16]> {
-        let lead = self.threads.get(&object.id()).filter(|lead| lead.parent == object.parent)?;
+        let lead = self
+            .threads
+            .get(&object.id())
+            .filter(|lead| lead.parent == object.parent)?;
         Some(&lead.name)
     }
 
     /// Returns how many threads differ from those that will be written.
     pub(super) fn tell_threads(&self, steps: &mut Steps) {
         for object in &self.all {
-            let needed =
-                object.is_folder() || object.file().is_some_and(|file| file.flags.get() & record_flags::THREAD_EXISTS != 0);
-            let right = self.threads.get(&object.id()).is_some_and(|lead| lead.folder == object.is_folder());
+            let needed = object.is_folder()
+                || object
+                    .file()
+                    .is_some_and(|file| file.flags.get() & record_flags::THREAD_EXISTS != 0);
+            let right = self
+                .threads
+                .get(&object.id())
+                .is_some_and(|lead| lead.folder == object.is_folder());
             if needed && !(right && self.is_threaded(object)) {
                 steps.add("write threads anew", || object.shown());
             }
@@ -286,5 +357,8 @@ impl Objects {
 }
 
 fn is_journal(object: &Object) -> bool {
-    object.parent == Cnid::ROOT.0 && object.file().is_some_and(|file| file.kind() == JOURNAL_TYPE)
+    object.parent == Cnid::ROOT.0
+        && object
+            .file()
+            .is_some_and(|file| file.kind() == JOURNAL_TYPE)
 }

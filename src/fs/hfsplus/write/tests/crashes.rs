@@ -20,7 +20,15 @@ fn state(fs: &dyn FileSystem) -> State {
         for entry in fs.entries(dir.id).unwrap() {
             let path = format!("{path}/{}", entry.name);
             let found = &entry.attributes;
-            state.insert(path.clone(), (found.kind, found.size, found.links, fs.xattrs(found.id).unwrap()));
+            state.insert(
+                path.clone(),
+                (
+                    found.kind,
+                    found.size,
+                    found.links,
+                    fs.xattrs(found.id).unwrap(),
+                ),
+            );
             if found.kind == FileKind::Folder {
                 walk(fs, found, &path, state);
             }
@@ -48,7 +56,8 @@ impl Story {
 
     fn durable(&mut self, step: impl FnOnce(&HfsPlusMut)) {
         step(&self.fs);
-        self.durable.push((self.store.position(), self.states.len() - 1));
+        self.durable
+            .push((self.store.position(), self.states.len() - 1));
     }
 
     fn tell(&mut self) {
@@ -56,13 +65,24 @@ impl Story {
         self.step(|fs| assert!(fs.create(root, "new folder", &folder()).is_ok()));
         let dir = self.fs.resolve("/new folder").unwrap().id;
         for number in 0..8 {
-            self.step(|fs| assert!(fs.create(dir, &format!("a name of some length {number}"), &file()).is_ok()));
+            self.step(|fs| {
+                assert!(
+                    fs.create(dir, &format!("a name of some length {number}"), &file())
+                        .is_ok()
+                )
+            });
         }
         self.durable(|fs| fs.sync().unwrap());
         let id = self.fs.resolve("/old/file 3").unwrap().id;
         self.step(|fs| fs.link(id, dir, "linked").unwrap());
-        self.step(|fs| fs.set_xattr_bytes(id, "user.large", &bytes(9000, 1)).unwrap());
-        self.step(|fs| fs.rename((dir, "linked"), (root, "moved"), Existing::Keep).unwrap());
+        self.step(|fs| {
+            fs.set_xattr_bytes(id, "user.large", &bytes(9000, 1))
+                .unwrap()
+        });
+        self.step(|fs| {
+            fs.rename((dir, "linked"), (root, "moved"), Existing::Keep)
+                .unwrap()
+        });
         self.durable(|fs| fs.sync().unwrap());
         let old = self.fs.resolve("/old").unwrap().id;
         for number in 10..30 {
@@ -71,21 +91,42 @@ impl Story {
         self.durable(|fs| fs.unmount().unwrap());
         let id = self.fs.create(root, "grown", &file()).unwrap();
         self.states.push(state(&self.fs));
-        self.step(|fs| fs.open_mut(id, Fork::Data).unwrap().set_len(50_000, Leave::Any).unwrap());
-        self.step(|fs| fs.rename((root, "grown"), (old, "file 4"), Existing::Replace).unwrap());
+        self.step(|fs| {
+            fs.open_mut(id, Fork::Data)
+                .unwrap()
+                .set_len(50_000, Leave::Any)
+                .unwrap()
+        });
+        self.step(|fs| {
+            fs.rename((root, "grown"), (old, "file 4"), Existing::Replace)
+                .unwrap()
+        });
         self.durable(|fs| fs.unmount().unwrap());
     }
 
     /// What a crash leaves opens, is repaired by opening it for changes, and is one of the states that it may be.
     fn judge(&self, position: usize, store: &PowerCut, what: &str) {
-        let least = self.durable.iter().take_while(|(from, _)| *from <= position).last().map_or(0, |(_, state)| *state);
+        let least = self
+            .durable
+            .iter()
+            .take_while(|(from, _)| *from <= position)
+            .last()
+            .map_or(0, |(_, state)| *state);
         let seen = HfsPlus::open(disk(store)).unwrap_or_else(|error| panic!("{what}: {error}"));
         let found = state(&seen);
-        assert!(self.states[least..].contains(&found), "{what}: {:?}", found.keys());
-        let fs = HfsPlusMut::open(disk(store), options()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(
+            self.states[least..].contains(&found),
+            "{what}: {:?}",
+            found.keys()
+        );
+        let fs = HfsPlusMut::open(disk(store), options())
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(state(&fs), found, "{what}");
         for number in 0..3 {
-            assert!(contents(&fs, &format!("/old/file {number}")) == bytes(3000, number), "{what}: old file {number}");
+            assert!(
+                contents(&fs, &format!("/old/file {number}")) == bytes(3000, number),
+                "{what}: old file {number}"
+            );
         }
         fs.create(fs.root(), "after", &file()).unwrap();
         fs.unmount().unwrap();
@@ -110,7 +151,12 @@ fn story(journaled: bool) -> Story {
     }
     let states = vec![state(&fs)];
     let durable = vec![(store.position(), 0)];
-    Story { store, fs, states, durable }
+    Story {
+        store,
+        fs,
+        states,
+        durable,
+    }
 }
 
 fn cut(journaled: bool) {
@@ -144,17 +190,24 @@ fn a_cut_leaves_a_journal_or_none() {
     let mut seen = [[false; 2]; 2];
     for crash in story.store.crashes_from(first, 5, 3) {
         let what = format!("{crash:?}");
-        let fs = HfsPlusMut::open(disk(&crash.store), options()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let fs = HfsPlusMut::open(disk(&crash.store), options())
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
         let journaled = fs.volume().journaled;
         seen[usize::from(crash.position > between)][usize::from(journaled)] = true;
         for number in 0..30 {
-            assert!(contents(&fs, &format!("/old/file {number}")) == bytes(3000, number), "{what}: old file {number}");
+            assert!(
+                contents(&fs, &format!("/old/file {number}")) == bytes(3000, number),
+                "{what}: old file {number}"
+            );
         }
         fs.create(fs.root(), "after", &file()).unwrap();
         fs.unmount().unwrap();
         sound(disk(&crash.store));
     }
-    assert_eq!(seen, [[true; 2]; 2], "with and without, on the way in and on the way out");
+    assert_eq!(
+        seen, [[true; 2]; 2],
+        "with and without, on the way in and on the way out"
+    );
 }
 
 /// Programs that take no notice of a journal find the old files however far a commit has come, as long as writes arrive in
@@ -166,12 +219,17 @@ fn old_files_are_found_without_the_journal_too() {
     story.tell();
     for position in first..=story.store.position() {
         let store = story.store.crash_at(position, Keep::Everything);
-        let plain = Arc::new(Memory::from(disk(&store).read_vec(0, LEN as usize).unwrap()));
+        let plain = Arc::new(Memory::from(
+            disk(&store).read_vec(0, LEN as usize).unwrap(),
+        ));
         let [high] = plain.read_array::<1>(1024 + 6).unwrap();
         plain.write_at(1024 + 6, &[high & !0x20]).unwrap();
         let fs = HfsPlus::open(plain).unwrap();
         for number in 0..3 {
-            assert!(contents(&fs, &format!("/old/file {number}")) == bytes(3000, number), "at {position}: old file {number}");
+            assert!(
+                contents(&fs, &format!("/old/file {number}")) == bytes(3000, number),
+                "at {position}: old file {number}"
+            );
         }
     }
 }

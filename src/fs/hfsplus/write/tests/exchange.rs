@@ -7,11 +7,17 @@ use crate::device::Leave;
 use crate::fs::{Nameless, Stored, UF_COMPRESSED};
 use crate::{Error, Kind};
 
-const ALL: Bounds = Bounds { attribute: 3802, fork: u64::MAX };
+const ALL: Bounds = Bounds {
+    attribute: 3802,
+    fork: u64::MAX,
+};
 
 /// Text that shrinks.
 fn text(len: usize) -> Vec<u8> {
-    (0_u32..).flat_map(|n| format!("{n} of {}; ", n.wrapping_mul(7919) % 9973).into_bytes()).take(len).collect()
+    (0_u32..)
+        .flat_map(|n| format!("{n} of {}; ", n.wrapping_mul(7919) % 9973).into_bytes())
+        .take(len)
+        .collect()
 }
 
 fn compress(fs: &HfsPlusMut, node: NodeId, bounds: Bounds) -> Result<()> {
@@ -24,10 +30,19 @@ fn compress(fs: &HfsPlusMut, node: NodeId, bounds: Bounds) -> Result<()> {
     };
     let packing = Packing::new(Method::Lzvn, Level::default())?;
     let len = plain.info().len;
-    let source = Plain { len, read: &mut |at, buf| plain.read_at(at, buf) };
+    let source = Plain {
+        len,
+        read: &mut |at, buf| plain.read_at(at, buf),
+    };
     let packed = pack(source, packing, bounds, &Silent, &mut write)?.expect("it is worth it");
     drop(plain);
-    fs.store(node, &Stored::Packed { attribute: &packed.attribute, contents })
+    fs.store(
+        node,
+        &Stored::Packed {
+            attribute: &packed.attribute,
+            contents,
+        },
+    )
 }
 
 fn decompress(fs: &HfsPlusMut, node: NodeId) -> Result<()> {
@@ -59,7 +74,9 @@ fn scattered(fs: &HfsPlusMut, name: &str, plain: &[u8]) -> NodeId {
         open.write_at(at, piece).unwrap();
         // A file that is closed keeps no room behind it.
         drop(open);
-        let between = fs.create(root, &format!("in between {number}"), &file()).unwrap();
+        let between = fs
+            .create(root, &format!("in between {number}"), &file())
+            .unwrap();
         fs.write_all(between, b"between").unwrap();
     }
     node
@@ -96,7 +113,11 @@ fn readers_do_not_see_it() {
 
     sound(device.clone());
     let read = HfsPlus::open(device.clone()).unwrap();
-    for (path, expected) in [("/long", &plain[..]), ("/short", &plain[..3000]), ("/another name", &plain[..3000])] {
+    for (path, expected) in [
+        ("/long", &plain[..]),
+        ("/short", &plain[..3000]),
+        ("/another name", &plain[..3000]),
+    ] {
         assert!(contents(&read, path) == expected, "{path}");
     }
     drop(read);
@@ -104,10 +125,26 @@ fn readers_do_not_see_it() {
     let fs = open(&device);
     let refused = |done: Result<()>| done.map_err(|error: Error| error.kind()).unwrap_err();
     assert_eq!(refused(compress(&fs, long, ALL)), Kind::Conflict);
-    assert_eq!(fs.open_mut(long, Fork::Data).unwrap_err().kind(), Kind::Unsupported);
-    assert_eq!(refused(fs.remove_xattr(long, "com.apple.decmpfs")), Kind::Unsupported);
-    fs.set_attributes(long, &Change { flags: Some(0), ..Change::default() }).unwrap();
-    assert!(contents(&fs, "/long") == plain, "flags do not make it another file");
+    assert_eq!(
+        fs.open_mut(long, Fork::Data).unwrap_err().kind(),
+        Kind::Unsupported
+    );
+    assert_eq!(
+        refused(fs.remove_xattr(long, "com.apple.decmpfs")),
+        Kind::Unsupported
+    );
+    fs.set_attributes(
+        long,
+        &Change {
+            flags: Some(0),
+            ..Change::default()
+        },
+    )
+    .unwrap();
+    assert!(
+        contents(&fs, "/long") == plain,
+        "flags do not make it another file"
+    );
     decompress(&fs, long).unwrap();
     decompress(&fs, short).unwrap();
     assert_eq!(refused(decompress(&fs, short)), Kind::Conflict);
@@ -118,7 +155,10 @@ fn readers_do_not_see_it() {
     let read = HfsPlus::open(device).unwrap();
     assert!(contents(&read, "/long") == plain);
     assert_eq!(contents(&read, "/another name"), b"written again");
-    assert_eq!(read.xattrs(read.resolve("/short").unwrap().id).unwrap(), ["mine"]);
+    assert_eq!(
+        read.xattrs(read.resolve("/short").unwrap().id).unwrap(),
+        ["mine"]
+    );
 }
 
 #[test]
@@ -132,13 +172,34 @@ fn what_is_in_the_way() {
     let held = fs.open_mut(node, Fork::Data).unwrap();
     assert_eq!(kind(compress(&fs, node, ALL)), Kind::Conflict);
     drop(held);
-    fs.open_mut(node, Fork::Resource).unwrap().set_len(10, Leave::Zeros).unwrap();
+    fs.open_mut(node, Fork::Resource)
+        .unwrap()
+        .set_len(10, Leave::Zeros)
+        .unwrap();
     assert_eq!(kind(compress(&fs, node, ALL)), Kind::Conflict);
     let folder = fs.create(root, "folder", &folder()).unwrap();
     let (nameless, contents_of) = Nameless::new(&fs, &file()).unwrap();
-    assert!(fs.store(folder, &Stored::Plain { contents: contents_of }).is_err());
-    let link = fs.create(root, "link", &NewNode::new(NewKind::Symlink("file".into()))).unwrap();
-    assert!(fs.store(link, &Stored::Plain { contents: contents_of }).is_err());
+    assert!(
+        fs.store(
+            folder,
+            &Stored::Plain {
+                contents: contents_of
+            }
+        )
+        .is_err()
+    );
+    let link = fs
+        .create(root, "link", &NewNode::new(NewKind::Symlink("file".into())))
+        .unwrap();
+    assert!(
+        fs.store(
+            link,
+            &Stored::Plain {
+                contents: contents_of
+            }
+        )
+        .is_err()
+    );
     drop(nameless);
     assert_eq!(contents(&fs, "/file"), plain);
     drop(fs);
@@ -170,7 +231,8 @@ fn a_crash_leaves_one_or_the_other() {
 
     let mut seen = [0; 2];
     for crash in store.crashes_from(before, 5, 3) {
-        let fs = HfsPlusMut::open(disk(&crash.store), options()).unwrap_or_else(|error| panic!("{crash:?}: {error}"));
+        let fs = HfsPlusMut::open(disk(&crash.store), options())
+            .unwrap_or_else(|error| panic!("{crash:?}: {error}"));
         assert!(contents(&fs, "/long") == plain, "{crash:?}");
         assert!(contents(&fs, "/short") == plain[..3000], "{crash:?}");
         seen[usize::from(fs.resolve("/long").unwrap().flags == UF_COMPRESSED)] += 1;
@@ -180,5 +242,8 @@ fn a_crash_leaves_one_or_the_other() {
         drop(fs);
         sound(disk(&crash.store));
     }
-    assert!(seen.iter().all(|count| *count > 0), "both were met: {seen:?}");
+    assert!(
+        seen.iter().all(|count| *count > 0),
+        "both were met: {seen:?}"
+    );
 }

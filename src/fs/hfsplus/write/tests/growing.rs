@@ -10,7 +10,11 @@ use crate::fs::hfsplus::layout::fork_type;
 fn pieces(fs: &HfsPlusMut, id: NodeId) -> usize {
     let volume = fs.shared.read();
     let (_, file) = file_of(&volume, Cnid(id.0 as u32)).unwrap();
-    volume.fork_map(&file.data_fork, Cnid(id.0 as u32), fork_type::DATA).unwrap().extents.len()
+    volume
+        .fork_map(&file.data_fork, Cnid(id.0 as u32), fork_type::DATA)
+        .unwrap()
+        .extents
+        .len()
 }
 
 fn append(file: &dyn BlockDevice, bytes: &[u8]) {
@@ -25,15 +29,24 @@ fn files_that_grow_in_turns_lie_together() {
         let device = empty(64 << 20);
         let fs = open(&device);
         let free = fs.volume().free;
-        let ids: Vec<_> = (0..3).map(|number| fs.create(fs.root(), &format!("log {number}"), &file()).unwrap()).collect();
-        let logs: Vec<_> = ids.iter().map(|id| fs.open_mut(*id, Fork::Data).unwrap()).collect();
+        let ids: Vec<_> = (0..3)
+            .map(|number| {
+                fs.create(fs.root(), &format!("log {number}"), &file())
+                    .unwrap()
+            })
+            .collect();
+        let logs: Vec<_> = ids
+            .iter()
+            .map(|id| fs.open_mut(*id, Fork::Data).unwrap())
+            .collect();
         let rounds = 6_000_000 / piece;
         for round in 0..rounds {
             for (number, log) in logs.iter().enumerate() {
                 append(&**log, &bytes(piece, (round + number) as u8));
                 // What is made meanwhile does not come between.
                 if round % 50 == number {
-                    fs.create(fs.root(), &format!("other {round}"), &file()).unwrap();
+                    fs.create(fs.root(), &format!("other {round}"), &file())
+                        .unwrap();
                 }
             }
             if sync && round % 10 == 0 {
@@ -41,12 +54,19 @@ fn files_that_grow_in_turns_lie_together() {
             }
         }
         let found: Vec<_> = ids.iter().map(|id| pieces(&fs, *id)).collect();
-        assert!(found.iter().all(|pieces| *pieces <= 12), "{found:?} pieces of files of 6 MB");
+        assert!(
+            found.iter().all(|pieces| *pieces <= 12),
+            "{found:?} pieces of files of 6 MB"
+        );
         fs.sync().unwrap();
 
         // What was kept for them is nobody's, on disk least of all.
         let used = 3 * (piece * rounds).next_multiple_of(4096) as u64;
-        assert!(free - fs.volume().free < used + (1 << 20), "{} bytes for {used}", free - fs.volume().free);
+        assert!(
+            free - fs.volume().free < used + (1 << 20),
+            "{} bytes for {used}",
+            free - fs.volume().free
+        );
         let crashed = Arc::new(Memory::from(device.to_vec()));
         open(&crashed).unmount().unwrap();
         sound(crashed);
@@ -55,8 +75,13 @@ fn files_that_grow_in_turns_lie_together() {
         sound(device.clone());
         let fs = open(&device);
         for number in 0..3 {
-            let expected: Vec<u8> = (0..rounds).flat_map(|round| bytes(piece, (round + number) as u8)).collect();
-            assert!(contents(&fs, &format!("/log {number}")) == expected, "log {number}");
+            let expected: Vec<u8> = (0..rounds)
+                .flat_map(|round| bytes(piece, (round + number) as u8))
+                .collect();
+            assert!(
+                contents(&fs, &format!("/log {number}")) == expected,
+                "log {number}"
+            );
         }
     }
 }
@@ -65,10 +90,19 @@ fn files_that_grow_in_turns_lie_together() {
 fn what_is_kept_is_given_up_where_space_is_short() {
     let device = empty(4 << 20);
     let fs = open(&device);
-    let ids: Vec<_> = (0..4).map(|number| fs.create(fs.root(), &format!("log {number}"), &file()).unwrap()).collect();
-    let logs: Vec<_> = ids.iter().map(|id| fs.open_mut(*id, Fork::Data).unwrap()).collect();
+    let ids: Vec<_> = (0..4)
+        .map(|number| {
+            fs.create(fs.root(), &format!("log {number}"), &file())
+                .unwrap()
+        })
+        .collect();
+    let logs: Vec<_> = ids
+        .iter()
+        .map(|id| fs.open_mut(*id, Fork::Data).unwrap())
+        .collect();
     for round in 0..20 {
-        logs.iter().for_each(|log| append(&**log, &bytes(3000, round)));
+        logs.iter()
+            .for_each(|log| append(&**log, &bytes(3000, round)));
     }
     // All that is free, to the last block.
     let id = fs.create(fs.root(), "all", &file()).unwrap();
@@ -108,10 +142,16 @@ fn what_is_closed_keeps_nothing() {
     let end_of = |id: NodeId| {
         let volume = fs.shared.read();
         let (_, file) = file_of(&volume, Cnid(id.0 as u32)).unwrap();
-        let extents = volume.fork_map(&file.data_fork, Cnid(id.0 as u32), fork_type::DATA).unwrap().extents;
+        let extents = volume
+            .fork_map(&file.data_fork, Cnid(id.0 as u32), fork_type::DATA)
+            .unwrap()
+            .extents;
         (extents[0].start.0, extents[0].end() as u32)
     };
     assert_eq!(end_of(first).1, end_of(second).0);
     let (third, _open) = grown("third");
-    assert!(end_of(third).0 > end_of(second).1, "behind what is kept for the second");
+    assert!(
+        end_of(third).0 > end_of(second).1,
+        "behind what is kept for the second"
+    );
 }

@@ -15,7 +15,10 @@ fn what_was_open_goes_after_the_unmounting_too() {
     let held = fs.open(id, Fork::Data).unwrap();
     fs.remove(fs.root(), "open").unwrap();
     assert_eq!(fs.attributes(id).unwrap().links, 0);
-    assert_eq!(fs.link(id, fs.root(), "again").unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(
+        fs.link(id, fs.root(), "again").unwrap_err().kind(),
+        Kind::NotFound
+    );
     fs.unmount().unwrap();
     assert_eq!(held.read_vec(0, 9000).unwrap(), bytes(9000, 1));
     drop(fs);
@@ -31,14 +34,44 @@ fn a_date_that_is_set_while_a_file_is_open_stays() {
     let device = empty(2 << 20);
     let fs = open(&device);
     let [old, older] = [1_000_000_000, 900_000_000].map(Timestamp::from_seconds);
-    let id = fs.create(fs.root(), "copied", &NewNode { created: Some(old), ..file() }).unwrap();
+    let id = fs
+        .create(
+            fs.root(),
+            "copied",
+            &NewNode {
+                created: Some(old),
+                ..file()
+            },
+        )
+        .unwrap();
     let held = fs.open_mut(id, Fork::Data).unwrap();
     held.set_len(9000, Leave::Any).unwrap();
-    fs.set_attributes(id, &Change { modified: Some(old), ..Change::default() }).unwrap();
+    fs.set_attributes(
+        id,
+        &Change {
+            modified: Some(old),
+            ..Change::default()
+        },
+    )
+    .unwrap();
     held.write_at(0, &bytes(9000, 1)).unwrap();
-    assert_eq!(fs.attributes(id).unwrap().modified, Some(NOW), "before it is recorded");
-    assert_eq!(fs.lookup(fs.root(), "copied").unwrap().unwrap().modified, Some(NOW));
-    fs.set_attributes(id, &Change { modified: Some(older), ..Change::default() }).unwrap();
+    assert_eq!(
+        fs.attributes(id).unwrap().modified,
+        Some(NOW),
+        "before it is recorded"
+    );
+    assert_eq!(
+        fs.lookup(fs.root(), "copied").unwrap().unwrap().modified,
+        Some(NOW)
+    );
+    fs.set_attributes(
+        id,
+        &Change {
+            modified: Some(older),
+            ..Change::default()
+        },
+    )
+    .unwrap();
     drop(held);
     fs.unmount().unwrap();
     assert_eq!(fs.attributes(id).unwrap().modified, Some(older));
@@ -53,9 +86,14 @@ fn a_date_is_not_lost_while_a_file_is_being_closed() {
     let device = empty(2 << 20);
     let fs = open(&device);
     let [old, older] = [1_000_000_000, 900_000_000].map(Timestamp::from_seconds);
-    let dated = |moment| Change { modified: Some(moment), ..Change::default() };
+    let dated = |moment| Change {
+        modified: Some(moment),
+        ..Change::default()
+    };
     for set in [false, true] {
-        let id = fs.create(fs.root(), &format!("copied {set}"), &file()).unwrap();
+        let id = fs
+            .create(fs.root(), &format!("copied {set}"), &file())
+            .unwrap();
         let held = fs.open_mut(id, Fork::Data).unwrap();
         held.set_len(9000, Leave::Any).unwrap();
         fs.set_attributes(id, &dated(old)).unwrap();
@@ -77,9 +115,16 @@ fn a_date_is_not_lost_while_a_file_is_being_closed() {
             closing.join().unwrap();
         });
         fs.unmount().unwrap();
-        assert_eq!(fs.attributes(id).unwrap().modified, Some(if set { older } else { NOW }));
+        assert_eq!(
+            fs.attributes(id).unwrap().modified,
+            Some(if set { older } else { NOW })
+        );
         let listed = fs.entries(fs.root()).unwrap();
-        assert!(listed.iter().any(|entry| entry.attributes.modified == Some(if set { older } else { NOW })));
+        assert!(
+            listed
+                .iter()
+                .any(|entry| entry.attributes.modified == Some(if set { older } else { NOW }))
+        );
     }
     drop(fs);
     sound(device);
@@ -88,7 +133,14 @@ fn a_date_is_not_lost_while_a_file_is_being_closed() {
 #[test]
 fn the_journals_files_are_not_changed() {
     let device = empty(2 << 20);
-    let fs = HfsPlusMut::open(device.clone(), WriteOptions { system_files: true, ..options() }).unwrap();
+    let fs = HfsPlusMut::open(
+        device.clone(),
+        WriteOptions {
+            system_files: true,
+            ..options()
+        },
+    )
+    .unwrap();
     fs.enable_journal(None).unwrap();
     let root = fs.root();
     assert_eq!(names(&fs, "/"), [".journal", ".journal_info_block"]);
@@ -96,13 +148,22 @@ fn the_journals_files_are_not_changed() {
     fs.create(root, "other", &file()).unwrap();
     let refused = [
         fs.remove(root, ".journal"),
-        fs.rename((root, ".journal_info_block"), (root, "moved"), Existing::Keep),
+        fs.rename(
+            (root, ".journal_info_block"),
+            (root, "moved"),
+            Existing::Keep,
+        ),
         fs.rename((root, "other"), (root, ".journal"), Existing::Replace),
         fs.link(id, root, "second"),
         fs.set_xattr_bytes(id, "user.x", b"x"),
         fs.open_mut(id, Fork::Data).map(drop),
     ];
-    assert!(refused.iter().all(|refused| refused.as_ref().is_err_and(|error| error.kind() == Kind::Unsupported)), "{refused:?}");
+    assert!(
+        refused.iter().all(|refused| refused
+            .as_ref()
+            .is_err_and(|error| error.kind() == Kind::Unsupported)),
+        "{refused:?}"
+    );
     fs.disable_journal().unwrap();
     assert_eq!(names(&fs, "/"), ["other"]);
     drop(fs);
@@ -115,7 +176,8 @@ fn an_operation_that_fails_changes_nothing() {
     let device = empty(4 << 20);
     let fs = open(&device);
     for number in 0..60 {
-        fs.create(fs.root(), &format!("file {number}"), &file()).unwrap();
+        fs.create(fs.root(), &format!("file {number}"), &file())
+            .unwrap();
     }
     fs.sync().unwrap();
     let volume = &mut *fs.shared.write();
@@ -147,12 +209,25 @@ fn a_volume_without_room_for_a_journal_says_so() {
     let volume = &mut *fs.shared.write();
     let free = volume.read.header.raw.free_blocks.get();
     let (found, mut grown) = super::file::file_of(volume, Cnid(id.0 as u32)).unwrap();
-    let mut fork = volume.fork_map(&grown.data_fork, Cnid(id.0 as u32), 0).unwrap();
-    volume.resize_fork(&mut fork, 4096 * u64::from(free + 1), true).unwrap();
+    let mut fork = volume
+        .fork_map(&grown.data_fork, Cnid(id.0 as u32), 0)
+        .unwrap();
+    volume
+        .resize_fork(&mut fork, 4096 * u64::from(free + 1), true)
+        .unwrap();
     volume.store_fork(&mut fork, &grown.data_fork).unwrap();
     grown.data_fork = fork.raw;
-    volume.put(found.parent, &found.name, &crate::fs::hfsplus::catalog::Object::File(grown)).unwrap();
-    volume.buffer.write_at(1024, zerocopy::IntoBytes::as_bytes(&volume.read.header.raw)).unwrap();
+    volume
+        .put(
+            found.parent,
+            &found.name,
+            &crate::fs::hfsplus::catalog::Object::File(grown),
+        )
+        .unwrap();
+    volume
+        .buffer
+        .write_at(1024, zerocopy::IntoBytes::as_bytes(&volume.read.header.raw))
+        .unwrap();
     volume.buffer.keep();
     for (offset, bytes) in volume.buffer.runs() {
         device.write_at(offset, &bytes).unwrap();
@@ -162,7 +237,10 @@ fn a_volume_without_room_for_a_journal_says_so() {
     let fs = open(&full);
     let error = fs.remove(fs.root(), "all").unwrap_err();
     assert_eq!(error.kind(), Kind::Limit);
-    assert!(error.to_string().contains("free bytes together") && error.to_string().contains("cp -R"), "{error}");
+    assert!(
+        error.to_string().contains("free bytes together") && error.to_string().contains("cp -R"),
+        "{error}"
+    );
     drop(fs);
     assert!(full.to_vec() == before);
 }

@@ -25,7 +25,11 @@ use crate::testing::{PowerCut, Random};
 const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
 
 fn options() -> WriteOptions {
-    WriteOptions { cache: 1 << 20, now: Some(NOW), ..WriteOptions::default() }
+    WriteOptions {
+        cache: 1 << 20,
+        now: Some(NOW),
+        ..WriteOptions::default()
+    }
 }
 
 fn layout(case_sensitive: bool, block_size: Option<u32>) -> Options {
@@ -49,7 +53,10 @@ fn sound(device: Arc<dyn BlockDevice>) {
 
 /// An empty volume over all of `device`.
 fn format(device: &dyn BlockDevice, options: Options) {
-    Plan::new(Tree::empty(options.created), options).unwrap().build(device, &Silent).unwrap();
+    Plan::new(Tree::empty(options.created), options)
+        .unwrap()
+        .build(device, &Silent)
+        .unwrap();
 }
 
 fn empty(len: usize) -> Arc<Memory> {
@@ -72,7 +79,14 @@ fn folder() -> NewNode {
 
 /// Contents that differ from place to place.
 fn bytes(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8).wrapping_add(seed)).collect()
+    (0..len)
+        .map(|at| {
+            (at as u8)
+                .wrapping_mul(31)
+                .wrapping_add((at >> 8) as u8)
+                .wrapping_add(seed)
+        })
+        .collect()
 }
 
 fn contents(fs: &dyn FileSystem, path: &str) -> Vec<u8> {
@@ -82,5 +96,9 @@ fn contents(fs: &dyn FileSystem, path: &str) -> Vec<u8> {
 
 fn names(fs: &dyn FileSystem, path: &str) -> Vec<String> {
     let dir = fs.resolve(path).unwrap().id;
-    fs.entries(dir).unwrap().into_iter().map(|entry| entry.name).collect()
+    fs.entries(dir)
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.name)
+        .collect()
 }

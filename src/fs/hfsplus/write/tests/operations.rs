@@ -28,9 +28,15 @@ fn a_volume_is_clean_before_and_after() {
     sound(device.clone());
     let read = HfsPlus::open(device.clone()).unwrap();
     assert!(read.volume().clean && !read.volume().journaled);
-    assert_eq!((names(&read, "/"), contents(&read, "/a")), (vec!["a".to_owned()], b"contents".to_vec()));
+    assert_eq!(
+        (names(&read, "/"), contents(&read, "/a")),
+        (vec!["a".to_owned()], b"contents".to_vec())
+    );
     let attributes = read.resolve("/a").unwrap();
-    assert_eq!((attributes.mode, attributes.size, attributes.modified), (0o644, 8, Some(NOW)));
+    assert_eq!(
+        (attributes.mode, attributes.size, attributes.modified),
+        (0o644, 8, Some(NOW))
+    );
 
     fs.remove(fs.root(), "a").unwrap();
     drop(fs);
@@ -52,26 +58,67 @@ fn names_are_made_moved_and_removed() {
         assert_eq!(fs.create(root, "letters", &file()).is_ok(), case_sensitive);
         assert_eq!(kind(fs.create(root, "", &file())), Kind::Invalid);
         assert_eq!(kind(fs.create(root, "a/b", &file())), Kind::Invalid);
-        assert_eq!(kind(fs.create(old, "a", &file())), Kind::Invalid, "a file is no folder");
+        assert_eq!(
+            kind(fs.create(old, "a", &file())),
+            Kind::Invalid,
+            "a file is no folder"
+        );
         assert_eq!(kind(fs.create(NodeId(999), "a", &file())), Kind::NotFound);
-        assert_eq!(kind(fs.create(root, ".HFS+ Private Directory Data\r", &folder())), Kind::Invalid);
-        assert_eq!(kind(fs.remove(root, "Letters")), Kind::Conflict, "not empty");
+        assert_eq!(
+            kind(fs.create(root, ".HFS+ Private Directory Data\r", &folder())),
+            Kind::Invalid
+        );
+        assert_eq!(
+            kind(fs.remove(root, "Letters")),
+            Kind::Conflict,
+            "not empty"
+        );
         assert_eq!(kind(fs.remove(root, "nothing")), Kind::NotFound);
 
         let inner = fs.create(letters, "inner", &folder()).unwrap();
-        assert_eq!(kind(fs.rename((root, "Letters"), (inner, "x"), Existing::Keep)), Kind::Invalid, "into itself");
-        fs.rename((letters, "Größe: 1"), (inner, "moved"), Existing::Keep).unwrap();
-        fs.rename((root, "Letters"), (root, "LETTERS"), Existing::Keep).unwrap();
+        assert_eq!(
+            kind(fs.rename((root, "Letters"), (inner, "x"), Existing::Keep)),
+            Kind::Invalid,
+            "into itself"
+        );
+        fs.rename((letters, "Größe: 1"), (inner, "moved"), Existing::Keep)
+            .unwrap();
+        fs.rename((root, "Letters"), (root, "LETTERS"), Existing::Keep)
+            .unwrap();
         assert_eq!(contents(&fs, "/LETTERS/inner/moved"), bytes(10_000, 1));
         let new = fs.create(inner, "new", &file()).unwrap();
         fs.write_all(new, b"new").unwrap();
-        assert_eq!(kind(fs.rename((inner, "new"), (inner, "moved"), Existing::Keep)), Kind::Conflict);
-        assert_eq!(kind(fs.rename((inner, "new"), (letters, "inner"), Existing::Replace)), Kind::Conflict);
-        fs.rename((inner, "new"), (inner, "moved"), Existing::Replace).unwrap();
-        assert_eq!((contents(&fs, "/LETTERS/inner/moved"), names(&fs, "/LETTERS/inner").len()), (b"new".to_vec(), 1));
-        let link = fs.create(root, "link", &NewNode::new(NewKind::Symlink("LETTERS/inner".into()))).unwrap();
+        assert_eq!(
+            kind(fs.rename((inner, "new"), (inner, "moved"), Existing::Keep)),
+            Kind::Conflict
+        );
+        assert_eq!(
+            kind(fs.rename((inner, "new"), (letters, "inner"), Existing::Replace)),
+            Kind::Conflict
+        );
+        fs.rename((inner, "new"), (inner, "moved"), Existing::Replace)
+            .unwrap();
+        assert_eq!(
+            (
+                contents(&fs, "/LETTERS/inner/moved"),
+                names(&fs, "/LETTERS/inner").len()
+            ),
+            (b"new".to_vec(), 1)
+        );
+        let link = fs
+            .create(
+                root,
+                "link",
+                &NewNode::new(NewKind::Symlink("LETTERS/inner".into())),
+            )
+            .unwrap();
         assert_eq!(fs.read_link(link).unwrap(), "LETTERS/inner");
-        fs.create(root, "pipe", &NewNode::new(NewKind::Special(FileKind::Fifo, 0))).unwrap();
+        fs.create(
+            root,
+            "pipe",
+            &NewNode::new(NewKind::Special(FileKind::Fifo, 0)),
+        )
+        .unwrap();
         assert_eq!(fs.resolve("/pipe").unwrap().kind, FileKind::Fifo);
         fs.unmount().unwrap();
         sound(device.clone());
@@ -89,13 +136,23 @@ fn a_file_grows_shrinks_and_is_zero_where_nothing_was_written() {
         let fs = open(&device);
         let id = fs.create(fs.root(), "file", &file()).unwrap();
         let other = fs.create(fs.root(), "other", &file()).unwrap();
-        let (open, second) = (fs.open_mut(id, Fork::Data).unwrap(), fs.open_mut(other, Fork::Data).unwrap());
+        let (open, second) = (
+            fs.open_mut(id, Fork::Data).unwrap(),
+            fs.open_mut(other, Fork::Data).unwrap(),
+        );
         let mut model: Vec<u8> = Vec::new();
-        for (step, len) in [5000, 100, 9000, 70_000, 69_999, 300_000, 1, 0, 50_000, 1_000_000].into_iter().enumerate() {
+        for (step, len) in [
+            5000, 100, 9000, 70_000, 69_999, 300_000, 1, 0, 50_000, 1_000_000,
+        ]
+        .into_iter()
+        .enumerate()
+        {
             open.set_len(len, Leave::Zeros).unwrap();
             model.resize(len as usize, 0);
             assert_eq!(open.read_vec(0, model.len()).unwrap(), model, "step {step}");
-            second.set_len(second.info().len + 3000, Leave::Zeros).unwrap();
+            second
+                .set_len(second.info().len + 3000, Leave::Zeros)
+                .unwrap();
             let piece = bytes(len as usize / 2, step as u8);
             open.write_at(len / 3, &piece).unwrap();
             model[len as usize / 3..][..piece.len()].copy_from_slice(&piece);
@@ -108,10 +165,17 @@ fn a_file_grows_shrinks_and_is_zero_where_nothing_was_written() {
         assert_eq!(reader.read_vec(0, model.len()).unwrap(), model);
         let free = fs.volume().free;
         assert_eq!(kind(open.set_len(1 << 40, Leave::Zeros)), Kind::Limit);
-        assert_eq!((open.info().len, fs.volume().free), (1_000_000, free), "a volume that is full stays as it was");
+        assert_eq!(
+            (open.info().len, fs.volume().free),
+            (1_000_000, free),
+            "a volume that is full stays as it was"
+        );
         fs.unmount().unwrap();
         sound(device.clone());
-        assert_eq!(contents(&HfsPlus::open(device.clone()).unwrap(), "/file"), model);
+        assert_eq!(
+            contents(&HfsPlus::open(device.clone()).unwrap(), "/file"),
+            model
+        );
     }
 }
 
@@ -125,18 +189,27 @@ fn a_file_in_many_pieces_overflows_and_comes_back() {
     for block in 0..300_u64 {
         for (file, seed) in open_files.iter().zip([1, 2]) {
             file.set_len((block + 1) * 4096, Leave::Any).unwrap();
-            file.write_at(block * 4096, &bytes(4096, (block as u8).wrapping_add(seed))).unwrap();
+            file.write_at(block * 4096, &bytes(4096, (block as u8).wrapping_add(seed)))
+                .unwrap();
         }
     }
     fs.unmount().unwrap();
     sound(device.clone());
-    let expected: Vec<u8> = (0..300).flat_map(|block| bytes(4096, (block as u8).wrapping_add(1))).collect();
-    assert_eq!(contents(&HfsPlus::open(device.clone()).unwrap(), "/even"), expected);
+    let expected: Vec<u8> = (0..300)
+        .flat_map(|block| bytes(4096, (block as u8).wrapping_add(1)))
+        .collect();
+    assert_eq!(
+        contents(&HfsPlus::open(device.clone()).unwrap(), "/even"),
+        expected
+    );
     for len in [1_000_000, 40_000, 20_000] {
         open_files[0].set_len(len, Leave::Zeros).unwrap();
         fs.unmount().unwrap();
         sound(device.clone());
-        assert_eq!(contents(&HfsPlus::open(device.clone()).unwrap(), "/even"), expected[..len as usize]);
+        assert_eq!(
+            contents(&HfsPlus::open(device.clone()).unwrap(), "/even"),
+            expected[..len as usize]
+        );
     }
     drop(open_files);
     fs.remove(fs.root(), "even").unwrap();
@@ -165,12 +238,26 @@ fn files_have_several_names() {
     sound(device.clone());
     for path in ["/first", "/dir/second", "/third"] {
         let attributes = fs.resolve(path).unwrap();
-        assert_eq!((attributes.id, attributes.links, attributes.size), (id, 3, 6), "{path}");
+        assert_eq!(
+            (attributes.id, attributes.links, attributes.size),
+            (id, 3, 6),
+            "{path}"
+        );
     }
-    assert_eq!(names(&fs, "/"), ["dir", "first", "third"], "the private folder is not seen");
-    fs.rename((root, "first"), (dir, "renamed"), Existing::Keep).unwrap();
-    fs.rename((dir, "second"), (dir, "renamed"), Existing::Replace).unwrap();
-    assert_eq!(fs.resolve("/dir/renamed").unwrap().links, 3, "two names of one file stay two");
+    assert_eq!(
+        names(&fs, "/"),
+        ["dir", "first", "third"],
+        "the private folder is not seen"
+    );
+    fs.rename((root, "first"), (dir, "renamed"), Existing::Keep)
+        .unwrap();
+    fs.rename((dir, "second"), (dir, "renamed"), Existing::Replace)
+        .unwrap();
+    assert_eq!(
+        fs.resolve("/dir/renamed").unwrap().links,
+        3,
+        "two names of one file stay two"
+    );
     fs.remove(dir, "second").unwrap();
     fs.unmount().unwrap();
     sound(device.clone());
@@ -179,7 +266,10 @@ fn files_have_several_names() {
     fs.link(id, root, "again").unwrap();
     fs.unmount().unwrap();
     sound(device.clone());
-    assert_eq!(contents(&HfsPlus::open(device.clone()).unwrap(), "/again"), b"shared");
+    assert_eq!(
+        contents(&HfsPlus::open(device.clone()).unwrap(), "/again"),
+        b"shared"
+    );
     fs.remove(root, "again").unwrap();
     fs.remove(root, "third").unwrap();
     assert_eq!(kind(fs.attributes(id)), Kind::NotFound);
@@ -193,14 +283,25 @@ fn files_have_several_names() {
 fn a_second_name_changes_no_other_folder() {
     let device = empty(2 << 20);
     let fs = open(&device);
-    let [here, there] = ["here", "there"].map(|name| fs.create(fs.root(), name, &folder()).unwrap());
+    let [here, there] =
+        ["here", "there"].map(|name| fs.create(fs.root(), name, &folder()).unwrap());
     let id = fs.create(here, "first", &file()).unwrap();
     let old = Some(Timestamp::from_seconds(1_000_000_000));
     for dir in [fs.root(), here, there] {
-        fs.set_attributes(dir, &Change { modified: old, changed: old, ..Change::default() }).unwrap();
+        fs.set_attributes(
+            dir,
+            &Change {
+                modified: old,
+                changed: old,
+                ..Change::default()
+            },
+        )
+        .unwrap();
     }
     fs.link(id, there, "second").unwrap();
-    let dates = [fs.root(), here, there].map(|dir| fs.attributes(dir).unwrap()).map(|dir| (dir.modified, dir.changed));
+    let dates = [fs.root(), here, there]
+        .map(|dir| fs.attributes(dir).unwrap())
+        .map(|dir| (dir.modified, dir.changed));
     assert_eq!(dates, [(old, old), (old, old), (Some(NOW), Some(NOW))]);
     fs.unmount().unwrap();
     sound(device);
@@ -217,7 +318,8 @@ fn a_file_that_is_removed_stays_for_those_who_have_it_open() {
     open_file.set_len(5000, Leave::Zeros).unwrap();
     fs.remove(root, "file").unwrap();
     assert!(fs.lookup(root, "file").unwrap().is_none());
-    fs.write_all(fs.create(root, "file", &file()).unwrap(), b"another").unwrap();
+    fs.write_all(fs.create(root, "file", &file()).unwrap(), b"another")
+        .unwrap();
     open_file.set_len(9000, Leave::Zeros).unwrap();
     open_file.write_at(8000, &[1; 1000]).unwrap();
     fs.sync().unwrap();
@@ -237,27 +339,50 @@ fn attributes_of_every_length_are_kept() {
     let root = fs.root();
     let id = fs.create(root, "file", &file()).unwrap();
     let dir = fs.create(root, "dir", &folder()).unwrap();
-    let value =
-        |node, name: &str| fs.xattr(node, name).unwrap().map(|value| value.read_vec(0, value.info().len as usize).unwrap());
-    for (step, len) in [0, 1, 3802, 3803, 100_000, 5, 1_000_000, 3802].into_iter().enumerate() {
+    let value = |node, name: &str| {
+        fs.xattr(node, name)
+            .unwrap()
+            .map(|value| value.read_vec(0, value.info().len as usize).unwrap())
+    };
+    for (step, len) in [0, 1, 3802, 3803, 100_000, 5, 1_000_000, 3802]
+        .into_iter()
+        .enumerate()
+    {
         for node in [id, dir, root] {
-            fs.set_xattr_bytes(node, "com.example.größe", &bytes(len, step as u8)).unwrap();
-            assert_eq!(value(node, "com.example.größe").unwrap(), bytes(len, step as u8));
+            fs.set_xattr_bytes(node, "com.example.größe", &bytes(len, step as u8))
+                .unwrap();
+            assert_eq!(
+                value(node, "com.example.größe").unwrap(),
+                bytes(len, step as u8)
+            );
         }
         fs.unmount().unwrap();
         sound(device.clone());
     }
-    assert_eq!(kind(fs.set_xattr(id, "com.example.größe", &Memory::zeros(1), Existing::Keep)), Kind::Conflict);
+    assert_eq!(
+        kind(fs.set_xattr(id, "com.example.größe", &Memory::zeros(1), Existing::Keep)),
+        Kind::Conflict
+    );
     for number in 0..300 {
-        fs.set_xattr_bytes(id, &format!("number {number}"), &bytes(200, number as u8)).unwrap();
+        fs.set_xattr_bytes(id, &format!("number {number}"), &bytes(200, number as u8))
+            .unwrap();
     }
-    fs.set_xattr_bytes(id, "com.apple.system.Security", b"acl").unwrap();
+    fs.set_xattr_bytes(id, "com.apple.system.Security", b"acl")
+        .unwrap();
     assert_eq!(fs.xattrs(id).unwrap().len(), 302);
-    fs.set_xattr_bytes(id, "com.apple.FinderInfo", &[[b'T'; 16], [0; 16]].concat()).unwrap();
+    fs.set_xattr_bytes(id, "com.apple.FinderInfo", &[[b'T'; 16], [0; 16]].concat())
+        .unwrap();
     assert_eq!(value(id, "com.apple.FinderInfo").unwrap()[..16], [b'T'; 16]);
-    assert_eq!(kind(fs.set_xattr_bytes(id, "com.apple.FinderInfo", b"short")), Kind::Invalid);
-    fs.set_xattr_bytes(id, "com.apple.ResourceFork", &bytes(70_000, 9)).unwrap();
-    assert_eq!(value(id, "com.apple.ResourceFork").unwrap(), bytes(70_000, 9));
+    assert_eq!(
+        kind(fs.set_xattr_bytes(id, "com.apple.FinderInfo", b"short")),
+        Kind::Invalid
+    );
+    fs.set_xattr_bytes(id, "com.apple.ResourceFork", &bytes(70_000, 9))
+        .unwrap();
+    assert_eq!(
+        value(id, "com.apple.ResourceFork").unwrap(),
+        bytes(70_000, 9)
+    );
     assert_eq!(fs.resolve("/file").unwrap().resource_size, 70_000);
     fs.unmount().unwrap();
     sound(device.clone());
@@ -289,7 +414,14 @@ fn modes_owners_flags_and_dates_are_set() {
         backed_up: date(1_400_000_000),
     };
     fs.set_attributes(id, &change).unwrap();
-    fs.set_attributes(fs.root(), &Change { mode: Some(0o700), ..Change::default() }).unwrap();
+    fs.set_attributes(
+        fs.root(),
+        &Change {
+            mode: Some(0o700),
+            ..Change::default()
+        },
+    )
+    .unwrap();
     fs.unmount().unwrap();
     sound(device.clone());
     let found = HfsPlus::open(device).unwrap();
@@ -298,8 +430,14 @@ fn modes_owners_flags_and_dates_are_set() {
         (file.kind, file.mode, file.uid, file.gid, file.flags),
         (FileKind::File, 0o4751, 501, 20, UF_HIDDEN | 0x0002_0001)
     );
-    assert_eq!((file.created, file.modified, file.changed), (change.created, change.modified, change.changed));
-    assert_eq!((file.accessed, file.backed_up), (change.accessed, change.backed_up));
+    assert_eq!(
+        (file.created, file.modified, file.changed),
+        (change.created, change.modified, change.changed)
+    );
+    assert_eq!(
+        (file.accessed, file.backed_up),
+        (change.accessed, change.backed_up)
+    );
     let root = found.attributes(found.root()).unwrap();
     assert_eq!((root.mode, root.changed), (0o700, Some(NOW)));
 }
@@ -311,7 +449,9 @@ fn a_full_volume_can_be_emptied() {
     let mut made = Vec::new();
     let error = loop {
         let name = format!("file {}", made.len());
-        let filled = fs.create(fs.root(), &name, &file()).and_then(|id| fs.write_all(id, &bytes(4096, made.len() as u8)));
+        let filled = fs
+            .create(fs.root(), &name, &file())
+            .and_then(|id| fs.write_all(id, &bytes(4096, made.len() as u8)));
         match filled {
             Ok(()) => made.push(name),
             Err(error) => break error,
@@ -338,7 +478,12 @@ fn a_folder_of_many_files_is_listed_while_it_changes() {
     let dir = fs.create(fs.root(), "many", &folder()).unwrap();
     for number in 0..5000 {
         let number = number * 7919 % 5000;
-        fs.create(dir, &format!("file with a longer name {number:05}"), &file()).unwrap();
+        fs.create(
+            dir,
+            &format!("file with a longer name {number:05}"),
+            &file(),
+        )
+        .unwrap();
     }
     let mut seen = 0;
     fs.list(dir, &mut |entry| {
@@ -361,14 +506,20 @@ fn volumes_that_must_not_be_changed_are_refused() {
         Arc::new(Memory::from(bytes))
     };
     // Attributes are the bytes from 4 on: not unmounted, locked, dates beyond 2040.
-    for (at, value, expected) in
-        [(6, 0, Kind::Corrupt), (6, 0x81, Kind::ReadOnly), (4, 0xA0, Kind::Unsupported), (0, 0, Kind::Corrupt)]
-    {
+    for (at, value, expected) in [
+        (6, 0, Kind::Corrupt),
+        (6, 0x81, Kind::ReadOnly),
+        (4, 0xA0, Kind::Unsupported),
+        (0, 0, Kind::Corrupt),
+    ] {
         let error = HfsPlusMut::open(change(at, value), options()).unwrap_err();
         assert_eq!(error.kind(), expected, "{error}");
     }
     let read_only = Arc::new(Memory::read_only(device.to_vec()));
-    assert_eq!(HfsPlusMut::open(read_only, options()).unwrap_err().kind(), Kind::ReadOnly);
+    assert_eq!(
+        HfsPlusMut::open(read_only, options()).unwrap_err().kind(),
+        Kind::ReadOnly
+    );
 }
 
 #[test]
@@ -385,21 +536,41 @@ fn a_journal_comes_to_stay_and_goes_again() {
         assert!(fs.volume().journaled && fs.volume().clean);
         let read = HfsPlus::open(device.clone()).unwrap();
         let expected = size.unwrap_or(if len > 100 << 20 { 8 << 20 } else { 512 << 10 });
-        assert_eq!(names(&fs, "/"), ["before"], "the journal's files are hidden, as on macOS");
-        assert_eq!((kind(read.resolve("/.journal")), read.volume().files, fs.volume().files), (Kind::NotFound, 1, 1));
-        assert_eq!(read.system_files(true).resolve("/.journal").unwrap().size, expected);
+        assert_eq!(
+            names(&fs, "/"),
+            ["before"],
+            "the journal's files are hidden, as on macOS"
+        );
+        assert_eq!(
+            (
+                kind(read.resolve("/.journal")),
+                read.volume().files,
+                fs.volume().files
+            ),
+            (Kind::NotFound, 1, 1)
+        );
+        assert_eq!(
+            read.system_files(true).resolve("/.journal").unwrap().size,
+            expected
+        );
         let free = fs.volume().free;
         let id = fs.create(fs.root(), "meanwhile", &file()).unwrap();
         fs.write_all(id, &bytes(10_000, 3)).unwrap();
         fs.unmount().unwrap();
         sound(device.clone());
-        assert!(HfsPlus::open(device.clone()).unwrap().volume().journaled && fs.volume().free == free - 3 * 4096);
+        assert!(
+            HfsPlus::open(device.clone()).unwrap().volume().journaled
+                && fs.volume().free == free - 3 * 4096
+        );
         let fs = open(&device);
         fs.disable_journal().unwrap();
         sound(device.clone());
         let read = HfsPlus::open(device.clone()).unwrap();
         assert!(!read.volume().journaled && read.volume().clean && read.volume().free > free);
         assert_eq!(names(&read, "/"), ["before", "meanwhile"]);
-        assert_eq!((contents(&read, "/before"), contents(&read, "/meanwhile")), (b"kept".to_vec(), bytes(10_000, 3)));
+        assert_eq!(
+            (contents(&read, "/before"), contents(&read, "/meanwhile")),
+            (b"kept".to_vec(), bytes(10_000, 3))
+        );
     }
 }

@@ -39,8 +39,10 @@ fn lived_in(fs: &HfsPlusMut, seed: u64) -> Vec<(String, Vec<u8>)> {
             continue;
         }
         if number % 5 == 0 {
-            fs.set_xattr_bytes(id, "user.large", &bytes(9000, number)).unwrap();
-            fs.set_xattr_bytes(id, "com.apple.ResourceFork", &bytes(5000, number)).unwrap();
+            fs.set_xattr_bytes(id, "user.large", &bytes(9000, number))
+                .unwrap();
+            fs.set_xattr_bytes(id, "com.apple.ResourceFork", &bytes(5000, number))
+                .unwrap();
         }
         if number % 3 == 1 {
             fs.remove(root, &name).unwrap();
@@ -65,11 +67,21 @@ fn check_kept(device: &Arc<Memory>, kept: &[(String, Vec<u8>)]) {
 
 #[test]
 fn volumes_get_longer_and_shorter_and_keep_all_files() {
-    for (seed, (block_size, case_sensitive, journaled)) in
-        (0..).zip([(512, false, false), (4096, true, true), (4096, false, false), (1024, false, true), (16384, false, true)])
-    {
+    for (seed, (block_size, case_sensitive, journaled)) in (0..).zip([
+        (512, false, false),
+        (4096, true, true),
+        (4096, false, false),
+        (1024, false, true),
+        (16384, false, true),
+    ]) {
         let device = Arc::new(Memory::zeros(12 << 20));
-        format(&*device, Options { journaled, ..layout(case_sensitive, Some(block_size)) });
+        format(
+            &*device,
+            Options {
+                journaled,
+                ..layout(case_sensitive, Some(block_size))
+            },
+        );
         let fs = open(&device);
         let kept = lived_in(&fs, seed);
         fs.unmount().unwrap();
@@ -82,9 +94,13 @@ fn volumes_get_longer_and_shorter_and_keep_all_files() {
                 3 | 9 => limits.min,
                 _ => random.within(limits.min..24 << 20) / 512 * 512,
             };
-            now = resized(&now, len).unwrap_or_else(|error| panic!("seed {seed}, to {len} of {limits:?}: {error}"));
+            now = resized(&now, len)
+                .unwrap_or_else(|error| panic!("seed {seed}, to {len} of {limits:?}: {error}"));
             let found = info(&now);
-            assert_eq!(found.total, len / u64::from(block_size) * u64::from(block_size));
+            assert_eq!(
+                found.total,
+                len / u64::from(block_size) * u64::from(block_size)
+            );
             assert!(found.clean && found.journaled == journaled);
             check_kept(&now, &kept);
         }
@@ -101,14 +117,24 @@ fn the_bitmap_grows_with_the_volume() {
     let device = Arc::new(Memory::zeros(1 << 20));
     format(&*device, layout(false, Some(512)));
     let mut now = device;
-    for len in [(1 << 20) + 512, (2 << 20) + 1024, 9 << 20, (31 << 20) + 512, 600 << 10, 40 << 20] {
+    for len in [
+        (1 << 20) + 512,
+        (2 << 20) + 1024,
+        9 << 20,
+        (31 << 20) + 512,
+        600 << 10,
+        40 << 20,
+    ] {
         now = resized(&now, len).unwrap();
     }
     // A full volume has no room but the new one.
     let fs = open(&now);
     let id = fs.create(fs.root(), "all", &file()).unwrap();
     let free = fs.volume().free;
-    fs.open_mut(id, Fork::Data).unwrap().set_len(free - (2 << 20), Leave::Any).unwrap();
+    fs.open_mut(id, Fork::Data)
+        .unwrap()
+        .set_len(free - (2 << 20), Leave::Any)
+        .unwrap();
     fs.unmount().unwrap();
     drop(fs);
     resized(&now, 80 << 20).unwrap();
@@ -131,11 +157,21 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
     drop(fs);
     let used = info(&device).total - info(&device).free;
     for len in [1 << 20, used, used / 2, 100 << 10, 4096] {
-        assert_eq!(open(&device).resize(len, &Silent).unwrap_err().kind(), Kind::Limit, "{len}");
+        assert_eq!(
+            open(&device).resize(len, &Silent).unwrap_err().kind(),
+            Kind::Limit,
+            "{len}"
+        );
         sound(device.clone());
         check_kept(&device, &kept);
     }
-    assert_eq!(open(&device).resize((8 << 20) + 4096, &Silent).unwrap_err().kind(), Kind::OutOfRange);
+    assert_eq!(
+        open(&device)
+            .resize((8 << 20) + 4096, &Silent)
+            .unwrap_err()
+            .kind(),
+        Kind::OutOfRange
+    );
 }
 
 /// Every state that a power cut could leave of a resize opens with all files, and doing it again completes it.
@@ -143,15 +179,29 @@ fn cut_short(journaled: bool, from: u64, to: u64) {
     let disk = |store: &PowerCut| store.open("disk", Open::Create).unwrap().unwrap();
     let store = PowerCut::default();
     disk(&store).set_len(from.max(to), Leave::Zeros).unwrap();
-    let volume =
-        |store: &PowerCut| -> Arc<dyn BlockDevice> { Arc::new(crate::device::Slice::new(disk(store), 0..from.max(to)).unwrap()) };
-    format(&crate::device::Slice::new(disk(&store), 0..from).unwrap(), Options { journaled, ..layout(false, Some(512)) });
-    let old = HfsPlusMut::open(Arc::new(crate::device::Slice::new(disk(&store), 0..from).unwrap()), options()).unwrap();
+    let volume = |store: &PowerCut| -> Arc<dyn BlockDevice> {
+        Arc::new(crate::device::Slice::new(disk(store), 0..from.max(to)).unwrap())
+    };
+    format(
+        &crate::device::Slice::new(disk(&store), 0..from).unwrap(),
+        Options {
+            journaled,
+            ..layout(false, Some(512))
+        },
+    );
+    let old = HfsPlusMut::open(
+        Arc::new(crate::device::Slice::new(disk(&store), 0..from).unwrap()),
+        options(),
+    )
+    .unwrap();
     let mut kept = Vec::new();
     for number in 0..40_u8 {
-        let id = old.create(old.root(), &format!("file {number}"), &file()).unwrap();
+        let id = old
+            .create(old.root(), &format!("file {number}"), &file())
+            .unwrap();
         old.write_all(id, &bytes(12_000, number)).unwrap();
-        old.set_xattr_bytes(id, "user.large", &bytes(9000, number)).unwrap();
+        old.set_xattr_bytes(id, "user.large", &bytes(9000, number))
+            .unwrap();
         if number % 2 == 0 {
             old.remove(old.root(), &format!("file {number}")).unwrap();
         } else {
@@ -162,16 +212,26 @@ fn cut_short(journaled: bool, from: u64, to: u64) {
     drop(old);
     store.sync().unwrap();
     let start = store.position();
-    HfsPlusMut::open(volume(&store), options()).unwrap().resize(to, &Silent).unwrap();
+    HfsPlusMut::open(volume(&store), options())
+        .unwrap()
+        .resize(to, &Silent)
+        .unwrap();
     for crash in store.crashes_from(start, 3, 2) {
         let what = format!("{from} to {to}: {crash:?}");
-        let seen = HfsPlus::open(volume(&crash.store)).unwrap_or_else(|error| panic!("{what}: {error}"));
-        kept.iter().for_each(|(path, expected)| assert!(contents(&seen, path) == *expected, "{what}: {path}"));
+        let seen =
+            HfsPlus::open(volume(&crash.store)).unwrap_or_else(|error| panic!("{what}: {error}"));
+        kept.iter().for_each(|(path, expected)| {
+            assert!(contents(&seen, path) == *expected, "{what}: {path}")
+        });
         drop(seen);
-        let fs = HfsPlusMut::open(volume(&crash.store), options()).unwrap_or_else(|error| panic!("{what}: {error}"));
-        fs.resize(to, &Silent).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let fs = HfsPlusMut::open(volume(&crash.store), options())
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        fs.resize(to, &Silent)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
         drop(fs);
-        let whole = Arc::new(Memory::from(disk(&crash.store).read_vec(0, to as usize).unwrap()));
+        let whole = Arc::new(Memory::from(
+            disk(&crash.store).read_vec(0, to as usize).unwrap(),
+        ));
         sound(whole.clone());
         check_kept(&whole, &kept);
     }
