@@ -1,4 +1,5 @@
-//! The one way to name an image, a volume in it and a path in that: `IMAGE[:VOLUME[@SNAPSHOT]][:/path]`.
+//! The one way to name an image, a volume in it and a path in that:
+//! `IMAGE[:VOLUME[@SNAPSHOT]][:/path]`.
 //!
 //! | text | image | volume | path |
 //! |---|---|---|---|
@@ -14,15 +15,16 @@
 //!
 //! Where IMAGE ends, the first rule that applies:
 //!
-//! 1. Text that begins with `./` is a host file as a whole, whatever follows. (`../disk.dmg:/Docs` and
-//!    `/tmp/disk.dmg:/Docs` are addresses like any other.)
-//! 2. After a URL scheme (`s3://`), the authority with its port belongs to IMAGE; it ends at the first `:` behind that. A
-//!    colon in the URL's path is written `%3A`.
+//! 1. Text that begins with `./` is a host file as a whole, whatever follows. (`../disk.dmg:/Docs`
+//!    and `/tmp/disk.dmg:/Docs` are addresses like any other.)
+//! 2. After a URL scheme (`s3://`), the authority with its port belongs to IMAGE; it ends at the
+//!    first `:` behind that. A colon in the URL's path is written `%3A`.
 //! 3. The longest text before a `:`, or all of it, that exists as a host path is IMAGE.
 //! 4. Otherwise IMAGE ends at the first `:`.
 //!
-//! VOLUME and SNAPSHOT hold no bare `/`, so the path begins at the first `:/`. In both, `\` takes the next character
-//! literally: `\@` where a volume's name has an `@`, `\#1` where its name is `#1`.
+//! VOLUME and SNAPSHOT hold no bare `/`, so the path begins at the first `:/`. In both, `\` takes
+//! the next character literally: `\@` where a volume's name has an `@`, `\#1` where its name is
+//! `#1`.
 
 mod escaping;
 
@@ -65,7 +67,8 @@ pub enum VolumeSelector {
 }
 
 impl Address {
-    /// Reads an address. `exists` says whether a host path does; it is not asked about URLs, nor about `./` paths.
+    /// Reads an address. `exists` says whether a host path does; it is not asked about URLs, nor
+    /// about `./` paths.
     ///
     /// [`Kind::Invalid`] for text that fits no form; the message says which part is wrong.
     pub fn parse(text: &str, exists: &dyn Fn(&Path) -> bool) -> Result<Self> {

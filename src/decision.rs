@@ -1,8 +1,8 @@
 //! What a repair cannot decide by itself, and what the user has decided.
 //!
-//! Where two sources of an image disagree and the rest of the evidence does not decide, a layer changes nothing and fails
-//! with [`Undecided`]: the alternatives, each with its evidence and with the text of `--assume` that chooses it. The choice
-//! comes back in [`Assumptions`].
+//! Where two sources of an image disagree and the rest of the evidence does not decide, a layer
+//! changes nothing and fails with [`Undecided`]: the alternatives, each with its evidence and with
+//! the text of `--assume` that chooses it. The choice comes back in [`Assumptions`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +46,8 @@ pub struct Assumptions {
 }
 
 impl Assumptions {
-    /// Adds one `KEY=VALUE`. [`Kind::Invalid`] if the key is unknown, its value makes no sense, or it was given before.
+    /// Adds one `KEY=VALUE`. [`Kind::Invalid`] if the key is unknown, its value makes no sense, or
+    /// it was given before.
     pub fn add(&mut self, text: &str) -> Result<()> {
         let (key, value) = text
             .split_once('=')
@@ -85,8 +86,8 @@ impl Assumptions {
         }
     }
 
-    /// The decisions that concern the volume in `partition`. A `header` without a partition concerns the only volume of a
-    /// disk.
+    /// The decisions that concern the volume in `partition`. A `header` without a partition
+    /// concerns the only volume of a disk.
     #[must_use]
     pub fn for_volume(&self, partition: Option<u32>, is_only: bool) -> Self {
         let own = partition.and_then(|partition| self.headers.get(&partition).copied());
@@ -104,7 +105,8 @@ fn invalid(text: &str, message: &'static str) -> Error {
 /// One way to resolve a disagreement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alternative {
-    /// The text of `--assume` that chooses it, `header=alternate` for example; several of them are separated by spaces.
+    /// The text of `--assume` that chooses it, `header=alternate` for example; several of them are
+    /// separated by spaces.
     pub assume: String,
     /// What speaks for it and against it, a clause.
     pub evidence: String,
@@ -132,7 +134,8 @@ impl fmt::Display for Undecided {
 impl std::error::Error for Undecided {}
 
 impl Undecided {
-    /// The error of a layer that stops here, of [`Kind::Undecided`]; [`Undecided::of`] gets the alternatives out again.
+    /// The error of a layer that stops here, of [`Kind::Undecided`]; [`Undecided::of`] gets the
+    /// alternatives out again.
     pub fn into_error(self, layer: &'static str) -> Error {
         let error = Error::new(Kind::Undecided, layer, self.what.clone());
         if self.alternatives.is_empty() {

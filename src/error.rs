@@ -35,7 +35,8 @@ pub enum Kind {
     Limit,
     /// The caller asked for something that makes no sense (a band size of 3 bytes).
     Invalid,
-    /// Sources of an image disagree and the rest of it does not decide: the user has to, see [`crate::decision`].
+    /// Sources of an image disagree and the rest of it does not decide: the user has to, see
+    /// [`crate::decision`].
     Undecided,
     /// The caller's [`Progress`](crate::progress::Progress) said stop.
     Cancelled,
@@ -121,8 +122,8 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of any kind. `layer` names the structure or layer (`"gpt header"`), `message` says what was
-    /// expected and what was found, in lower case and without a full stop.
+    /// An error of any kind. `layer` names the structure or layer (`"gpt header"`), `message` says
+    /// what was expected and what was found, in lower case and without a full stop.
     pub fn new(kind: Kind, layer: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         let (place, message) = (Place::None, message.into());
         Self(Box::new(Inner {
@@ -200,7 +201,8 @@ impl Error {
         self
     }
 
-    /// The same error in this file, unless a lower layer has named one already. Secrets of a URL are left out.
+    /// The same error in this file, unless a lower layer has named one already. Secrets of a URL
+    /// are left out.
     #[must_use]
     pub fn in_file(mut self, file: impl AsRef<Path>) -> Self {
         self.0

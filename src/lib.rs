@@ -13,7 +13,8 @@
 //! ```
 //!
 //! so one trait carries the library, [`device::BlockDevice`], and one sister, a folder of such
-//! devices, [`store::Store`]. [`open`](mod@open) lays the layers over each other until nothing more matches:
+//! devices, [`store::Store`]. [`open`](mod@open) lays the layers over each other until nothing more
+//! matches:
 //!
 //! ```no_run
 //! use bandsaw::fs::FileSystemExt;
@@ -29,8 +30,8 @@
 //! # }
 //! ```
 //!
-//! [`ops`] holds what people ask for: create, convert, bring files in and out. The library never prints and never asks;
-//! long work tells a [`progress::Progress`] and asks it whether to go on.
+//! [`ops`] holds what people ask for: create, convert, bring files in and out. The library never
+//! prints and never asks; long work tells a [`progress::Progress`] and asks it whether to go on.
 
 pub mod address;
 pub mod codec;

@@ -1,7 +1,7 @@
 //! The only file that knows all layers: probe, wrap, probe again.
 //!
-//! [`open`] lays the layers of an image over each other, [`create`] makes a blank one, and a [`Draft`] is an image that
-//! gets its name only when it is finished.
+//! [`open`] lays the layers of an image over each other, [`create`] makes a blank one, and a
+//! [`Draft`] is an image that gets its name only when it is finished.
 
 mod alter;
 mod apfs;
@@ -63,7 +63,8 @@ pub use volume::{Volume, VolumeFormat};
 
 const LAYER: &str = "image";
 
-/// The message of the error about a file that could be anything. Whoever knows better says so in [`OpenOptions`].
+/// The message of the error about a file that could be anything. Whoever knows better says so in
+/// [`OpenOptions`].
 const UNKNOWN: &str = "is no image that is known: it has no container's magic, no partition map, no file system, and is not \
                            blank; taken for UDRW it opens as plain bytes";
 
@@ -72,29 +73,35 @@ const UNKNOWN: &str = "is no image that is known: it has no container's magic, n
 pub struct OpenOptions<'a> {
     /// Whether it may be changed. Read-only opens change nothing, not even a lock file.
     pub access: Access,
-    /// Take it for this format, whatever it looks like; where it is encrypted, what is inside. `None`: find out.
+    /// Take it for this format, whatever it looks like; where it is encrypted, what is inside.
+    /// `None`: find out.
     pub image_format: Option<Format>,
-    /// Whom to ask for a passphrase or private key if the image is encrypted, or a volume in it. `None`: it stays locked.
+    /// Whom to ask for a passphrase or private key if the image is encrypted, or a volume in it.
+    /// `None`: it stays locked.
     pub keys: Option<&'a dyn Keys>,
-    /// Layers, or shadow files, that lie over the image, from the bottom. The image itself is opened read-only then, whatever
-    /// `access` says: what is written goes to the last of them, which is made if it is missing.
+    /// Layers, or shadow files, that lie over the image, from the bottom. The image itself is
+    /// opened read-only then, whatever `access` says: what is written goes to the last of them,
+    /// which is made if it is missing.
     pub shadows: &'a [PathBuf],
-    /// Of an APFS container the transaction of an older checkpoint, which is then read. `None`: the newest that is whole.
+    /// Of an APFS container the transaction of an older checkpoint, which is then read. `None`: the
+    /// newest that is whole.
     pub checkpoint: Option<u64>,
     /// Take these sectors of the disk for all of it.
     pub section: Option<Section>,
-    /// Bytes of memory for nodes of the trees of each HFS+ volume that is opened, and as many again for changes that wait to be
-    /// made.
+    /// Bytes of memory for nodes of the trees of each HFS+ volume that is opened, and as many again
+    /// for changes that wait to be made.
     pub cache: usize,
-    /// Lists the files in which the journal of an HFS+ volume lies, which macOS hides, and finds them by name.
+    /// Lists the files in which the journal of an HFS+ volume lies, which macOS hides, and finds
+    /// them by name.
     pub system_files: bool,
     /// How images are reached that are not on this host.
     pub reach: Reach<'a>,
-    /// Only what the image is, and what is in it, is to be told. Of a compressed image no more is decoded than that takes, so that
-    /// what is told was not compared with the sums of its chunks; nothing that is read then is to be relied upon.
+    /// Only what the image is, and what is in it, is to be told. Of a compressed image no more is
+    /// decoded than that takes, so that what is told was not compared with the sums of its chunks;
+    /// nothing that is read then is to be relied upon.
     pub glance: bool,
-    /// Volumes are opened for changes although the quick check that comes first finds them damaged: the full check as far as it
-    /// comes with a bounded number of reads.
+    /// Volumes are opened for changes although the quick check that comes first finds them damaged:
+    /// the full check as far as it comes with a bounded number of reads.
     pub change_damaged: bool,
 }
 
@@ -124,7 +131,8 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Image> {
         .map(|found| found.into_image(path, layers))
 }
 
-/// The layers of the image at `path` from the bottom, as far as they can be told, and what stopped it from going on.
+/// The layers of the image at `path` from the bottom, as far as they can be told, and what stopped
+/// it from going on.
 pub fn trace(path: &Path, options: &OpenOptions) -> (Vec<Layer>, Option<Error>) {
     let mut layers = Vec::new();
     let stopped = build(path, options, &mut layers)
@@ -152,8 +160,8 @@ pub(crate) fn stored(path: &Path, options: &OpenOptions<'_>) -> Result<Stored> {
     })
 }
 
-/// The disk of an image of these stored bytes. With layers over it they are those of the topmost; what lies below is opened by
-/// its path.
+/// The disk of an image of these stored bytes. With layers over it they are those of the topmost;
+/// what lies below is opened by its path.
 pub(crate) fn disk_of(
     path: &Path,
     stored: Stored,

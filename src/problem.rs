@@ -10,7 +10,8 @@ use crate::{Error, Result};
 pub enum Severity {
     /// Unusual, or waste; nothing is wrong.
     Note,
-    /// Something is wrong that every reader gets along with, the trace of an interrupted change for example.
+    /// Something is wrong that every reader gets along with, the trace of an interrupted change for
+    /// example.
     Warning,
     /// Contents are lost or in doubt.
     Damage,
@@ -40,10 +41,12 @@ pub struct Problem {
     pub error: Error,
 }
 
-/// Problems of one severity that are told one by one: a structure that is all wrong has no end of them.
+/// Problems of one severity that are told one by one: a structure that is all wrong has no end of
+/// them.
 const TOLD: u64 = 1000;
 
-/// Everything that checks have found. A thousand of each severity are told one by one, all are counted.
+/// Everything that checks have found. A thousand of each severity are told one by one, all are
+/// counted.
 #[derive(Debug, Default)]
 pub struct Problems {
     told: Vec<Problem>,
@@ -92,7 +95,8 @@ impl IntoIterator for Problems {
     }
 }
 
-/// Where a walk through a structure reports to. Whoever opens stops at the first damage, whoever checks goes on.
+/// Where a walk through a structure reports to. Whoever opens stops at the first damage, whoever
+/// checks goes on.
 pub(crate) enum Findings<'a> {
     /// Nothing but damage matters, and that ends the walk.
     Open,

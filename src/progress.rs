@@ -10,7 +10,8 @@ const PATIENCE: f64 = 0.1;
 
 /// Told of the progress of long work, and asked whether to go on. Called from several threads.
 pub trait Progress: Sync {
-    /// A new stage begins: what is done (`"copy"`), and how many units it has (bytes, unless the stage says files).
+    /// A new stage begins: what is done (`"copy"`), and how many units it has (bytes, unless the
+    /// stage says files).
     fn stage(&self, name: &str, total: u64);
     /// `n` more units of the stage are done.
     fn advance(&self, n: u64);
@@ -30,7 +31,8 @@ impl Progress for Silent {
     }
 }
 
-/// Nobody is told of the work, which is a part of another's that is; who may stop that may stop this.
+/// Nobody is told of the work, which is a part of another's that is; who may stop that may stop
+/// this.
 pub struct Within<'a>(pub &'a dyn Progress);
 
 impl fmt::Debug for Within<'_> {
@@ -47,8 +49,8 @@ impl Progress for Within<'_> {
     }
 }
 
-/// Lets work that moves bytes go no faster than so many in a second: whoever reports more waits. Stages without a total count
-/// no bytes and are not slowed down.
+/// Lets work that moves bytes go no faster than so many in a second: whoever reports more waits.
+/// Stages without a total count no bytes and are not slowed down.
 pub struct Limited<'a> {
     inner: &'a dyn Progress,
     rate: Option<u64>,

@@ -1,6 +1,7 @@
 //! Sizes as people write them: `8m`, `1.5GiB`, `8GB`, `16384s`, `4096`.
 //!
-//! A unit is binary unless it is written with a plain `B` behind it, as in `8MB`. Case does not matter.
+//! A unit is binary unless it is written with a plain `B` behind it, as in `8MB`. Case does not
+//! matter.
 
 use std::fmt;
 
@@ -9,7 +10,8 @@ use crate::{Error, Kind, Result};
 /// Bytes of a sector, whatever the disk's own block is.
 pub const SECTOR: u64 = 512;
 
-/// Digits after the point that are looked at; more cannot be exact for any unit but by trailing zeros.
+/// Digits after the point that are looked at; more cannot be exact for any unit but by trailing
+/// zeros.
 const MAX_FRACTION_DIGITS: usize = 18;
 
 const BINARY: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -48,8 +50,8 @@ pub fn parse(text: &str) -> Result<u64> {
         .ok_or_else(|| invalid(text, "is more than 64 bits can count"))
 }
 
-/// `bytes` for people: `{}` gives `8 MiB` or, rounded to a tenth, `1.5 GiB`; `{:#}` adds the exact number, as in
-/// `8 MiB (8388608 bytes)`.
+/// `bytes` for people: `{}` gives `8 MiB` or, rounded to a tenth, `1.5 GiB`; `{:#}` adds the exact
+/// number, as in `8 MiB (8388608 bytes)`.
 pub fn display(bytes: u64) -> Display {
     Display(bytes)
 }

@@ -1,5 +1,5 @@
-//! Power cuts while an APFS volume is changed: every write of a recorded run leaves the checkpoint before or the one after, and
-//! what is found can be changed further.
+//! Power cuts while an APFS volume is changed: every write of a recorded run leaves the checkpoint
+//! before or the one after, and what is found can be changed further.
 
 use std::sync::Arc;
 

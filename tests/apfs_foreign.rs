@@ -1,4 +1,5 @@
-//! APFS volumes made by macOS, changed: what was there before is there afterwards, and so is what snapshots have.
+//! APFS volumes made by macOS, changed: what was there before is there afterwards, and so is what
+//! snapshots have.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

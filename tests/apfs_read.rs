@@ -1,4 +1,5 @@
-//! APFS containers of other people, read: every volume, name, size, sum, link and attribute that is known of them.
+//! APFS containers of other people, read: every volume, name, size, sum, link and attribute that is
+//! known of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -114,7 +115,8 @@ fn check_volume(image: &Image, volume: &Apfs, facts: &serde_json::Value, newest:
         facts["case_sensitive"].as_bool().unwrap(),
         "{name}"
     );
-    // The manifest's counts are of the newest volume superblock there is, whether or not a checkpoint leads to it.
+    // The manifest's counts are of the newest volume superblock there is, whether or not a
+    // checkpoint leads to it.
     if newest {
         assert_eq!(
             (Some(info.files), Some(info.folders)),

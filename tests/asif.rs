@@ -310,7 +310,8 @@ fn writes_take_chunks_in_order() {
     );
     let bytes = file.to_vec();
     let entry = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
-    // The table of the metadata is chunk 1, its data 2 and its bitmap 3. New: data 4, its table, data, its bitmap.
+    // The table of the metadata is chunk 1, its data 2 and its bitmap 3. New: data 4, its table,
+    // data, its bitmap.
     assert_eq!(
         (entry(0x208), entry(0x200)),
         (5, 2),
@@ -742,7 +743,8 @@ fn a_state_that_is_none_is_told_when_it_is_read() {
     assert_eq!(problems_in(file)[0].0, Severity::Damage);
 }
 
-/// A check goes on behind damage: the masks of the metadata are looked for, and the owner of the last chunk.
+/// A check goes on behind damage: the masks of the metadata are looked for, and the owner of the
+/// last chunk.
 #[test]
 fn a_number_that_no_file_can_hold_is_told() {
     let file = some_chunks();
@@ -807,8 +809,8 @@ fn a_file_cut_short_is_never_read_as_zeros() {
     assert_eq!(problems_in(bytes)[0].0, Severity::Damage);
 }
 
-/// Whatever header, directories, tables, bitmaps and metadata say: no panic, no endless work, and what opens can be
-/// read, written and flushed or says why not.
+/// Whatever header, directories, tables, bitmaps and metadata say: no panic, no endless work, and
+/// what opens can be read, written and flushed or says why not.
 #[test]
 fn damaged_images_do_no_harm() {
     let whole = some_chunks();

@@ -1,5 +1,5 @@
-//! Images that are none, or are damaged: each gives one error that names the file and what was expected, and nothing is
-//! ever taken for a raw disk unasked.
+//! Images that are none, or are damaged: each gives one error that names the file and what was
+//! expected, and nothing is ever taken for a raw disk unasked.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -362,7 +362,8 @@ fn a_trace_tells_how_far_it_went() {
 
 #[test]
 fn every_sector_of_noise_is_refused_quickly() {
-    // A boot sector's signature alone is no partition map, a signature of two bytes alone no file system.
+    // A boot sector's signature alone is no partition map, a signature of two bytes alone no file
+    // system.
     let scratch = Scratch::new();
     let mut bytes = noise(64 << 10);
     bytes[510..512].copy_from_slice(&[0x55, 0xaa]);

@@ -1,5 +1,5 @@
-//! `open::examine`, which is `bandsaw check`: every kind of damage to every container is found, with its severity and place,
-//! what is sound is sound, and nothing is changed.
+//! `open::examine`, which is `bandsaw check`: every kind of damage to every container is found,
+//! with its severity and place, what is sound is sound, and nothing is changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,8 @@ fn lines(found: &Examination) -> Vec<String> {
     found.problems.told().iter().map(line).collect()
 }
 
-/// An image, what is done to it, and what is to be found: worst of all, in this layer, at this place.
+/// An image, what is done to it, and what is to be found: worst of all, in this layer, at this
+/// place.
 type Case = (
     Format,
     &'static str,
@@ -293,7 +294,8 @@ fn every_damage_is_found_at_its_place() {
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
-/// Damage to one layer does not hide the next: the container, the map and the volume are all told of.
+/// Damage to one layer does not hide the next: the container, the map and the volume are all told
+/// of.
 #[test]
 fn all_layers_are_judged() {
     let folder = tempfile::tempdir().unwrap();

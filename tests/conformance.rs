@@ -1,4 +1,5 @@
-//! The suite over every device and store that is no container, and proof that the suite sees what is wrong.
+//! The suite over every device and store that is no container, and proof that the suite sees what
+//! is wrong.
 
 use std::fmt;
 use std::ops::Range;

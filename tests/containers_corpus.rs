@@ -1,4 +1,5 @@
-//! Images of other people, opened: the disk in each has the known sum, and what cannot be read is refused by name.
+//! Images of other people, opened: the disk in each has the known sum, and what cannot be read is
+//! refused by name.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Raw images and sparse bundles, put through what every device must survive: the conformance suite, random work beside
-//! a model, power cuts at every point, and every call failing once.
+//! Raw images and sparse bundles, put through what every device must survive: the conformance
+//! suite, random work beside a model, power cuts at every point, and every call failing once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -211,7 +211,8 @@ fn sectors_are_those_of_the_map() {
     assert!(fs::read(&raw).unwrap() == fs::read(&back).unwrap());
 }
 
-/// The disk on its way to a pipe, to a file that others have written to, and to one that ends where it begins.
+/// The disk on its way to a pipe, to a file that others have written to, and to one that ends where
+/// it begins.
 #[test]
 fn a_disk_is_written_from_front_to_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -449,7 +450,8 @@ fn what_compressed_images_do_not_have_is_refused() {
     );
 }
 
-/// Damage that no codec notices does not pass for a disk: the image's own sums tell, whatever is made of it, and nothing is left.
+/// Damage that no codec notices does not pass for a disk: the image's own sums tell, whatever is
+/// made of it, and nothing is left.
 #[test]
 fn a_damaged_source_is_told() {
     let folder = tempfile::tempdir().unwrap();

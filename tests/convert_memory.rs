@@ -1,4 +1,5 @@
-//! A conversion takes less than 128 MiB, whatever the size of the disk: from and to every kind of image, one after the other.
+//! A conversion takes less than 128 MiB, whatever the size of the disk: from and to every kind of
+//! image, one after the other.
 //!
 //! Alone in its file, and so in its process, whose memory is measured.
 

@@ -222,7 +222,8 @@ fn encrypted_images_are_gone_on_with() {
     }
 }
 
-/// What a killed run leaves behind the part that counts does not show, and what was never begun right is made anew.
+/// What a killed run leaves behind the part that counts does not show, and what was never begun
+/// right is made anew.
 #[test]
 fn what_does_not_count_is_cleared() {
     let folder = tempfile::tempdir().unwrap();

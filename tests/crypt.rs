@@ -121,7 +121,8 @@ fn made() -> Vec<u8> {
     file.to_vec()
 }
 
-/// `bytes` with each of the patches in turn are refused with this kind and these words, no two of them with the same words.
+/// `bytes` with each of the patches in turn are refused with this kind and these words, no two of
+/// them with the same words.
 fn each_has_its_own_words(
     bytes: &[u8],
     base: usize,

@@ -1,4 +1,5 @@
-//! The ways into an encrypted image: passphrases and certificates come and go, whatever happens meanwhile.
+//! The ways into an encrypted image: passphrases and certificates come and go, whatever happens
+//! meanwhile.
 
 use std::sync::Arc;
 
@@ -99,7 +100,8 @@ fn a_changed_passphrase_leaves_nothing_of_the_old_one() {
         .unwrap();
     assert!(opens(&file, &word("new")) && !opens(&file, &word("old")));
     let after = header(&file);
-    // Laid out as macOS does it: one entry at 0x60, zeros behind. Only salt, vector and wrapped keys are others.
+    // Laid out as macOS does it: one entry at 0x60, zeros behind. Only salt, vector and wrapped
+    // keys are others.
     assert_eq!(before[..0x70], after[..0x70]);
     for (same, what) in [
         (0x84..0x94, "salt's padding"),
@@ -129,7 +131,8 @@ fn several_ways_in() {
             .unwrap(),
         1
     );
-    // Certificates stand first; the header is one that programs which know a fixed place of the passphrase can read.
+    // Certificates stand first; the header is one that programs which know a fixed place of the
+    // passphrase can read.
     assert_eq!(
         ring(&file, &word("second"))
             .insert(&new_certificate())
@@ -218,7 +221,8 @@ fn a_certificate_may_be_the_only_way_in() {
     );
 }
 
-/// Source: the header files of the program vfdecrypt, which finds the passphrase at 0x2A8 "if there's a recovery key".
+/// Source: the header files of the program vfdecrypt, which finds the passphrase at 0x2A8 "if
+/// there's a recovery key".
 #[test]
 fn behind_one_certificate_the_passphrase_stands_at_0x2a8() {
     let file = image();
@@ -474,7 +478,8 @@ fn passphrases_change_among_all_ways_of_wrapping() {
         device.set_len(4096, Leave::Zeros).unwrap();
         device.write_at(1000, TEXT).unwrap();
         device.flush().unwrap();
-        // As measured: algorithm AES, 192 bits, a vector of 8 bytes, 41 or 57 bytes and 7 of padding.
+        // As measured: algorithm AES, 192 bits, a vector of 8 bytes, 41 or 57 bytes and 7 of
+        // padding.
         let entry = file.read_vec(0x60, 0x68).unwrap();
         assert_eq!(entry[0x30..0x34], [0, 0, 0, 8]);
         assert_eq!(entry[0x54..0x5C], [0, 0, 0, 192, 0x80, 0, 0, 1]);

@@ -17,7 +17,8 @@ fn attribute(number: u32, size: u64, payload: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// The type that a piece of the corpus is said to be of: `decmpfs data, type 8 (LZVN, resource fork)`, `decmpfs data, type 3 (inline, ...)`.
+/// The type that a piece of the corpus is said to be of: `decmpfs data, type 8 (LZVN, resource
+/// fork)`, `decmpfs data, type 3 (inline, ...)`.
 fn kind(piece: &Image) -> (u32, bool) {
     let (_, told) = piece.format().split_once("type ").expect("a type");
     let digits: String = told.chars().take_while(char::is_ascii_digit).collect();

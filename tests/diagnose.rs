@@ -1,4 +1,5 @@
-//! `ops::diagnose`: the causes that files alone do not show: encryption, sets, layers, volumes, locks.
+//! `ops::diagnose`: the causes that files alone do not show: encryption, sets, layers, volumes,
+//! locks.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Encrypted images of every format that can be: created, filled, converted, and opened by their passphrase alone.
+//! Encrypted images of every format that can be: created, filled, converted, and opened by their
+//! passphrase alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -144,7 +145,8 @@ fn what_is_made_opens_by_its_passphrase_alone() {
     }
 }
 
-/// Wherever a bundle's header is cut: never a disk of cipher text taken for plain bytes, nor a passphrase called wrong.
+/// Wherever a bundle's header is cut: never a disk of cipher text taken for plain bytes, nor a
+/// passphrase called wrong.
 #[test]
 fn a_token_cut_short_has_words_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -530,8 +532,8 @@ fn cipher_blocks_follow_from_the_size_of_the_disk() {
     }
 }
 
-/// Encrypts the bands of a bundle again as development versions did, with cipher blocks counted over the whole disk, but for
-/// those that `stays` says yes to.
+/// Encrypts the bands of a bundle again as development versions did, with cipher blocks counted
+/// over the whole disk, but for those that `stays` says yes to.
 fn count_over_disk(path: &Path, band_size: u64, stays: impl Fn(u64) -> bool) {
     let header = sparsebundle::encryption(&Local::new(path))
         .unwrap()
@@ -553,7 +555,8 @@ fn count_over_disk(path: &Path, band_size: u64, stays: impl Fn(u64) -> bool) {
     }
 }
 
-/// A bundle with bands of 1 MiB that holds a volume with so many files, opened at once by the passphrase `key`.
+/// A bundle with bands of 1 MiB that holds a volume with so many files, opened at once by the
+/// passphrase `key`.
 fn bundle_with_volume(folder: &Path, layout: Layout, format: NewFormat, files: u32) -> PathBuf {
     let [tree, plain, path] = ["tree", "plain.img", "a.sparsebundle"].map(|name| folder.join(name));
     fs::create_dir_all(&tree).unwrap();

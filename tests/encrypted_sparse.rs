@@ -1,5 +1,6 @@
-//! Sparse images and ASIF inside an encrypted file, which has no holes, shows anything where it grows, and lets its length
-//! count only when it is flushed: what every device must do, random work, power cuts.
+//! Sparse images and ASIF inside an encrypted file, which has no holes, shows anything where it
+//! grows, and lets its length count only when it is flushed: what every device must do, random
+//! work, power cuts.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -126,8 +127,8 @@ proptest! {
     }
 }
 
-/// With cipher blocks of a sector. Of larger ones a disk that tears them loses what stood beside the index entry that was
-/// being written: the format has no place to guard it.
+/// With cipher blocks of a sector. Of larger ones a disk that tears them loses what stood beside
+/// the index entry that was being written: the format has no place to guard it.
 #[test]
 fn power_cuts_are_survived() {
     for Container { make, open, .. } in BOTH {

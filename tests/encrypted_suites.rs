@@ -1,5 +1,6 @@
-//! Encrypted files and encrypted bundles, put through what every device must survive, and what is theirs alone: whole cipher
-//! blocks are never read before they are written, parts of one patch that block and no other.
+//! Encrypted files and encrypted bundles, put through what every device must survive, and what is
+//! theirs alone: whole cipher blocks are never read before they are written, parts of one patch
+//! that block and no other.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -50,7 +51,8 @@ fn old_file(store: &dyn Store) -> Result<Arc<dyn BlockDevice>> {
     Ok(Arc::new(Device::new(file, locked, &keys)?))
 }
 
-/// A bundle with bands of any size, as others may make them: the lists are put there after the token.
+/// A bundle with bands of any size, as others may make them: the lists are put there after the
+/// token.
 fn new_bundle(
     store: Arc<dyn Store>,
     len: u64,
@@ -203,7 +205,8 @@ proptest! {
     }
 }
 
-// Sectors survive a power cut as a whole, so the blocks here are sectors; larger ones can be torn on disks of such sectors.
+// Sectors survive a power cut as a whole, so the blocks here are sectors; larger ones can be torn
+// on disks of such sectors.
 
 #[test]
 fn encrypted_files_survive_power_cuts() {

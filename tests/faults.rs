@@ -146,7 +146,8 @@ fn run(image: Image, call: Call, fault: Fault, faults: &Arc<Faults>, n: u64) {
         expect(&mut model, &step, &bytes);
         let done = apply(&*device, &step, &bytes);
         let Err(error) = done else {
-            // A best effort may fail in silence, if the bytes are right in the end; a barrier may not.
+            // A best effort may fail in silence, if the bytes are right in the end; a barrier may
+            // not.
             let is_barrier = matches!(call, Call::Flush | Call::Sync) && faults.happened() > met;
             assert!(!is_barrier, "{place}: nobody heard of it");
             continue;

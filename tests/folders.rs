@@ -113,7 +113,8 @@ fn xattrs(path: &Path, symlink: bool) -> BTreeMap<String, Vec<u8>> {
     names.map(value).collect()
 }
 
-/// Whether the file system of `path` keeps the attributes that the tests set; says so on stderr if not.
+/// Whether the file system of `path` keeps the attributes that the tests set; says so on stderr if
+/// not.
 fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     match rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()) {
         Ok(()) => true,
@@ -476,7 +477,8 @@ fn hostile_volumes_do_not_leave_the_target() {
     let target = scratch.path().join("target");
     fs::create_dir(&target).unwrap();
 
-    // A link to the outside, and a folder of the same name that a folder of the host was replaced by.
+    // A link to the outside, and a folder of the same name that a folder of the host was replaced
+    // by.
     let file = |text: &str| SourceKind::File(Stream::Bytes(text.as_bytes().into()));
     let mut tree = Tree::empty(Timestamp::from_seconds(0));
     tree.nodes.push(node(0, "link", SourceKind::Folder));

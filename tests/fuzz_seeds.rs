@@ -22,7 +22,8 @@ fn replay(target: &Target) {
     }
 }
 
-/// An input that fails is kept, as libFuzzer does: some seeds hold random keys and never come again.
+/// An input that fails is kept, as libFuzzer does: some seeds hold random keys and never come
+/// again.
 fn run(target: &Target, input: &[u8]) {
     if let Err(panic) = catch_unwind(|| (target.run)(input)) {
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{}", target.name));

@@ -43,7 +43,8 @@ fn plan(name: &str, files: u8) -> Plan {
     Plan::new(tree, options).unwrap()
 }
 
-/// Name and files of the volume, `None` if there is none. All of a volume that opens must be readable.
+/// Name and files of the volume, `None` if there is none. All of a volume that opens must be
+/// readable.
 fn read(store: &PowerCut) -> Option<(String, BTreeMap<String, Vec<u8>>)> {
     let volume = HfsPlus::open(disk(store)).ok()?;
     assert!(volume.volume().clean);

@@ -1,4 +1,5 @@
-//! HFS+ volumes of other people, read: every name, size, sum, link and attribute that is known of them.
+//! HFS+ volumes of other people, read: every name, size, sum, link and attribute that is known of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -59,7 +60,8 @@ fn window(image: &Image, offset: u64, scratch: &Path) -> Arc<Slice> {
     Arc::new(Slice::new(opened.disk().clone(), range).unwrap())
 }
 
-/// The same in memory, unless it is of a kind that does not open yet, or larger than tests should hold.
+/// The same in memory, unless it is of a kind that does not open yet, or larger than tests should
+/// hold.
 fn volume_bytes(image: &Image, offset: u64, scratch: &Path) -> Option<Vec<u8>> {
     let opens = opened::KINDS.contains(&image.format());
     opens
@@ -356,8 +358,9 @@ fn a_damaged_catalog_of_1165_nodes_gives_one_clear_error() {
     );
 }
 
-/// Sets the start of a volume's journal back to its first transaction, all of which have long been in place, and
-/// damages every sector that these transactions wrote. Returns how many sectors that are.
+/// Sets the start of a volume's journal back to its first transaction, all of which have long been
+/// in place, and damages every sector that these transactions wrote. Returns how many sectors that
+/// are.
 fn tear(volume: &mut [u8]) -> usize {
     let big = |volume: &[u8], at: usize| {
         u32::from_be_bytes(volume[at..at + 4].try_into().unwrap()) as usize
@@ -386,7 +389,8 @@ fn tear(volume: &mut [u8]) -> usize {
         );
     }
     for sector in &torn {
-        // Without the volume header the journal would not be found; of that, only the counts of files and folders.
+        // Without the volume header the journal would not be found; of that, only the counts of
+        // files and folders.
         let damage = if *sector == 2 {
             1024 + 32..1024 + 40
         } else {

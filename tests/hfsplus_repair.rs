@@ -89,7 +89,8 @@ fn a_cut_leaves_a_volume_that_is_repaired_or_can_be() {
     let (mut whole, mut crashes) = (0, 0);
     for crash in store.crashes_from(before, 7, 4) {
         let disk = disk(&crash.store);
-        // Between the two headers nothing but the user can tell; `ops::repair` has its undo data there.
+        // Between the two headers nothing but the user can tell; `ops::repair` has its undo data
+        // there.
         let repair = match Repair::plan(disk.clone(), &Silent) {
             Err(error) if error.kind() == Kind::Undecided => {
                 Repair::plan_assuming(disk.clone(), Some(Which::Primary), &Silent)

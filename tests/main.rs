@@ -1,4 +1,5 @@
-//! All tests of the library but those that judge it by other programs (`peers`) and those that need a process of their own.
+//! All tests of the library but those that judge it by other programs (`peers`) and those that need
+//! a process of their own.
 
 mod apfs_check;
 mod apfs_crash;

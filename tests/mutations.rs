@@ -1,6 +1,6 @@
-//! Two hundred broken copies of an image of each kind: opened, listed, read, or refused, without a panic,
-//! in bounded time, and in 256 MiB of memory. Where sums are stored, what is read is the disk that was stored, or the sums
-//! say that it is not.
+//! Two hundred broken copies of an image of each kind: opened, listed, read, or refused, without a
+//! panic, in bounded time, and in 256 MiB of memory. Where sums are stored, what is read is the
+//! disk that was stored, or the sums say that it is not.
 //!
 //! The images are read by child processes, so that their memory can be limited and a hang be ended.
 
@@ -32,16 +32,19 @@ const COPIES: u64 = 200;
 const BATCH: u64 = 50;
 const ONE: Duration = Duration::from_secs(10);
 const ALL: Duration = Duration::from_secs(120);
-/// KiB of address space of a child, and of memory that it may write to, stacks and the heap's own room among it.
+/// KiB of address space of a child, and of memory that it may write to, stacks and the heap's own
+/// room among it.
 const ADDRESS_SPACE: u32 = 1 << 20;
 const MEMORY: u32 = 256 << 10;
 /// Tells the child what to read: the folder with the good image, and the first copy.
 const JOB: &str = "BANDSAW_MUTATIONS";
-/// In the folder of the good image: what is on its disk, where its sums tell of damage; its passphrase.
+/// In the folder of the good image: what is on its disk, where its sums tell of damage; its
+/// passphrase.
 const DISK: &str = "disk";
 const PASSPHRASE: &str = "passphrase";
 
-/// Breaks copies of the image that `make` leaves in the folder it is given, under the name it returns. `None`: skipped.
+/// Breaks copies of the image that `make` leaves in the folder it is given, under the name it
+/// returns. `None`: skipped.
 fn break_copies(make: impl FnOnce(&Path) -> Option<&'static str>) {
     let scratch = tempfile::tempdir().unwrap();
     let Some(name) = make(scratch.path()) else {
@@ -54,7 +57,8 @@ fn break_copies(make: impl FnOnce(&Path) -> Option<&'static str>) {
     let count = |outcome: Outcome| outcomes.matches(&format!("{outcome:?}")).count();
     let counts = [Outcome::Whole, Outcome::Damaged, Outcome::Refused].map(count);
     assert_eq!(counts.iter().sum::<usize>(), COPIES as usize);
-    // Some copies are only scratched, some are beyond reading: where all are alike, nothing was tested.
+    // Some copies are only scratched, some are beyond reading: where all are alike, nothing was
+    // tested.
     assert!(
         counts[1] + counts[2] >= 20 && counts.iter().all(|&count| count <= 195),
         "{name}: {counts:?}"
@@ -330,8 +334,8 @@ fn child() {
     }
 }
 
-/// Copies an image, and breaks the copy or, of a folder, one of its files: a band or part as a rule, and now and then by
-/// leaving it out.
+/// Copies an image, and breaks the copy or, of a folder, one of its files: a band or part as a
+/// rule, and now and then by leaving it out.
 fn break_copy(good: &Path, broken: &Path, random: &mut Random) {
     if good.is_file() {
         return fs::write(broken, break_bytes(&fs::read(good).unwrap(), random)).unwrap();
@@ -359,8 +363,8 @@ fn break_copy(good: &Path, broken: &Path, random: &mut Random) {
     }
 }
 
-/// Breaks any bytes of a file; of a compressed image as often its tail, where its structure is, or one of its block tables,
-/// which are text in the file and would mostly be broken as such.
+/// Breaks any bytes of a file; of a compressed image as often its tail, where its structure is, or
+/// one of its block tables, which are text in the file and would mostly be broken as such.
 fn break_bytes(good: &[u8], random: &mut Random) -> Vec<u8> {
     const TAIL: usize = 12 << 10;
     let list = if random.one_in(2) {

@@ -1,4 +1,5 @@
-//! Partition maps that lie: each is refused or listed as a problem, in bounded time and memory, and nothing panics.
+//! Partition maps that lie: each is refused or listed as a problem, in bounded time and memory, and
+//! nothing panics.
 
 use std::time::{Duration, Instant};
 
@@ -142,7 +143,8 @@ fn entries_over_the_map_itself_are_problems() {
 
 #[test]
 fn repair_writes_over_nothing_that_counts() {
-    // The header grants the map's place to partitions, or a partition takes it whatever the header says.
+    // The header grants the map's place to partitions, or a partition takes it whatever the header
+    // says.
     let granted = |disk: &mut [u8]| forge(disk, |header| put(header, 0x30, 998, 8));
     let taken = |disk: &mut [u8]| forge_entry(disk, |entry| put(entry, 0x28, 998, 8));
     for (what, lie) in [
@@ -376,7 +378,8 @@ fn primaries_outside_the_disk_are_left_out() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever is broken: no panic, partitions within the disk, and reading changes nothing (the disk is read-only).
+    /// Whatever is broken: no panic, partitions within the disk, and reading changes nothing (the
+    /// disk is read-only).
     #[test]
     fn any_damage(changes in proptest::collection::vec((0_usize..34 * 512, any::<u8>()), 1..8), cut in 0_usize..=SECTORS) {
         let mut disk = hfs_disk();

@@ -206,7 +206,8 @@ fn each_damage_is_found_at_its_place() {
         change(&mut bytes);
         let (found, map) = check(bytes);
         assert!(map.unwrap().is_some(), "{name}");
-        // The backup's header does not lie in its own blocks for partitions, so only the primary complains.
+        // The backup's header does not lie in its own blocks for partitions, so only the primary
+        // complains.
         let expected: Vec<_> = expected
             .iter()
             .filter(|(_, _, text)| !text.is_empty())
@@ -252,7 +253,8 @@ fn blocks_of_4096_bytes() {
 
 #[test]
 fn maps_of_other_kinds() {
-    // An Apple partition map of three entries, of which the second reaches past the end and the third lacks its mark.
+    // An Apple partition map of three entries, of which the second reaches past the end and the
+    // third lacks its mark.
     let mut apm = vec![0; 64 * 512];
     for (number, first, count, kind) in [
         (1, 1_u32, 3_u32, "Apple_partition_map"),

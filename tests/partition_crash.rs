@@ -1,4 +1,5 @@
-//! Power cuts while a GPT is written or repaired: there is a whole map at every moment, the old or the new one.
+//! Power cuts while a GPT is written or repaired: there is a whole map at every moment, the old or
+//! the new one.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Maps that others wrote: those of the corpus, and Apple partition maps and MBRs by hand after docs/formats/raw.md §2.3.
+//! Maps that others wrote: those of the corpus, and Apple partition maps and MBRs by hand after
+//! docs/formats/raw.md §2.3.
 
 use crate::common::corpus;
 use bandsaw::device::Memory;

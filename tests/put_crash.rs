@@ -1,4 +1,5 @@
-//! Power cuts while files are put into a volume: each is what it was, or what it is to be, or not there; nothing else is seen.
+//! Power cuts while files are put into a volume: each is what it was, or what it is to be, or not
+//! there; nothing else is seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +85,8 @@ fn open(store: &PowerCut, apfs: bool) -> Box<dyn FileSystemMut> {
     )
 }
 
-/// Files long and short, one with a second name, one with an attribute, and a link; all of which differ from turn to turn.
+/// Files long and short, one with a second name, one with an attribute, and a link; all of which
+/// differ from turn to turn.
 fn tree(turn: u8) -> Tree {
     let mut tree = Tree::empty(CREATED);
     let mut add = |name: &str, kind: SourceKind, xattrs: Vec<(Box<str>, Stream)>| {

@@ -1,5 +1,5 @@
-//! `ops::repair` and what it stands on: at whatever step the power goes, the image opens and holds what it held, and a second
-//! repair ends what the first began.
+//! `ops::repair` and what it stands on: at whatever step the power goes, the image opens and holds
+//! what it held, and a second repair ends what the first began.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -310,8 +310,8 @@ fn damage(path: &Path) -> (u64, bool, bool) {
     )
 }
 
-/// Broken copies of every kind of file: nothing panics, what does not open is told of by a check, and a repair leaves nothing
-/// worse than it was.
+/// Broken copies of every kind of file: nothing panics, what does not open is told of by a check,
+/// and a repair leaves nothing worse than it was.
 #[test]
 fn broken_copies_are_told_of_and_not_made_worse() {
     let folder = tempfile::tempdir().unwrap();
@@ -448,7 +448,8 @@ fn copy_into(store: &dyn Store, files: &BTreeMap<String, Vec<u8>>) {
     store.sync().unwrap();
 }
 
-/// A bundle with an HFS+ volume in a GPT, in a folder of a store: whole, or with something wrong in every layer that is repaired.
+/// A bundle with an HFS+ volume in a GPT, in a folder of a store: whole, or with something wrong in
+/// every layer that is repaired.
 fn bundle(is_damaged: bool) -> BTreeMap<String, Vec<u8>> {
     let volume = fuzz::sample(false, 4096);
     let len = gpt::Geometry::holding(volume.len() as u64, 512)
@@ -495,7 +496,8 @@ fn bundle(is_damaged: bool) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Wherever the power goes while a repair is written, the image is as it was, or undoing the repair makes it so.
+/// Wherever the power goes while a repair is written, the image is as it was, or undoing the repair
+/// makes it so.
 #[test]
 fn a_repair_is_undone_from_wherever_the_power_went() {
     let damaged = bundle(true);
@@ -619,7 +621,8 @@ fn a_repair_that_fails_has_changed_nothing() {
     assert!(failed > 15, "{failed}");
 }
 
-/// What changed after a repair is not mixed with what was before it; repairs are undone or committed together.
+/// What changed after a repair is not mixed with what was before it; repairs are undone or
+/// committed together.
 #[test]
 fn undo_is_refused_after_a_change() {
     let damaged = bundle(true);
@@ -692,8 +695,8 @@ fn undo_is_refused_after_a_change() {
     assert_eq!(undo_target(&target).unwrap_err().kind(), Kind::NotFound);
 }
 
-/// Lists that disagree, with contents that speak for one of them and with such that say nothing: no file goes, and no list is
-/// written on the word of the other.
+/// Lists that disagree, with contents that speak for one of them and with such that say nothing: no
+/// file goes, and no list is written on the word of the other.
 #[test]
 fn lists_that_disagree_are_resolved_by_the_disk_or_not_at_all() {
     let foreign = fuzz::TARGETS
@@ -784,8 +787,8 @@ fn lists_that_disagree_are_resolved_by_the_disk_or_not_at_all() {
     }
 }
 
-/// Every kind of file, plain and encrypted: what a repair changed is undone to the last bit, and the undo data is as closed to
-/// others as the image.
+/// Every kind of file, plain and encrypted: what a repair changed is undone to the last bit, and
+/// the undo data is as closed to others as the image.
 #[test]
 fn every_container_is_undone() {
     let folder = tempfile::tempdir().unwrap();

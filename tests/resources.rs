@@ -1,4 +1,5 @@
-//! Resources of finished images: added, replaced and removed without a byte of the disk, or of its sums, changing.
+//! Resources of finished images: added, replaced and removed without a byte of the disk, or of its
+//! sums, changing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,8 @@ fn with_licence(resources: &mut Vec<Resource>) -> Result<()> {
     add(resources, licence("Do as you like.\n".as_bytes())?, false)
 }
 
-/// Kinds but `blkx`, after a look at everything else of the image: the same disk, right sums, nothing left beside it.
+/// Kinds but `blkx`, after a look at everything else of the image: the same disk, right sums,
+/// nothing left beside it.
 fn kinds(path: &Path, disk: &[u8]) -> Vec<String> {
     let image = open(path).unwrap();
     assert!(image.disk().read_vec(0, disk.len()).unwrap() == disk);

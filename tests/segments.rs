@@ -1,4 +1,5 @@
-//! Images cut into the files of a set, opened as such, and joined again; and sets of which something is wrong.
+//! Images cut into the files of a set, opened as such, and joined again; and sets of which
+//! something is wrong.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

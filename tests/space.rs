@@ -1,4 +1,5 @@
-//! What is freed inside returns outside: `du`, `trim` and `compact`, over every container, encrypted or not.
+//! What is freed inside returns outside: `du`, `trim` and `compact`, over every container,
+//! encrypted or not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -171,12 +172,14 @@ fn a_trim_leaves_what_is_in_use_and_nothing_else() {
             "{place}"
         );
         let (told, returned) = (usage.returns(), trimmed.before - trimmed.after);
-        // Chunks that are unmapped change tables, and what is moved may fill blocks of the host that were half in use.
+        // Chunks that are unmapped change tables, and what is moved may fill blocks of the host
+        // that were half in use.
         assert!(
             told.abs_diff(returned) < 512 << 10,
             "{place}: {told} told, {returned} returned"
         );
-        // The index, a chunk of metadata among it, and blocks of the host in which something is in use.
+        // The index, a chunk of metadata among it, and blocks of the host in which something is in
+        // use.
         let index = image.asif().map_or(16 << 10, |asif| {
             (asif.usage().chunks - asif.usage().data + 1) * asif.usage().chunk_size
         });
@@ -403,7 +406,8 @@ fn zeros_are_given_back_where_nothing_is_known() {
             "{}: {plan:?} {done:?}",
             path.display()
         );
-        // Where a hole in cipher text would be noise, only whole bands and chunks go; a raw file has none.
+        // Where a hole in cipher text would be noise, only whole bands and chunks go; a raw file
+        // has none.
         let least = match (encrypted, format) {
             (false, _) => 3 * MIB,
             (true, Format::Udrw) => 0,

@@ -1,5 +1,5 @@
-//! What is freed in an APFS container returns outside, whoever has the keys of its volumes: `du` and `compact --dry-run` foretell it,
-//! blocks among it that wait for older checkpoints.
+//! What is freed in an APFS container returns outside, whoever has the keys of its volumes: `du`
+//! and `compact --dry-run` foretell it, blocks among it that wait for older checkpoints.
 
 use std::path::Path;
 
@@ -153,7 +153,8 @@ fn what_waits_for_older_checkpoints_is_foretold_and_returns_without_keys() {
     }
 }
 
-/// As macOS has it: nobody has to ask for space that was removed before the image was used the last time.
+/// As macOS has it: nobody has to ask for space that was removed before the image was used the last
+/// time.
 #[test]
 fn what_was_removed_returns_when_the_image_is_used_next() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

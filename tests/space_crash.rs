@@ -1,4 +1,5 @@
-//! Space comes back, and the power goes: whole compactions of every container that moves or removes something.
+//! Space comes back, and the power goes: whole compactions of every container that moves or removes
+//! something.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Sparse images (UDSP): what every device must do, power cuts, real images, and images that are wrong.
+//! Sparse images (UDSP): what every device must do, power cuts, real images, and images that are
+//! wrong.
 
 use std::sync::Arc;
 
@@ -572,7 +573,8 @@ fn gaps_are_read_and_filled() {
     );
 }
 
-/// A tail may be a band whose label was damaged: opening and writing to other bands keeps it, new bands take its place.
+/// A tail may be a band whose label was damaged: opening and writing to other bands keeps it, new
+/// bands take its place.
 #[test]
 fn a_tail_is_kept_until_a_band_needs_its_place() {
     let mut bytes = four_bands();
@@ -603,7 +605,8 @@ fn a_tail_is_kept_until_a_band_needs_its_place() {
     );
 }
 
-/// Whatever is in the index: no panic, no endless work, and what opens can be read, written and flushed or says why not.
+/// Whatever is in the index: no panic, no endless work, and what opens can be read, written and
+/// flushed or says why not.
 #[test]
 fn damaged_images_do_no_harm() {
     let (file, image) = in_memory(1500 * 512, 512);

@@ -1,4 +1,5 @@
-//! Stacks: what every device must do, power cuts, what shows from where, and that what is below the top is left alone.
+//! Stacks: what every device must do, power cuts, what shows from where, and that what is below the
+//! top is left alone.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -534,7 +535,8 @@ fn what_makes_no_stack_is_refused() {
     assert_eq!(refused(small.collect()).kind(), Kind::Invalid);
 }
 
-/// The file of a layer: opened or refused, read or refused, written or refused, and never taken for anything else.
+/// The file of a layer: opened or refused, read or refused, written or refused, and never taken for
+/// anything else.
 #[test]
 fn broken_layers_are_read_or_refused() {
     let store = MemoryStore::default();

@@ -1,4 +1,5 @@
-//! Compressed images that lie: each is refused with the layer and the place of the lie, before it costs memory or time.
+//! Compressed images that lie: each is refused with the layer and the place of the lie, before it
+//! costs memory or time.
 
 use std::sync::Arc;
 

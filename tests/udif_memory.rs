@@ -1,5 +1,6 @@
-//! Compressed images that ask for much memory get no more than 256 MiB: the longest chunks that are read, from all sides at
-//! once, and the longest list of resources. They are read by a child process whose memory is limited.
+//! Compressed images that ask for much memory get no more than 256 MiB: the longest chunks that are
+//! read, from all sides at once, and the longest list of resources. They are read by a child
+//! process whose memory is limited.
 
 use std::fs;
 use std::path::Path;

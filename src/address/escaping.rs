@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use super::invalid;
 use crate::Result;
 
-/// What text of a URL stands for: `%3A` for `:`. `None` where a `%` has no two hexadecimal digits behind it.
+/// What text of a URL stands for: `%3A` for `:`. `None` where a `%` has no two hexadecimal digits
+/// behind it.
 pub(crate) fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

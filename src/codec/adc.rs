@@ -1,4 +1,5 @@
-//! Apple Data Compression: literal runs and two kinds of matches, byte by byte. Source: docs/formats/udif.md §6.
+//! Apple Data Compression: literal runs and two kinds of matches, byte by byte. Source:
+//! docs/formats/udif.md §6.
 
 use super::{Fault, TOO_LONG, TOO_SHORT};
 
@@ -59,7 +60,8 @@ pub(super) const MEMORY: usize = 4 * (HASHES + WINDOW);
 /// How far back a match may reach.
 const WINDOW: usize = 1 << 16;
 const HASHES: usize = 1 << 15;
-/// Places that are looked at for a match. More make it hardly smaller, as no match is longer than 67 bytes.
+/// Places that are looked at for a match. More make it hardly smaller, as no match is longer than
+/// 67 bytes.
 const DEPTH: usize = 48;
 const MOST_LITERALS: usize = 128;
 
@@ -91,7 +93,8 @@ struct Match {
 }
 
 impl Match {
-    /// The part of a match of `length` bytes, at least 1, that one code can say and that spares the most.
+    /// The part of a match of `length` bytes, at least 1, that one code can say and that spares the
+    /// most.
     fn best(length: usize, distance: usize) -> Option<Self> {
         let forms = [SHORT, LONG]
             .into_iter()
@@ -130,7 +133,8 @@ impl Match {
 
 /// Finds matches along chains of places that begin with the same three bytes.
 pub(super) struct Encoder {
-    /// The latest place of each hash; and of each place in the window the one before it. All plus 1: 0 is none.
+    /// The latest place of each hash; and of each place in the window the one before it. All plus
+    /// 1: 0 is none.
     latest: Vec<u32>,
     before: Vec<u32>,
 }
@@ -206,7 +210,8 @@ impl Encoder {
                 longest = longest.max(length);
             }
             let earlier = self.before[start % WINDOW] as usize;
-            // A place that is not earlier is that of a later byte, whose entry has replaced this one's.
+            // A place that is not earlier is that of a later byte, whose entry has replaced this
+            // one's.
             if longest == most || earlier >= place {
                 break;
             }
@@ -215,7 +220,8 @@ impl Encoder {
         best
     }
 
-    /// Makes the place `at` known; returns the one before that begins alike, plus 1. `None`: too few bytes follow.
+    /// Makes the place `at` known; returns the one before that begins alike, plus 1. `None`: too
+    /// few bytes follow.
     fn enter(&mut self, plain: &[u8], at: usize) -> Option<u32> {
         let three = plain.get(at..at + SHORT.least)?;
         let value = u32::from(three[0]) | u32::from(three[1]) << 8 | u32::from(three[2]) << 16;

@@ -32,7 +32,8 @@ impl Default for Level {
     }
 }
 
-/// Compresses pieces one after the other, each by itself, keeping what it needs for that. The same bytes give the same stream.
+/// Compresses pieces one after the other, each by itself, keeping what it needs for that. The same
+/// bytes give the same stream.
 #[derive(Debug)]
 pub struct Encoder {
     codec: Codec,
@@ -71,7 +72,8 @@ impl Encoder {
         }
     }
 
-    /// Appends a stream of `plain` to `packed`. `false`: it would be no shorter than `plain`, and `packed` is as it was.
+    /// Appends a stream of `plain` to `packed`. `false`: it would be no shorter than `plain`, and
+    /// `packed` is as it was.
     pub fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> Result<bool> {
         let before = packed.len();
         let encoded = match &mut self.inner {

@@ -1,7 +1,9 @@
-//! LZBITMAP, as system files of macOS 12 and later are compressed. Read only. Source: docs/formats/decmpfs.md §5.4.
+//! LZBITMAP, as system files of macOS 12 and later are compressed. Read only. Source:
+//! docs/formats/decmpfs.md §5.4.
 //!
-//! A stream is a magic number and blocks of at most [`MAX_BLOCK`] bytes. A block is made in steps of eight bytes: each bit of
-//! a step's bitmap says whether the next byte is new (1) or repeats the one `period` bytes before (0).
+//! A stream is a magic number and blocks of at most [`MAX_BLOCK`] bytes. A block is made in steps
+//! of eight bytes: each bit of a step's bitmap says whether the next byte is new (1) or repeats the
+//! one `period` bytes before (0).
 
 use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
@@ -265,7 +267,8 @@ mod tests {
         // Entry 0 of the table: all bits set, no new period.
         let mut table = [0; TABLE];
         table[0] = 0xFF;
-        // Eight new bytes by the table; eight that repeat them, six times; then a new period of three and two bytes, and the rest.
+        // Eight new bytes by the table; eight that repeat them, six times; then a new period of
+        // three and two bytes, and the rest.
         let numbers = [0x03, 0x2F, 0x01];
         let packed = block(
             8 + 6 * 8 + 8 + 4,
@@ -297,7 +300,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be() {
-        // From before the beginning; from nowhere; a repetition of nothing; a list outside of the block.
+        // From before the beginning; from nowhere; a repetition of nothing; a list outside of the
+        // block.
         let before = block(8, b"", &[], &[0], &[0], [0; TABLE]);
         let nowhere = block(8, b"a", &[0], &[1], &[1], [0; TABLE]);
         let nothing = block(8, b"abcdefgh", &[], &[], &[0xF], [0; TABLE]);

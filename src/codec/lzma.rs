@@ -38,7 +38,8 @@ pub(super) fn memory(len: usize) -> usize {
     (options(len).lzma_options.get_memory_usage() as usize) << 10
 }
 
-/// Matches cannot reach further back than the piece is long: a larger window would be memory for nothing.
+/// Matches cannot reach further back than the piece is long: a larger window would be memory for
+/// nothing.
 fn options(len: usize) -> Lzma2Options {
     let mut options = Lzma2Options::with_preset(PRESET);
     let longest = options.lzma_options.dict_size;
@@ -58,8 +59,9 @@ pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> 
     Ok(true)
 }
 
-/// Puts LZMA2 data in a stream as macOS does: one block that states its two lengths, a window of 8 MiB whatever is used of it, and
-/// no check, since images have sums of their own. Source: docs/formats/udif.md §6 and the xz file format, 1.2.
+/// Puts LZMA2 data in a stream as macOS does: one block that states its two lengths, a window of 8
+/// MiB whatever is used of it, and no check, since images have sums of their own. Source:
+/// docs/formats/udif.md §6 and the xz file format, 1.2.
 fn xz(data: &[u8], plain_len: usize, packed: &mut Vec<u8>) {
     const FLAGS: [u8; 2] = [0, 0]; // check: none
     const LENGTHS_STATED: u8 = 0xC0; // of one filter
@@ -115,7 +117,8 @@ mod tests {
         let (plain, mut packed) = ([0; 512], vec![1]);
         assert!(encode(&plain, &mut packed).unwrap());
         let packed = &packed[1..];
-        // What stands before and after the data in `udif/dmgwiz-lzma.dmg` of the corpus, for as many bytes.
+        // What stands before and after the data in `udif/dmgwiz-lzma.dmg` of the corpus, for as
+        // many bytes.
         assert_eq!(packed[..14], *b"\xFD7zXZ\0\0\0\xFF\x12\xD9\x41\x03\xC0");
         assert_eq!(packed[15..20], [0x80, 4, 0x21, 1, 0x16]);
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Compressed bytes in, plain bytes of a known length out, and the other way. Slices only, no I/O.
 //!
-//! Every decoder is given the exact length that must come out: it writes no byte more, and fewer are an error. What a stream
-//! claims of itself is never trusted.
+//! Every decoder is given the exact length that must come out: it writes no byte more, and fewer
+//! are an error. What a stream claims of itself is never trusted.
 
 mod adc;
 mod bzip2;
@@ -46,7 +46,8 @@ impl Codec {
         }
     }
 
-    /// Fills `plain` from `packed`. Bytes after the end of the stream are ignored, as macOS ignores them.
+    /// Fills `plain` from `packed`. Bytes after the end of the stream are ignored, as macOS ignores
+    /// them.
     pub fn decode(self, packed: &[u8], plain: &mut [u8]) -> Result<()> {
         let decoded = match self {
             Self::Adc => adc::decode(packed, plain),
@@ -58,8 +59,8 @@ impl Codec {
         decoded.map_err(|fault| fault.told(self.name(), packed, plain))
     }
 
-    /// What comes out of the stream in `packed`, as it is decoded, compared with no sum. `None`: nothing comes out before most of it
-    /// is decoded, or it is damaged.
+    /// What comes out of the stream in `packed`, as it is decoded, compared with no sum. `None`:
+    /// nothing comes out before most of it is decoded, or it is damaged.
     pub(crate) fn stream<'a>(self, packed: impl Read + 'a) -> Option<Box<dyn Read + 'a>> {
         match self {
             Self::Zlib => Some(Box::new(zlib::stream(packed)?)),
@@ -69,13 +70,14 @@ impl Codec {
     }
 }
 
-/// Fills `plain` from an LZVN stream without a frame, as compressed files hold it. Bytes after the end are ignored; a stream that
-/// holds more than `plain` takes is an error.
+/// Fills `plain` from an LZVN stream without a frame, as compressed files hold it. Bytes after the
+/// end are ignored; a stream that holds more than `plain` takes is an error.
 pub(crate) fn decode_lzvn(packed: &[u8], plain: &mut [u8]) -> Result<()> {
     lzvn::decode(packed, plain).map_err(|fault| fault.told("LZVN", packed, plain))
 }
 
-/// Fills `plain` from an LZBITMAP stream. Bytes after the end are ignored; a stream that holds more than `plain` takes is an error.
+/// Fills `plain` from an LZBITMAP stream. Bytes after the end are ignored; a stream that holds more
+/// than `plain` takes is an error.
 pub(crate) fn decode_lzbitmap(packed: &[u8], plain: &mut [u8]) -> Result<()> {
     lzbitmap::decode(packed, plain).map_err(|fault| fault.told("LZBITMAP", packed, plain))
 }

@@ -31,8 +31,8 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     }
 }
 
-/// The same piece by piece, which libdeflate cannot. The sum at the end of the stream is not looked at. `None`: there is no stream
-/// that is known. Source: RFC 1950.
+/// The same piece by piece, which libdeflate cannot. The sum at the end of the stream is not looked
+/// at. `None`: there is no stream that is known. Source: RFC 1950.
 pub(super) fn stream(mut packed: impl Read) -> Option<impl Read> {
     /// Packed bytes that are read at a time: a stream is seldom decoded far.
     const PACKED: usize = 4 << 10;
@@ -53,7 +53,8 @@ pub(super) struct Encoder(libdeflater::Compressor);
 #[cfg(feature = "libdeflate")]
 impl Encoder {
     pub(super) fn new(level: Level) -> Self {
-        // Its levels up to 9 cost about as much as zlib's and give a little more; none of 1 to 9 is refused.
+        // Its levels up to 9 cost about as much as zlib's and give a little more; none of 1 to 9 is
+        // refused.
         let level = libdeflater::CompressionLvl::new(level.get().into()).unwrap_or_default();
         Self(libdeflater::Compressor::new(level))
     }

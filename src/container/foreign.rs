@@ -1,4 +1,5 @@
-//! Files that are images or archives but nothing this library reads: told by their magic, refused by name.
+//! Files that are images or archives but nothing this library reads: told by their magic, refused
+//! by name.
 
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Result};

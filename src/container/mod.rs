@@ -1,8 +1,8 @@
 //! Formats that hold a disk.
 //!
-//! A container is a device over stored bytes: [`raw`], [`sparseimage`], [`asif`] and [`udif`] over one file,
-//! [`sparsebundle`] over a folder. What is not built yet, or is not ours, is told apart by its magic ([`foreign`]) and
-//! refused by name, so that it is never taken for a raw disk.
+//! A container is a device over stored bytes: [`raw`], [`sparseimage`], [`asif`] and [`udif`] over
+//! one file, [`sparsebundle`] over a folder. What is not built yet, or is not ours, is told apart
+//! by its magic ([`foreign`]) and refused by name, so that it is never taken for a raw disk.
 
 pub mod asif;
 pub mod foreign;
@@ -19,14 +19,15 @@ use std::str::FromStr;
 
 use crate::{Error, Kind, Reason, Result};
 
-/// Disks come in sectors of this many bytes; what a file has beyond the last whole one is no part of the disk.
+/// Disks come in sectors of this many bytes; what a file has beyond the last whole one is no part
+/// of the disk.
 pub const SECTOR: u64 = 512;
 
 /// Where in its file a container stores the front of a range of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// The byte of the file that the range begins with; of what is encrypted, without the header of the encryption. `None`: it
-    /// is not stored.
+    /// The byte of the file that the range begins with; of what is encrypted, without the header of
+    /// the encryption. `None`: it is not stored.
     pub at: Option<u64>,
     /// For how many bytes, at least 1.
     pub len: u64,
@@ -168,7 +169,8 @@ impl Format {
         self.can_change() || self.is_udif()
     }
 
-    /// Returns whether the disk in an image can be changed. What cannot be is made whole, of a disk that is there.
+    /// Returns whether the disk in an image can be changed. What cannot be is made whole, of a disk
+    /// that is there.
     pub const fn can_change(self) -> bool {
         matches!(
             self,
@@ -194,7 +196,8 @@ impl Format {
         )
     }
 
-    /// The format a new image at `path` gets by its extension, in any case. `None`: the extension tells nothing.
+    /// The format a new image at `path` gets by its extension, in any case. `None`: the extension
+    /// tells nothing.
     pub fn from_extension(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "sparsebundle" | "backupbundle" => Some(Self::Udsb),
@@ -206,7 +209,8 @@ impl Format {
         }
     }
 
-    /// Returns whether people expect this format under the extension of `path`. An extension that tells nothing fits all.
+    /// Returns whether people expect this format under the extension of `path`. An extension that
+    /// tells nothing fits all.
     pub fn fits_name(self, path: &Path) -> bool {
         match Self::from_extension(path) {
             None => true,

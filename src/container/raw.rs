@@ -22,7 +22,8 @@ impl Raw {
         Self { file }
     }
 
-    /// A new blank disk of `len` bytes, a multiple of 512, in the file `name`, which must not exist.
+    /// A new blank disk of `len` bytes, a multiple of 512, in the file `name`, which must not
+    /// exist.
     pub fn create(store: &dyn Store, name: &str, len: u64) -> Result<Self> {
         check_len(LAYER, len)?;
         let Some(file) = store.open(name, Open::CreateNew)? else {
@@ -87,7 +88,8 @@ impl BlockDevice for Raw {
         check_len(LAYER, len)?;
         let info = self.info();
         if self.trailing() > 0 && len > info.len {
-            // Growth trusts no leftovers: the odd bytes past the old end would become part of the disk.
+            // Growth trusts no leftovers: the odd bytes past the old end would become part of the
+            // disk.
             self.file.set_len(info.len, leave)?;
             self.file.flush()?;
         }

@@ -52,7 +52,8 @@ impl Cipher {
         }
     }
 
-    /// Encrypts `ivs.len()` blocks of `block` bytes (whole 64s) from `plain` to `cipher`, each a CBC chain that begins with its vector.
+    /// Encrypts `ivs.len()` blocks of `block` bytes (whole 64s) from `plain` to `cipher`, each a
+    /// CBC chain that begins with its vector.
     pub(super) fn encrypt(&self, ivs: &[Cell], plain: &[u8], cipher: &mut [u8], block: usize) {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -62,7 +63,8 @@ impl Cipher {
         }
     }
 
-    /// Decrypts `ivs.len()` blocks of `block` bytes (whole 64s) in place, each a CBC chain that begins with its vector.
+    /// Decrypts `ivs.len()` blocks of `block` bytes (whole 64s) in place, each a CBC chain that
+    /// begins with its vector.
     pub(super) fn decrypt(&self, ivs: &[Cell], data: &mut [u8], block: usize) {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -80,7 +82,8 @@ fn bad_key(key: &[u8]) -> Error {
     )
 }
 
-/// Chains side by side: what the crate's narrow back ends overlap, and no more than the first-level cache holds at a stride of 4096.
+/// Chains side by side: what the crate's narrow back ends overlap, and no more than the first-level
+/// cache holds at a stride of 4096.
 const LANES: usize = 8;
 
 type Bytes16 = aes::cipher::consts::U16;
@@ -183,7 +186,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Every back end agrees with the plain crate, for every number of chains, and decryption undoes encryption.
+        /// Every back end agrees with the plain crate, for every number of chains, and decryption
+        /// undoes encryption.
         #[test]
         fn back_ends_agree(
             seed in any::<u64>(),

@@ -1,7 +1,7 @@
 //! Which of the processor's instructions are used.
 
-/// The means by which cipher blocks are encrypted and decrypted. All give the same bytes; the others than the best are there to be
-/// tested and measured.
+/// The means by which cipher blocks are encrypted and decrypted. All give the same bytes; the
+/// others than the best are there to be tested and measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BackEnd {
     /// The fastest that this processor has.

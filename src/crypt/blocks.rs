@@ -1,4 +1,5 @@
-//! Any bytes of cipher text in a file: whole blocks straight through, parts of one under that block's lock.
+//! Any bytes of cipher text in a file: whole blocks straight through, parts of one under that
+//! block's lock.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,7 +21,8 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch(Vec::new())) };
 }
 
-/// What a cipher block of nothing but zero bytes is. Encryption makes none in the lifetime of the universe.
+/// What a cipher block of nothing but zero bytes is. Encryption makes none in the lifetime of the
+/// universe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blank {
     /// Cipher text like any other: it decrypts to noise.
@@ -29,15 +31,18 @@ pub(crate) enum Blank {
     Zeros,
 }
 
-/// Reads and writes cipher text as the plain bytes that it hides. Requests that do not overlap are independent.
+/// Reads and writes cipher text as the plain bytes that it hides. Requests that do not overlap are
+/// independent.
 pub(crate) struct Blocks {
     sectors: Sectors,
     blank: Blank,
-    /// Blocks of which a part is being read or written, by their place among the plain bytes: numbers repeat across windows.
+    /// Blocks of which a part is being read or written, by their place among the plain bytes:
+    /// numbers repeat across windows.
     parts: Units,
 }
 
-/// Where cipher text stands: the block that begins with the plain byte `plain` begins at byte `at` of `file`.
+/// Where cipher text stands: the block that begins with the plain byte `plain` begins at byte `at`
+/// of `file`.
 #[derive(Clone, Copy)]
 pub(crate) struct Window<'a> {
     pub(crate) file: &'a dyn BlockDevice,
@@ -94,7 +99,8 @@ impl Blocks {
         Err(Error::new(Kind::Limit, layer, message))
     }
 
-    /// Fills `buf` with the plain bytes at `offset`. The file has every block whole that they lie in.
+    /// Fills `buf` with the plain bytes at `offset`. The file has every block whole that they lie
+    /// in.
     pub(crate) fn read(&self, window: Window<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
         let parts = Parts::of(offset, buf.len(), self.block());
         let (head, rest) = buf.split_at_mut(parts.head);
@@ -114,7 +120,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// Writes the plain bytes `buf` at `offset`, into blocks that the file has whole. Blocks that are covered are not read.
+    /// Writes the plain bytes `buf` at `offset`, into blocks that the file has whole. Blocks that
+    /// are covered are not read.
     pub(crate) fn write(&self, window: Window<'_>, offset: u64, buf: &[u8]) -> Result<()> {
         let parts = Parts::of(offset, buf.len(), self.block());
         let (head, rest) = buf.split_at(parts.head);
@@ -147,7 +154,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// Whole blocks from plain byte `offset` on, decrypted in the caller's buffer while the cache still holds them.
+    /// Whole blocks from plain byte `offset` on, decrypted in the caller's buffer while the cache
+    /// still holds them.
     fn read_whole(&self, window: Window<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
         let number = window.number(offset, self.block());
         window.file.read_at(window.place(offset), buf)?;
@@ -219,7 +227,8 @@ impl fmt::Debug for Blocks {
     }
 }
 
-/// Bytes that begin with a page: where sixteen chains are stored side by side, lines of the cache cut in two cost a fifth.
+/// Bytes that begin with a page: where sixteen chains are stored side by side, lines of the cache
+/// cut in two cost a fifth.
 struct Scratch(Vec<u8>);
 
 impl Scratch {
@@ -233,8 +242,8 @@ impl Scratch {
     }
 }
 
-/// A range cut at the borders of blocks: a part of the first, whole ones, a part of the last. Blocks are told by the plain byte
-/// that they begin with.
+/// A range cut at the borders of blocks: a part of the first, whole ones, a part of the last.
+/// Blocks are told by the plain byte that they begin with.
 struct Parts {
     /// The block that the head lies in, and where within it.
     first: u64,

@@ -1,4 +1,5 @@
-//! Everything that is wrong with the header of an encrypted image, as far as it can be told without a key.
+//! Everything that is wrong with the header of an encrypted image, as far as it can be told without
+//! a key.
 
 use std::ops::Range;
 
@@ -19,8 +20,9 @@ const ENTRY: &str = "encryption key entry";
 /// What real images have after their data at most: they are padded to whole blocks of the host.
 const PADDING: u64 = 4096;
 
-/// Adds every problem of the header or trailer of `file`, which is only read, and returns the bytes of its cipher blocks;
-/// `None` if the file is not encrypted. An error is damage that leaves nothing to tell, or says what is not known.
+/// Adds every problem of the header or trailer of `file`, which is only read, and returns the bytes
+/// of its cipher blocks; `None` if the file is not encrypted. An error is damage that leaves
+/// nothing to tell, or says what is not known.
 pub fn check(file: &dyn BlockDevice, problems: &mut Problems) -> Result<Option<u32>> {
     let len = file.info().len;
     if len >= 8 && file.read_array::<8>(0)? == MAGIC_V2 {

@@ -14,8 +14,9 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encrypted image";
 
-/// An unlocked `encrcdsa` or `cdsaencr` file. Whole cipher blocks are read and written without a lock and without reading first;
-/// parts of one under that block's lock. Everything is `Data`: cipher text has no holes.
+/// An unlocked `encrcdsa` or `cdsaencr` file. Whole cipher blocks are read and written without a
+/// lock and without reading first; parts of one under that block's lock. Everything is `Data`:
+/// cipher text has no holes.
 #[derive(Debug)]
 pub struct Device {
     file: Arc<dyn BlockDevice>,
@@ -32,7 +33,8 @@ pub struct Device {
 impl Device {
     /// The plain bytes behind `header`, which stands in `file`, with the keys it unlocked to.
     pub fn new(file: Arc<dyn BlockDevice>, header: Locked, keys: &KeyMaterial) -> Result<Self> {
-        // What encryption did not make is noise here as it is everywhere: the header says what counts.
+        // What encryption did not make is noise here as it is everywhere: the header says what
+        // counts.
         let blocks = Blocks::new(Sectors::new(keys, header.block)?, Blank::Noise);
         let needed = header.data_offset + header.data_size.next_multiple_of(blocks.block());
         let there = file.info().len;
@@ -125,7 +127,8 @@ impl Device {
         if self.file.info().len < end {
             self.file.set_len(end, Leave::Any)?;
         }
-        // Old filler of the last block, and whatever the new blocks hold, is not zeros until written as such.
+        // Old filler of the last block, and whatever the new blocks hold, is not zeros until
+        // written as such.
         match leave {
             Leave::Zeros => self
                 .blocks

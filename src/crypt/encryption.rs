@@ -14,10 +14,11 @@ const LAYER: &str = "encryption";
 pub struct Encryption {
     /// Bits of the AES key: 256 or 128.
     pub key_bits: u32,
-    /// Bytes of a cipher block, 512 or 4096. `None`: 512 as newer macOS writes, and 4096 for a file that may pass 2 TiB.
+    /// Bytes of a cipher block, 512 or 4096. `None`: 512 as newer macOS writes, and 4096 for a file
+    /// that may pass 2 TiB.
     pub cipher_block: Option<u32>,
-    /// Iterations of the passphrase's derivation, from [`LEAST_ITERATIONS`] to [`MOST_ITERATIONS`]. `None`: as many as take
-    /// a quarter of a second here.
+    /// Iterations of the passphrase's derivation, from [`LEAST_ITERATIONS`] to [`MOST_ITERATIONS`].
+    /// `None`: as many as take a quarter of a second here.
     pub iterations: Option<u32>,
     /// The cipher around the keys that the passphrase opens.
     pub key_wrap: KeyWrap,
@@ -70,14 +71,16 @@ impl Encryption {
         }
     }
 
-    /// The block that an image of at most `most` encrypted bytes gets. [`Kind::Limit`] past the last numbered one.
+    /// The block that an image of at most `most` encrypted bytes gets. [`Kind::Limit`] past the
+    /// last numbered one.
     pub(crate) fn block_for(&self, most: u64) -> Result<u32> {
         let small = Blocks::check_size(LAYER, most, 512).is_ok();
         let block = self.cipher_block.unwrap_or(if small { 512 } else { 4096 });
         Blocks::check_size(LAYER, most, block).map(|()| block)
     }
 
-    /// All of it said, for an image of at most `most` encrypted bytes. Takes the time of a calibration, if one is needed.
+    /// All of it said, for an image of at most `most` encrypted bytes. Takes the time of a
+    /// calibration, if one is needed.
     pub(crate) fn protection(&self, most: u64) -> Result<Protection> {
         self.check()?;
         Ok(Protection {

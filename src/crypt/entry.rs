@@ -90,8 +90,8 @@ impl Entry {
         Ok(entries)
     }
 
-    /// The entry that `directory` leads to. Only what keeps the file from being read is an error: an entry that is not
-    /// understood must not keep another from opening the image.
+    /// The entry that `directory` leads to. Only what keeps the file from being read is an error:
+    /// an entry that is not understood must not keep another from opening the image.
     fn read(file: &dyn BlockDevice, header: &Header, directory: &DirectoryRaw) -> Result<Self> {
         let kind = directory.kind.get();
         let found = directory
@@ -160,12 +160,12 @@ impl Entry {
 }
 
 impl Content {
-    /// What stands at `range`, an entry of this kind. [`Kind::Unsupported`], [`Kind::Corrupt`] or [`Kind::Limit`] for what is not
-    /// understood.
+    /// What stands at `range`, an entry of this kind. [`Kind::Unsupported`], [`Kind::Corrupt`] or
+    /// [`Kind::Limit`] for what is not understood.
     pub(super) fn read(file: &dyn BlockDevice, kind: u32, range: &Range<u64>) -> Result<Self> {
         let at = range.start;
-        // No more than counts, whatever lengths the directory tells of; an entry that stores no more of its last field than is
-        // used is understood as well.
+        // No more than counts, whatever lengths the directory tells of; an entry that stores no
+        // more of its last field than is used is understood as well.
         let bytes = |most: u64| file.read_vec(at, (range.end - at).min(most) as usize);
         let short = |what: &str, found: usize, size: u64| {
             Error::corrupt(LAYER, at, format!("{found} bytes where {what} has {size}"))

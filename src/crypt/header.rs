@@ -63,7 +63,8 @@ impl Description {
             .any(|way| matches!(way, WayIn::PublicKey { .. }))
     }
 
-    /// The key entries that are not understood, by the numbers that `passwd list` shows, and why. `None`: all are.
+    /// The key entries that are not understood, by the numbers that `passwd list` shows, and why.
+    /// `None`: all are.
     pub fn not_understood(&self) -> Option<String> {
         let named: Vec<_> = (1..)
             .zip(&self.ways_in)
@@ -77,7 +78,8 @@ impl Description {
         (!named.is_empty()).then(|| named.join(", "))
     }
 
-    /// Why nothing that is known here opens the image: its keys were erased, or what opens it is not understood.
+    /// Why nothing that is known here opens the image: its keys were erased, or what opens it is
+    /// not understood.
     pub(crate) fn closed(&self) -> Error {
         let error = self.ways_in.iter().find_map(|way| {
             if let WayIn::Unknown { error, .. } = way {
@@ -168,7 +170,8 @@ impl Locked {
         })
     }
 
-    /// A new header: the image's keys wrapped in each of the ways asked for, and the bytes up to where the data begin.
+    /// A new header: the image's keys wrapped in each of the ways asked for, and the bytes up to
+    /// where the data begin.
     pub fn make(
         keys: &KeyMaterial,
         options: &Protection,
@@ -228,7 +231,8 @@ impl Locked {
         Ok((made, bytes))
     }
 
-    /// The keys, by a passphrase. Every entry is tried, so that a wrong one takes as long as a right one.
+    /// The keys, by a passphrase. Every entry is tried, so that a wrong one takes as long as a
+    /// right one.
     pub fn unlock(&self, passphrase: &[u8]) -> Result<KeyMaterial> {
         self.unlock_by_passphrase(passphrase).map(|(keys, _)| keys)
     }
@@ -290,7 +294,8 @@ impl Locked {
         })
     }
 
-    /// Keys have names: the entry of this one is tried first, then those whose names mean something else.
+    /// Keys have names: the entry of this one is tried first, then those whose names mean something
+    /// else.
     fn unlock_by_private_key(&self, key: &PrivateKey) -> Result<(KeyMaterial, usize)> {
         let Version::Two { header, entries } = &self.version else {
             return Err(Error::new(
@@ -413,8 +418,8 @@ impl Protection {
     }
 }
 
-/// The passphrase entries to try, by number, and how many are left out: however many there are, together they may not keep the
-/// machine busy for minutes. Those of few iterations come first.
+/// The passphrase entries to try, by number, and how many are left out: however many there are,
+/// together they may not keep the machine busy for minutes. Those of few iterations come first.
 fn within_iterations(entries: &[Entry]) -> (Vec<(usize, &Passphrase)>, usize) {
     let mut found: Vec<_> = entries
         .iter()
@@ -479,7 +484,8 @@ mod tests {
     use crate::crypt::KeyRing;
     use crate::crypt::keys::DERIVED;
 
-    /// Of several passphrases, too: the first is not told apart from the last, nor either from a wrong one.
+    /// Of several passphrases, too: the first is not told apart from the last, nor either from a
+    /// wrong one.
     #[test]
     fn a_wrong_passphrase_takes_as_many_iterations_as_a_right_one() {
         let keys = KeyMaterial::random(128).unwrap();

@@ -67,7 +67,8 @@ impl HmacKey {
         finish(self.outer, &to_bytes(&digest))
     }
 
-    /// The vectors of blocks `first`, `first + 1`, ...: the first 16 bytes of each number's MAC, the number as 32 bits big-endian.
+    /// The vectors of blocks `first`, `first + 1`, ...: the first 16 bytes of each number's MAC,
+    /// the number as 32 bits big-endian.
     pub(super) fn vectors(&self, first: u32, vectors: &mut [Cell]) {
         // Where only eight or sixteen at a time can be had, two are had sooner one by one.
         #[cfg(target_arch = "x86_64")]
@@ -103,7 +104,8 @@ impl HmacKey {
         }
     }
 
-    /// PBKDF2 with this key as the password: up to 40 bytes. Each 20 are a chain of their own, on a core of its own.
+    /// PBKDF2 with this key as the password: up to 40 bytes. Each 20 are a chain of their own, on a
+    /// core of its own.
     pub(super) fn pbkdf2(&self, salt: &[u8], iterations: u32, out: &mut [u8]) {
         assert!(
             out.len() <= 40,

@@ -142,7 +142,8 @@ mod tests {
         }
     }
 
-    /// RFC 7914, section 11, the first half; and the key of a volume encrypted by macOS (docs/formats/apfs.md §11.4).
+    /// RFC 7914, section 11, the first half; and the key of a volume encrypted by macOS
+    /// (docs/formats/apfs.md §11.4).
     #[test]
     fn known_derived_keys() {
         let derived = pbkdf2_sha256(b"passwd", b"salt", 1);

@@ -1,4 +1,5 @@
-//! The ways into an image, changed: passphrases and certificates come and go, the keys of the data stay.
+//! The ways into an image, changed: passphrases and certificates come and go, the keys of the data
+//! stay.
 
 use std::sync::Arc;
 
@@ -12,10 +13,12 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption header";
 
-/// The ways into an image that one of them has opened. Entries count from 0, in the order of the header.
+/// The ways into an image that one of them has opened. Entries count from 0, in the order of the
+/// header.
 ///
-/// Every change is durable when it returns. A crash at any moment leaves the image with its old ways in or its new ones.
-/// What an old way in opened it can open for ever in a copy of the old header: the keys of the data do not change.
+/// Every change is durable when it returns. A crash at any moment leaves the image with its old
+/// ways in or its new ones. What an old way in opened it can open for ever in a copy of the old
+/// header: the keys of the data do not change.
 #[derive(Debug)]
 pub struct KeyRing {
     file: Arc<dyn BlockDevice>,
@@ -26,7 +29,8 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// Unlocks the version 2 header at the beginning of `file`, an image or the token of a sparse bundle.
+    /// Unlocks the version 2 header at the beginning of `file`, an image or the token of a sparse
+    /// bundle.
     pub fn unlock(file: Arc<dyn BlockDevice>, key: &Key) -> Result<Self> {
         let locked = read(&*file)?;
         let (keys, opened) = locked.open_with(key)?;
@@ -76,7 +80,8 @@ impl KeyRing {
 
     /// Removes a way in, of which nothing is left.
     ///
-    /// [`Kind::Invalid`] for the last one, and for the one that opened this: that another opens the image has to be shown.
+    /// [`Kind::Invalid`] for the last one, and for the one that opened this: that another opens the
+    /// image has to be shown.
     pub fn remove(self, entry: usize) -> Result<()> {
         self.check(entry)?;
         let refused = |message: &'static str| Err(Error::new(Kind::Invalid, LAYER, message));
@@ -137,7 +142,8 @@ impl KeyRing {
     }
 }
 
-/// Removes every way into the image whose version 2 header begins `file`, durably: nothing opens it any more.
+/// Removes every way into the image whose version 2 header begins `file`, durably: nothing opens it
+/// any more.
 pub fn erase_keys(file: &dyn BlockDevice) -> Result<()> {
     let (header, _) = read(file)?.into_v2()?;
     erase(file, &header)

@@ -12,14 +12,16 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use super::hmac::HmacKey;
 use crate::{Error, Kind, Result};
 
-/// What follows the keys in a wrapped blob; its presence, with right padding, proves the passphrase.
+/// What follows the keys in a wrapped blob; its presence, with right padding, proves the
+/// passphrase.
 const MARK: &[u8; 5] = b"CKIE\0";
 /// Fewer iterations are never written.
 pub const LEAST_ITERATIONS: u32 = 150_000;
 /// More are refused when read: a made-up count would keep the machine busy for minutes.
 pub const MOST_ITERATIONS: u32 = 100_000_000;
 
-/// The keys of an image: AES-128 or AES-256, and the one that makes the vectors. Wiped when dropped.
+/// The keys of an image: AES-128 or AES-256, and the one that makes the vectors. Wiped when
+/// dropped.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct KeyMaterial(Vec<u8>);
 
@@ -118,7 +120,8 @@ impl Derivation {
     }
 }
 
-/// Refuses iteration counts that no derivation has, or that would keep the machine busy for minutes.
+/// Refuses iteration counts that no derivation has, or that would keep the machine busy for
+/// minutes.
 pub(super) fn check_iterations(layer: &'static str, iterations: u32) -> Result<()> {
     if (1..=MOST_ITERATIONS).contains(&iterations) {
         return Ok(());
@@ -179,8 +182,8 @@ pub(super) struct WrapKey {
 }
 
 impl WrapKey {
-    /// The plain text of a v2 blob, if this key fits it: right padding and the mark. What `iv` is shorter than a block of the
-    /// cipher by is zeros.
+    /// The plain text of a v2 blob, if this key fits it: right padding and the mark. What `iv` is
+    /// shorter than a block of the cipher by is zeros.
     pub(super) fn unwrap(&self, iv: &[u8], blob: &[u8], bits: u32) -> Result<Option<KeyMaterial>> {
         let mut plain = Zeroizing::new(blob.to_vec());
         match self.decrypt(iv, &mut plain) {
@@ -203,7 +206,8 @@ impl WrapKey {
         data.to_vec()
     }
 
-    /// A v1 key, if this key fits its blob: wrapped twice, the inner time reversed, after four zero bytes.
+    /// A v1 key, if this key fits its blob: wrapped twice, the inner time reversed, after four zero
+    /// bytes.
     pub(super) fn unwrap_v1(&self, blob: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         const IV: [u8; 8] = [0x4A, 0xDD, 0xA2, 0x2C, 0x79, 0xE8, 0x21, 0x05];
         let mut outer = Zeroizing::new(blob.to_vec());
@@ -260,7 +264,8 @@ impl WrapKey {
         }
     }
 
-    /// The cipher, and the vector filled up with zeros. The key is as long as the cipher's by construction.
+    /// The cipher, and the vector filled up with zeros. The key is as long as the cipher's by
+    /// construction.
     fn cipher<C: KeyInit + BlockSizeUser>(
         &self,
         iv: &[u8],

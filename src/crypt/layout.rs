@@ -1,5 +1,6 @@
-//! The bytes of `encrcdsa` headers and `cdsaencr` trailers. All integers are big-endian.
-//! Source: docs/formats/encrypted.md; every value was confirmed on images made by macOS unless said otherwise.
+//! The bytes of `encrcdsa` headers and `cdsaencr` trailers. All integers are big-endian. Source:
+//! docs/formats/encrypted.md; every value was confirmed on images made by macOS unless said
+//! otherwise.
 
 mod entry;
 mod trailer;

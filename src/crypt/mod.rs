@@ -1,8 +1,9 @@
-//! `encrcdsa` and `cdsaencr`: Apple's encrypted images. What is inside is a complete image of another kind.
+//! `encrcdsa` and `cdsaencr`: Apple's encrypted images. What is inside is a complete image of
+//! another kind.
 //!
-//! [`Device`] lays plain bytes over one encrypted file; in a sparse bundle the bands use `Blocks` themselves, because only they
-//! know what is a gap. Neither form protects against changed cipher text: the format has no integrity check.
-//! Source: docs/formats/encrypted.md.
+//! [`Device`] lays plain bytes over one encrypted file; in a sparse bundle the bands use `Blocks`
+//! themselves, because only they know what is a gap. Neither form protects against changed cipher
+//! text: the format has no integrity check. Source: docs/formats/encrypted.md.
 
 mod aes;
 mod back_end;

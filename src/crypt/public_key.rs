@@ -22,7 +22,8 @@ use crate::{Error, Kind, Result};
 const KEY_BITS: std::ops::RangeInclusive<usize> = 2048..=4096;
 const RSA_ENCRYPTION: &str = "1.2.840.113549.1.1.1";
 
-/// An RSA public key out of an X.509 certificate. Whether the certificate is valid, or whose it is, is not looked at.
+/// An RSA public key out of an X.509 certificate. Whether the certificate is valid, or whose it is,
+/// is not looked at.
 #[derive(Clone)]
 pub struct Certificate {
     key: Box<RsaPublicKey>,

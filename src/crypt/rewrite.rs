@@ -1,9 +1,11 @@
-//! The entries of a header replaced where it stands, so that no crash leaves one without a whole way in.
+//! The entries of a header replaced where it stands, so that no crash leaves one without a whole
+//! way in.
 //!
-//! The directory says which entries count, and all of it that is written here lies in the first sector of 512 bytes, which
-//! a disk writes as a whole or not at all. The new entries are written to free space, then the directory turns to them;
-//! only then are they written where they belong, right behind the directory, and it turns once more. A flush stands
-//! between any two of these steps. At last everything that no entry uses is wiped.
+//! The directory says which entries count, and all of it that is written here lies in the first
+//! sector of 512 bytes, which a disk writes as a whole or not at all. The new entries are written
+//! to free space, then the directory turns to them; only then are they written where they belong,
+//! right behind the directory, and it turns once more. A flush stands between any two of these
+//! steps. At last everything that no entry uses is wiped.
 
 use std::ops::Range;
 
@@ -20,7 +22,8 @@ const SECTOR: u64 = 512;
 /// Entries whose directory lies within the first sector.
 const MOST_WRITTEN: u64 = (SECTOR - HEADER_SIZE) / DIRECTORY_SIZE;
 
-/// Puts `new` (kind and bytes of each entry) in place of `old`. Durable when it returns, and nothing of `old` is left.
+/// Puts `new` (kind and bytes of each entry) in place of `old`. Durable when it returns, and
+/// nothing of `old` is left.
 pub(super) fn rewrite(
     file: &dyn BlockDevice,
     header: &Header,
@@ -65,7 +68,8 @@ fn put(file: &dyn BlockDevice, entries: &[(u32, Vec<u8>)], places: &[Range<u64>]
     file.flush()
 }
 
-/// Free space for entries as long as those at `places`: neither where one stands now, nor where one will.
+/// Free space for entries as long as those at `places`: neither where one stands now, nor where one
+/// will.
 fn aside(header: &Header, old: &[Entry], places: &[Range<u64>]) -> Result<Vec<Range<u64>>> {
     let end = |ranges: &[Range<u64>]| ranges.last().map_or(HEADER_SIZE, |last| last.end);
     let length = end(places) - HEADER_SIZE;

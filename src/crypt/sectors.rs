@@ -1,4 +1,5 @@
-//! The codec: whole cipher blocks by number, in and out. It does no I/O and holds no state but the keys.
+//! The codec: whole cipher blocks by number, in and out. It does no I/O and holds no state but the
+//! keys.
 
 use std::fmt;
 
@@ -11,8 +12,8 @@ use crate::{Error, Kind, Result};
 /// Chains that run side by side in the widest back end, and so the blocks of one batch.
 const BATCH: usize = 16;
 
-/// Encrypts and decrypts blocks of an image: AES-CBC, the vector of block `n` being the first 16 bytes of HMAC-SHA1 of `n` as 32
-/// bits, big-endian. Source: docs/formats/encrypted.md §3.
+/// Encrypts and decrypts blocks of an image: AES-CBC, the vector of block `n` being the first 16
+/// bytes of HMAC-SHA1 of `n` as 32 bits, big-endian. Source: docs/formats/encrypted.md §3.
 pub struct Sectors {
     cipher: Cipher,
     vectors: HmacKey,
@@ -40,8 +41,8 @@ impl Sectors {
         self.block as u64
     }
 
-    /// Encrypts the blocks from number `first` on. Both sides are of the same whole number of blocks, or it panics.
-    /// [`Kind::Limit`] past block 2^32 - 1.
+    /// Encrypts the blocks from number `first` on. Both sides are of the same whole number of
+    /// blocks, or it panics. [`Kind::Limit`] past block 2^32 - 1.
     pub fn encrypt(&self, first: u64, plain: &[u8], cipher: &mut [u8]) -> Result<()> {
         assert_eq!(
             plain.len(),
@@ -62,8 +63,8 @@ impl Sectors {
         Ok(())
     }
 
-    /// Decrypts the blocks from number `first` on in place. `data` is of whole blocks, or it panics. [`Kind::Limit`] past block
-    /// 2^32 - 1.
+    /// Decrypts the blocks from number `first` on in place. `data` is of whole blocks, or it
+    /// panics. [`Kind::Limit`] past block 2^32 - 1.
     pub fn decrypt(&self, first: u64, data: &mut [u8]) -> Result<()> {
         let mut number = self.check(first, data.len())?;
         for data in data.chunks_mut(BATCH * self.block) {

@@ -6,12 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// What is encrypted or decrypted at a time: as much as the second-level cache holds beside what comes of it.
+/// What is encrypted or decrypted at a time: as much as the second-level cache holds beside what
+/// comes of it.
 pub(crate) const PIECE: usize = 256 << 10;
-/// From this many bytes a request is spread over the cores: handing a piece over costs a small part of its encryption.
+/// From this many bytes a request is spread over the cores: handing a piece over costs a small part
+/// of its encryption.
 const SPREAD: usize = 2 * PIECE;
 
-/// The cores, for pieces of large requests alone. Who works here waits for nobody that waits for a piece.
+/// The cores, for pieces of large requests alone. Who works here waits for nobody that waits for a
+/// piece.
 static POOL: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
     ThreadPoolBuilder::new()
         .thread_name(|n| format!("crypt {n}"))
@@ -45,8 +48,9 @@ pub(crate) fn each_mut<E: Send>(
     }
 }
 
-/// A large request under way. It has all cores for itself, unless others keep them busy: two requests on two cores are fastest
-/// where they are. Nor has a caller from a pool, whose other work must not begin in the middle of a request.
+/// A large request under way. It has all cores for itself, unless others keep them busy: two
+/// requests on two cores are fastest where they are. Nor has a caller from a pool, whose other work
+/// must not begin in the middle of a request.
 struct Large {
     counted: bool,
     pool: Option<&'static ThreadPool>,

@@ -7,7 +7,8 @@ use zeroize::Zeroizing;
 /// What comes out in front of a key that was wrapped with the same outer key.
 const INTEGRITY: u64 = 0xA6A6_A6A6_A6A6_A6A6;
 
-/// A key of 16 or more bytes, a multiple of 8, under a key of 16 or 32 bytes; 8 bytes longer. `None` for other lengths.
+/// A key of 16 or more bytes, a multiple of 8, under a key of 16 or 32 bytes; 8 bytes longer.
+/// `None` for other lengths.
 pub fn wrap_key(outer: &[u8], key: &[u8]) -> Option<Vec<u8>> {
     let aes = Aes::new(outer)?;
     let (parts, rest) = key.as_chunks::<8>();

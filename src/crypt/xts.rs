@@ -13,7 +13,8 @@ const CELL: usize = 16;
 /// Units whose tweaks are made at once.
 const BATCH: usize = 8;
 
-/// A key for XTS: one half encrypts the data, the other the unit's number. The halves may be the same.
+/// A key for XTS: one half encrypts the data, the other the unit's number. The halves may be the
+/// same.
 #[derive(Clone)]
 pub struct Xts(Means);
 
@@ -53,7 +54,8 @@ impl Xts {
         })))
     }
 
-    /// Decrypts units in place, the first of number `first`. What is left after the last whole unit stays as it is.
+    /// Decrypts units in place, the first of number `first`. What is left after the last whole unit
+    /// stays as it is.
     pub fn decrypt(&self, first: u64, data: &mut [u8]) {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -64,7 +66,8 @@ impl Xts {
         }
     }
 
-    /// Encrypts units in place, the first of number `first`. What is left after the last whole unit stays as it is.
+    /// Encrypts units in place, the first of number `first`. What is left after the last whole unit
+    /// stays as it is.
     pub fn encrypt(&self, first: u64, data: &mut [u8]) {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -171,7 +174,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The processor's instructions agree with the plain crate, for any number of units, and decryption undoes encryption.
+        /// The processor's instructions agree with the plain crate, for any number of units, and
+        /// decryption undoes encryption.
         #[test]
         fn means_agree(key in any::<[u8; 32]>(), first in any::<u64>(), plain in prop::collection::vec(any::<u8>(), 0..40 * 512)) {
             let (best, portable) = (Xts::new(&key), Xts::portable(&key));

@@ -17,8 +17,9 @@ fn is_stored(method: Method, first: u8) -> bool {
     }
 }
 
-/// Fills `plain`. A chunk that holds more than that is as wrong as one that holds less: the size in the attribute and the payload must
-/// agree. Bytes after a stream's end are ignored, because real files have them.
+/// Fills `plain`. A chunk that holds more than that is as wrong as one that holds less: the size in
+/// the attribute and the payload must agree. Bytes after a stream's end are ignored, because real
+/// files have them.
 pub(super) fn decode(method: Method, packed: &[u8], plain: &mut [u8]) -> Result<()> {
     let Some((&first, rest)) = packed.split_first() else {
         return Err(Error::new(Kind::Corrupt, LAYER, "a chunk is empty"));

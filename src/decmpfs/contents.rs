@@ -1,4 +1,5 @@
-//! Contents in a resource fork as a device: any place can be read, and only the chunks touched are decoded.
+//! Contents in a resource fork as a device: any place can be read, and only the chunks touched are
+//! decoded.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,7 +75,8 @@ impl Contents {
         if single {
             return work.try_for_each(one);
         }
-        // One at a time: a core that has nothing left takes the next one, and none is left with several.
+        // One at a time: a core that has nothing left takes the next one, and none is left with
+        // several.
         work.collect::<Vec<_>>()
             .into_par_iter()
             .with_max_len(1)
@@ -124,7 +126,8 @@ impl BlockDevice for Contents {
         let (mut at, mut rest) = (offset, buf);
         while at < end {
             let chunk = at / CHUNK;
-            // Whole chunks go where they are wanted if they are more than are worth keeping, or nothing comes behind them.
+            // Whole chunks go where they are wanted if they are more than are worth keeping, or
+            // nothing comes behind them.
             let whole = if end == self.len {
                 self.table.chunks
             } else {

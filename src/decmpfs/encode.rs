@@ -10,7 +10,8 @@ use crate::codec::{Codec, Encoder, LzvnEncoder};
 /// Packs `plain`, of 1 to 65,536 bytes.
 pub(super) fn chunk(packing: Packing, plain: &[u8]) -> Result<Vec<u8>> {
     thread_local! {
-        // What an encoder keeps is larger than most files: one is made for each thread, not for each file.
+        // What an encoder keeps is larger than most files: one is made for each thread, not for
+        // each file.
         static LAST: RefCell<Option<(Packing, ChunkEncoder)>> = const { RefCell::new(None) };
     }
     LAST.with_borrow_mut(|last| match last {
@@ -49,7 +50,8 @@ impl ChunkEncoder {
         match self {
             Self::Zlib(_) => packed.push(0xFF),
             Self::Lzvn(_) => packed.push(0x06),
-            // A marker of its own is told differently by different readers: a block of the stream that holds plain bytes is not.
+            // A marker of its own is told differently by different readers: a block of the stream
+            // that holds plain bytes is not.
             Self::Lzfse(_) => {
                 packed.extend(b"bvx-");
                 packed.extend((plain.len() as u32).to_le_bytes());

@@ -1,8 +1,9 @@
-//! Transparent compression of one file: what macOS shows as ordinary contents is kept packed, in an extended attribute or in the
-//! resource fork. Sections of `docs/formats/decmpfs.md` are cited as §n throughout.
+//! Transparent compression of one file: what macOS shows as ordinary contents is kept packed, in an
+//! extended attribute or in the resource fork. Sections of `docs/formats/decmpfs.md` are cited as
+//! §n throughout.
 //!
-//! A file system finds the attribute [`ATTRIBUTE`] of a file that has the flag for it, asks [`Compression::parse`] what it
-//! says, and hands out [`contents`] in place of the empty data fork.
+//! A file system finds the attribute [`ATTRIBUTE`] of a file that has the flag for it, asks
+//! [`Compression::parse`] what it says, and hands out [`contents`] in place of the empty data fork.
 
 mod chunk;
 mod contents;
@@ -37,7 +38,8 @@ pub const ATTRIBUTE: &str = "com.apple.decmpfs";
 const LAYER: &str = "decmpfs";
 /// Contents are cut into chunks of this many bytes, each packed by itself (§4).
 pub(crate) const CHUNK: u64 = 65536;
-/// Contents in an attribute are no longer than this. macOS writes one chunk at most; this bounds what damage can ask for.
+/// Contents in an attribute are no longer than this. macOS writes one chunk at most; this bounds
+/// what damage can ask for.
 const MAX_INLINE: u64 = 4 << 20;
 
 /// How chunks are packed.
@@ -90,7 +92,8 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// What `value`, an attribute of name [`ATTRIBUTE`], says; `None` where macOS takes the file for a plain one.
+    /// What `value`, an attribute of name [`ATTRIBUTE`], says; `None` where macOS takes the file
+    /// for a plain one.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (header, _) = HeaderRaw::ref_from_prefix(value).ok()?;
         (header.magic == MAGIC && value.len() <= MAX_ATTRIBUTE).then(|| Self {
@@ -119,9 +122,11 @@ impl Compression {
     }
 }
 
-/// The contents of a file whose attribute is `value`, as a read-only device. `fork` opens its resource fork.
+/// The contents of a file whose attribute is `value`, as a read-only device. `fork` opens its
+/// resource fork.
 ///
-/// Contents in the attribute are decoded here; of those in a fork only the head of the table is looked at.
+/// Contents in the attribute are decoded here; of those in a fork only the head of the table is
+/// looked at.
 pub fn contents(
     value: &[u8],
     fork: impl FnOnce() -> Result<Arc<dyn BlockDevice>>,

@@ -1,4 +1,5 @@
-//! Contents packed: chunk by chunk on all cores, into the attribute where they fit, else for the resource fork.
+//! Contents packed: chunk by chunk on all cores, into the attribute where they fit, else for the
+//! resource fork.
 
 use std::fmt;
 
@@ -16,7 +17,8 @@ use crate::{Error, Kind, Result};
 /// The longest contents that are packed: macOS fails on longer ones (§6).
 pub const MAX_LEN: u64 = u32::MAX as u64 - 1;
 
-/// Chunks for each core that are packed before what came of them is written: so many that none waits long for the others.
+/// Chunks for each core that are packed before what came of them is written: so many that none
+/// waits long for the others.
 const BATCH: u64 = 32;
 
 /// How contents are to be packed.
@@ -27,7 +29,8 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// `level` counts for zlib only. [`Kind::Unsupported`] for what is not written: LZBITMAP, and contents as they are.
+    /// `level` counts for zlib only. [`Kind::Unsupported`] for what is not written: LZBITMAP, and
+    /// contents as they are.
     pub fn new(method: Method, level: Level) -> Result<Self> {
         match method {
             Method::Zlib | Method::Lzvn | Method::Lzfse => Ok(Self { method, level }),
@@ -89,7 +92,8 @@ pub struct Bounds {
 pub struct Plain<'a> {
     /// Their bytes.
     pub len: u64,
-    /// Fills a buffer with those from an offset on. It is asked for all of them in order, from one thread at a time.
+    /// Fills a buffer with those from an offset on. It is asked for all of them in order, from one
+    /// thread at a time.
     pub read: &'a mut (dyn FnMut(u64, &mut [u8]) -> Result<()> + Send),
 }
 
@@ -101,8 +105,9 @@ impl fmt::Debug for Plain<'_> {
     }
 }
 
-/// Packs all of `plain`, of 1 to [`MAX_LEN`] bytes. What belongs in the resource fork is given to `write`, with where it goes, not
-/// always in order. `None`: it would be longer than `bounds` allow; then nothing that was written counts.
+/// Packs all of `plain`, of 1 to [`MAX_LEN`] bytes. What belongs in the resource fork is given to
+/// `write`, with where it goes, not always in order. `None`: it would be longer than `bounds`
+/// allow; then nothing that was written counts.
 ///
 /// While all cores pack, what was packed before is written and what comes next is read.
 pub fn pack(
@@ -197,7 +202,8 @@ fn len_of(chunks: &[Vec<u8>]) -> u64 {
 
 /// The chunks of `bytes` packed, in their order.
 fn encode_all(bytes: &[u8], packing: Packing) -> Result<Vec<Vec<u8>>> {
-    // One at a time: a core that has nothing left takes the next one, and none is left with several.
+    // One at a time: a core that has nothing left takes the next one, and none is left with
+    // several.
     bytes
         .par_chunks(CHUNK as usize)
         .with_max_len(1)

@@ -1,4 +1,5 @@
-//! Where in a resource fork each chunk is (§4.1, §4.2). Read as it is needed, so that a file costs what is read of it.
+//! Where in a resource fork each chunk is (§4.1, §4.2). Read as it is needed, so that a file costs
+//! what is read of it.
 
 use std::ops::Range;
 
@@ -9,7 +10,8 @@ use super::layout::{EntryRaw, RESOURCES, ResourceForkRaw, ResourceRaw};
 use super::{CHUNK, LAYER, Method};
 use crate::{Error, Result};
 
-/// The longest chunk that is accepted: twice its contents, as LZFSE makes some longer than they were.
+/// The longest chunk that is accepted: twice its contents, as LZFSE makes some longer than they
+/// were.
 const MAX_PACKED: u64 = 2 * CHUNK;
 
 /// The table of chunks of one fork.
@@ -31,7 +33,8 @@ enum Form {
 }
 
 impl Table {
-    /// Reads the head of the table of `size` bytes of contents. An error if it holds fewer or more chunks than that.
+    /// Reads the head of the table of `size` bytes of contents. An error if it holds fewer or more
+    /// chunks than that.
     pub(super) fn open(fork: &PackedFork, method: Method, size: u64) -> Result<Self> {
         let (len, chunks) = (fork.info().len, size.div_ceil(CHUNK));
         if chunks == 0 && len == 0 {
@@ -73,8 +76,8 @@ impl Table {
             fork: len,
             chunks,
         };
-        // Tables of Apple's have room for further chunks, which is zero. A further chunk that holds something is contents that the size
-        // would cut off without a word.
+        // Tables of Apple's have room for further chunks, which is zero. A further chunk that holds
+        // something is contents that the size would cut off without a word.
         if counted < chunks || counted > chunks && table.has_chunk(fork, chunks)? {
             let message = format!(
                 "the size in the attribute ({size} bytes) makes {chunks} chunks, the table in the resource fork has {counted}"
@@ -84,7 +87,8 @@ impl Table {
         Ok(table)
     }
 
-    /// Returns whether the table's entry for `chunk`, which is within the table, stands for any bytes.
+    /// Returns whether the table's entry for `chunk`, which is within the table, stands for any
+    /// bytes.
     fn has_chunk(&self, fork: &PackedFork, chunk: u64) -> Result<bool> {
         Ok(match self.form {
             Form::Resource { base } => {

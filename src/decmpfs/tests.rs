@@ -195,7 +195,8 @@ fn what_cannot_be() {
     );
 }
 
-/// A size that disagrees with the payload, in either direction, is told by the time that all bytes are read.
+/// A size that disagrees with the payload, in either direction, is told by the time that all bytes
+/// are read.
 #[test]
 fn sizes_that_disagree_with_the_payload() {
     let zbm = |plain: &[u8]| {

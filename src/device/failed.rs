@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Error, Kind, Result};
 
-/// Whether a change of metadata, or a flush, has failed. From then on what is on disk is not known, and the device
-/// refuses to change anything until it is opened anew; reads go on.
+/// Whether a change of metadata, or a flush, has failed. From then on what is on disk is not known,
+/// and the device refuses to change anything until it is opened anew; reads go on.
 #[derive(Debug, Default)]
 pub(crate) struct Failed(AtomicBool);
 

@@ -9,7 +9,8 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "memory";
 
-/// Bytes in memory, all of them allocated. For tests, for small structures, and as the model of what a device does.
+/// Bytes in memory, all of them allocated. For tests, for small structures, and as the model of
+/// what a device does.
 pub struct Memory {
     bytes: Arc<RwLock<Vec<u8>>>,
     access: Access,
@@ -150,7 +151,8 @@ fn info(bytes: &[u8], access: Access) -> Info {
     }
 }
 
-/// The range as indices. Checked under the lock that the bytes are used under: another thread may cut them.
+/// The range as indices. Checked under the lock that the bytes are used under: another thread may
+/// cut them.
 fn place(bytes: &[u8], offset: u64, length: u64) -> Result<Range<usize>> {
     let end = info(bytes, Access::ReadOnly).check(LAYER, offset, length)?;
     Ok(offset as usize..end as usize)

@@ -1,7 +1,8 @@
 //! The narrow waist: a run of bytes at positions.
 //!
-//! Everything that holds bytes is a [`BlockDevice`], and most of them wrap another. The trait has no default
-//! bodies, so a wrapper cannot forget a method; what can be derived from it is in [`BlockDeviceExt`].
+//! Everything that holds bytes is a [`BlockDevice`], and most of them wrap another. The trait has
+//! no default bodies, so a wrapper cannot forget a method; what can be derived from it is in
+//! [`BlockDeviceExt`].
 
 mod ext;
 pub(crate) mod failed;
@@ -29,10 +30,12 @@ pub(crate) use zeros::is_zero;
 
 /// A run of bytes at positions, shared by any number of threads.
 ///
-/// * A range that reaches past `info().len` is refused with [`Kind::OutOfRange`](crate::Kind::OutOfRange) and nothing
-///   is then read or written. An empty range within the length succeeds.
+/// * A range that reaches past `info().len` is refused with
+///   [`Kind::OutOfRange`](crate::Kind::OutOfRange) and nothing is then read or written. An empty
+///   range within the length succeeds.
 /// * Offsets and lengths are in bytes and need no alignment; `info()` tells which are cheap.
-/// * Requests that overlap are ordered by the caller; requests that do not are independent, even within one block.
+/// * Requests that overlap are ordered by the caller; requests that do not are independent, even
+///   within one block.
 pub trait BlockDevice: fmt::Debug + Send + Sync {
     /// Size and grain. Cheap: it is asked before every request.
     fn info(&self) -> Info;
@@ -40,25 +43,29 @@ pub trait BlockDevice: fmt::Debug + Send + Sync {
     /// Fills all of `buf` from `offset`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Writes all of `buf` at `offset`: visible to every reader at once, durable after [`flush`](Self::flush).
+    /// Writes all of `buf` at `offset`: visible to every reader at once, durable after
+    /// [`flush`](Self::flush).
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()>;
 
-    /// Gives the storage behind `range` back, by the next flush. What may be read there afterwards is `leave`.
+    /// Gives the storage behind `range` back, by the next flush. What may be read there afterwards
+    /// is `leave`.
     fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()>;
 
-    /// What stands at `range.start`, and for how many bytes, never past `range.end`. `range` is not empty.
+    /// What stands at `range.start`, and for how many bytes, never past `range.end`. `range` is not
+    /// empty.
     fn extent_at(&self, range: Range<u64>) -> Result<Extent>;
 
-    /// Makes every write, discard and length that returned before this call durable, data before what points to it.
-    /// A device without changes flushes for free. After a failed flush the device refuses writes and flushes.
+    /// Makes every write, discard and length that returned before this call durable, data before
+    /// what points to it. A device without changes flushes for free. After a failed flush the
+    /// device refuses writes and flushes.
     fn flush(&self) -> Result<()>;
 
-    /// Grows (new bytes read as zeros) or cuts the device. Requests to a range that is cut off are waited for.
-    /// `leave` says whether the new bytes must read as zeros.
+    /// Grows (new bytes read as zeros) or cuts the device. Requests to a range that is cut off are
+    /// waited for. `leave` says whether the new bytes must read as zeros.
     fn set_len(&self, len: u64, leave: Leave) -> Result<()>;
 
-    /// The host file behind a prefix of `range`, for `sendfile` and kernel copies. `None` is always right.
-    /// The bytes stay in place while the [`Lent`] lives.
+    /// The host file behind a prefix of `range`, for `sendfile` and kernel copies. `None` is always
+    /// right. The bytes stay in place while the [`Lent`] lives.
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>>;
 }
 
@@ -134,8 +141,8 @@ pub struct Extent {
     pub len: u64,
 }
 
-/// What a layer stores at a position. On top of a chain `Hole` and `Zero` both read as zeros; in a stack a hole shows
-/// the layer below and a zero hides it.
+/// What a layer stores at a position. On top of a chain `Hole` and `Zero` both read as zeros; in a
+/// stack a hole shows the layer below and a zero hides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtentKind {
     /// The format stores nothing here.
@@ -146,8 +153,8 @@ pub enum ExtentKind {
     Data,
 }
 
-/// A host file that holds a device's bytes for as long as this lives. It owns what keeps them in place, because the
-/// device at the bottom may be one of many that a layer opens and forgets.
+/// A host file that holds a device's bytes for as long as this lives. It owns what keeps them in
+/// place, because the device at the bottom may be one of many that a layer opens and forgets.
 pub struct Lent {
     /// The file.
     pub file: Arc<File>,

@@ -1,4 +1,5 @@
-//! Emptying, comparing and moving regions of one device. What it stores nothing for is neither read nor written.
+//! Emptying, comparing and moving regions of one device. What it stores nothing for is neither read
+//! nor written.
 
 use std::ops::Range;
 
@@ -12,8 +13,8 @@ const PIECE: u64 = 256 << 10;
 pub(crate) fn blank(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
     let mut at = range.start;
     while at < range.end {
-        // Of one byte only: where data ends takes some hosts long to tell (tmpfs looks at every page), and holes that follow it are
-        // taken away as fast as they are found.
+        // Of one byte only: where data ends takes some hosts long to tell (tmpfs looks at every
+        // page), and holes that follow it are taken away as fast as they are found.
         if device.extent_at(at..at + 1)?.kind == ExtentKind::Data {
             return device.discard(at..range.end, Leave::Zeros);
         }
@@ -45,7 +46,8 @@ pub(crate) fn is_zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<boo
     Ok(true)
 }
 
-/// Returns whether the `len` bytes at `one` and at `other` are the same. What lies past the end of the device counts as zeros.
+/// Returns whether the `len` bytes at `one` and at `other` are the same. What lies past the end of
+/// the device counts as zeros.
 pub(crate) fn are_equal(device: &dyn BlockDevice, one: u64, other: u64, len: u64) -> Result<bool> {
     let device_len = device.info().len;
     let (mut done, mut left, mut right) = (0, Vec::new(), Vec::new());

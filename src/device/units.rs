@@ -1,20 +1,21 @@
 //! Locks of units: one band, one chunk, one page of a table.
 //!
-//! A container locks what a request touches and nothing else: shared for reading and writing in place, exclusively for
-//! making, moving or cutting it off. Only units in use take memory.
+//! A container locks what a request touches and nothing else: shared for reading and writing in
+//! place, exclusively for making, moving or cutting it off. Only units in use take memory.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// More than the threads that are likely to meet here; a power of two, so that neighbours never share a shard.
+/// More than the threads that are likely to meet here; a power of two, so that neighbours never
+/// share a shard.
 const SHARDS: usize = 32;
 
 /// A lock for every number.
 ///
-/// Requests are served in the order in which they came, so that neither kind starves. Whoever holds a unit must not ask
-/// for it again.
+/// Requests are served in the order in which they came, so that neither kind starves. Whoever holds
+/// a unit must not ask for it again.
 pub(crate) struct Units {
     shards: [Shard; SHARDS],
 }
@@ -86,7 +87,8 @@ impl Units {
         }
     }
 
-    /// As [`exclusive`](Self::exclusive), but gives up if the unit is lent: a loan may last, and be the caller's own.
+    /// As [`exclusive`](Self::exclusive), but gives up if the unit is lent: a loan may last, and be
+    /// the caller's own.
     pub(crate) fn exclusive_unless_lent(&self, unit: u64) -> Option<Held<&Self>> {
         let held = self.acquire(unit, Hold::ExclusiveUnlessLent);
         held.then_some(Held {

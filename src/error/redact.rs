@@ -8,7 +8,8 @@ const MASK: &str = "***";
 /// Characters that end an address in running text.
 const ENDS: &[char] = &['"', '\'', '<', '>', '`', '|'];
 
-/// `text` as it may be shown: the user name and password of every URL in it, and the values of its query, are replaced by `***`.
+/// `text` as it may be shown: the user name and password of every URL in it, and the values of its
+/// query, are replaced by `***`.
 pub fn redacted(text: &str) -> Cow<'_, str> {
     let secrets = Secrets::of(text);
     match secrets.is_empty() {

@@ -36,8 +36,8 @@ pub(super) fn clear_bits(bytes: &mut [u8], range: Range<usize>) {
     flipped(part);
 }
 
-/// Returns whether the bit `at` is set, and the first one after it, up to `end`, that is not the same. All of them lie within
-/// `bytes`.
+/// Returns whether the bit `at` is set, and the first one after it, up to `end`, that is not the
+/// same. All of them lie within `bytes`.
 pub(super) fn run_at(bytes: &[u8], at: usize, end: usize) -> (bool, usize) {
     let set = bytes[at / 8] & 1 << (at % 8) != 0;
     let mut bit = at;

@@ -8,57 +8,66 @@ use std::sync::Arc;
 
 /// The write half of a volume, shared by any number of threads.
 ///
-/// Each operation is done whole or not at all, also in the eyes of a crash; one that fails leaves the volume as it was.
-/// Operations are durable after [`sync`](Self::sync), and a crash before that undoes the last of them, in order, but for
-/// contents written in place. Names are as [`FileSystem`] has them. A full volume is
-/// [`Kind::Limit`](crate::Kind::Limit), a name that is taken [`Kind::Conflict`](crate::Kind::Conflict).
+/// Each operation is done whole or not at all, also in the eyes of a crash; one that fails leaves
+/// the volume as it was. Operations are durable after [`sync`](Self::sync), and a crash before that
+/// undoes the last of them, in order, but for contents written in place. Names are as
+/// [`FileSystem`] has them. A full volume is [`Kind::Limit`](crate::Kind::Limit), a name that is
+/// taken [`Kind::Conflict`](crate::Kind::Conflict).
 pub trait FileSystemMut: FileSystem {
-    /// Makes an object called `name` in folder `dir`, where nothing of that name may be. A file is empty.
+    /// Makes an object called `name` in folder `dir`, where nothing of that name may be. A file is
+    /// empty.
     fn create(&self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId>;
 
-    /// Gives a file one more name. [`Kind::Unsupported`](crate::Kind::Unsupported) for what the format allows no second
-    /// name.
+    /// Gives a file one more name. [`Kind::Unsupported`](crate::Kind::Unsupported) for what the
+    /// format allows no second name.
     fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()>;
 
     /// The same in the place of a file that may be there, in one step.
     fn link_over(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()>;
 
-    /// Moves the entry `from` to the folder and name `to`. What is there is replaced only if `existing` says so, in one
-    /// step: a file by a file, an empty folder by a folder.
+    /// Moves the entry `from` to the folder and name `to`. What is there is replaced only if
+    /// `existing` says so, in one step: a file by a file, an empty folder by a folder.
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()>;
 
-    /// Lets two entries change places, whatever they are, in one step: each object is called afterwards what the other was, where
-    /// that was; on HFS+ in the spelling given here. [`Kind::Invalid`](crate::Kind::Invalid) if one of them lies in the other. Two
-    /// names of one file stay as they are.
+    /// Lets two entries change places, whatever they are, in one step: each object is called
+    /// afterwards what the other was, where that was; on HFS+ in the spelling given here.
+    /// [`Kind::Invalid`](crate::Kind::Invalid) if one of them lies in the other. Two names of one
+    /// file stay as they are.
     fn swap(&self, a: (NodeId, &str), b: (NodeId, &str)) -> Result<()>;
 
-    /// Removes a name of a file, or an empty folder. A file without a name stays as long as it is open.
+    /// Removes a name of a file, or an empty folder. A file without a name stays as long as it is
+    /// open.
     fn remove(&self, dir: NodeId, name: &str) -> Result<()>;
 
     /// The contents of a file's fork, to be written within its length and made longer and shorter.
     fn open_mut(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>>;
 
-    /// Makes a file, symbolic link or special file without a name: nobody sees it before it gets one by
-    /// [`give_name`](Self::give_name), or its contents become those of another file by [`store`](Self::store). After a crash the
-    /// next change of the volume removes it. [`Nameless`] sees to it that none is forgotten.
+    /// Makes a file, symbolic link or special file without a name: nobody sees it before it gets
+    /// one by [`give_name`](Self::give_name), or its contents become those of another file by
+    /// [`store`](Self::store). After a crash the next change of the volume removes it. [`Nameless`]
+    /// sees to it that none is forgotten.
     fn make_nameless(&self, new: &NewNode) -> Result<NodeId>;
 
-    /// Gives what [`make_nameless`](Self::make_nameless) has made its name. A file that is there is replaced only if `existing`
-    /// says so, in the same step.
+    /// Gives what [`make_nameless`](Self::make_nameless) has made its name. A file that is there is
+    /// replaced only if `existing` says so, in the same step.
     fn give_name(&self, node: NodeId, dir: NodeId, name: &str, existing: Existing) -> Result<()>;
 
-    /// Removes what [`make_nameless`](Self::make_nameless) has made and has got no name; when it is closed, if it is open.
+    /// Removes what [`make_nameless`](Self::make_nameless) has made and has got no name; when it is
+    /// closed, if it is open.
     fn drop_nameless(&self, node: NodeId) -> Result<()>;
 
-    /// Stores the contents of a file another way, which its readers do not see: its dates and all else stay. What was stored is
-    /// gone with the file without a name. [`Kind::Conflict`](crate::Kind::Conflict) if the file is open, is stored that way already,
-    /// or has a resource fork; [`Kind::Limit`](crate::Kind::Limit) for an attribute that the volume holds no place for.
+    /// Stores the contents of a file another way, which its readers do not see: its dates and all
+    /// else stay. What was stored is gone with the file without a name.
+    /// [`Kind::Conflict`](crate::Kind::Conflict) if the file is open, is stored that way already,
+    /// or has a resource fork; [`Kind::Limit`](crate::Kind::Limit) for an attribute that the volume
+    /// holds no place for.
     fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()>;
 
     /// Changes what is recorded of an object.
     fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()>;
 
-    /// Sets an extended attribute to all of `value`. One of that name is replaced only if `existing` says so.
+    /// Sets an extended attribute to all of `value`. One of that name is replaced only if
+    /// `existing` says so.
     fn set_xattr(
         &self,
         node: NodeId,
@@ -67,17 +76,19 @@ pub trait FileSystemMut: FileSystem {
         existing: Existing,
     ) -> Result<()>;
 
-    /// Removes an extended attribute; [`Kind::NotFound`](crate::Kind::NotFound) if there is none of that name.
+    /// Removes an extended attribute; [`Kind::NotFound`](crate::Kind::NotFound) if there is none of
+    /// that name.
     fn remove_xattr(&self, node: NodeId, name: &str) -> Result<()>;
 
     /// Makes everything that returned before this call durable.
     fn sync(&self) -> Result<()>;
 
-    /// Makes blocks free that were given up and are held back for older states of the volume, if there are enough of them to be
-    /// worth the writes. Everything is durable when it returns.
+    /// Makes blocks free that were given up and are held back for older states of the volume, if
+    /// there are enough of them to be worth the writes. Everything is durable when it returns.
     fn release_held(&self) -> Result<()>;
 
-    /// Makes everything durable and leaves the volume clean. It can be changed further, which makes it unclean again.
+    /// Makes everything durable and leaves the volume clean. It can be changed further, which makes
+    /// it unclean again.
     fn unmount(&self) -> Result<()>;
 }
 
@@ -93,7 +104,8 @@ pub enum Stored<'a> {
     Packed {
         /// The attribute that says how.
         attribute: &'a [u8],
-        /// The file without a name that holds what is not in the attribute, cut to its length; empty if all is.
+        /// The file without a name that holds what is not in the attribute, cut to its length;
+        /// empty if all is.
         contents: NodeId,
     },
 }

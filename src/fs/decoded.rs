@@ -18,8 +18,8 @@ const PIECE: u64 = 4 << 20;
 /// Files decoded side by side.
 const BATCH: usize = 64;
 
-/// Decodes every compressed file of a volume that is found at `place`, and adds those with problems. An error is one of the volume
-/// itself, or the watcher's wish to stop.
+/// Decodes every compressed file of a volume that is found at `place`, and adds those with
+/// problems. An error is one of the volume itself, or the watcher's wish to stop.
 pub(crate) fn check(
     fs: &dyn FileSystem,
     place: &str,

@@ -7,23 +7,25 @@ use crate::Result;
 
 /// The free space of a volume, as its own map of used blocks tells it.
 ///
-/// Only the map is read, and of it only what the answer needs; memory is bounded whatever the volume's size. Positions
-/// are bytes of the volume, from its first on. Headers and what the blocks do not cover at the end are never free.
+/// Only the map is read, and of it only what the answer needs; memory is bounded whatever the
+/// volume's size. Positions are bytes of the volume, from its first on. Headers and what the blocks
+/// do not cover at the end are never free.
 ///
-/// This is the volume as it was when the map was opened, with the changes that wait in its journal made: the map is of no
-/// use any more once the volume changes.
+/// This is the volume as it was when the map was opened, with the changes that wait in its journal
+/// made: the map is of no use any more once the volume changes.
 pub trait FreeMap: fmt::Debug + Send + Sync {
-    /// Returns whether the volume was left in order, so that the map tells the truth: cleanly unmounted, with nothing waiting in
-    /// a journal. Where it was not, what is free here may still be somebody's file. Whether to go by it all the same is for the
-    /// caller to decide.
+    /// Returns whether the volume was left in order, so that the map tells the truth: cleanly
+    /// unmounted, with nothing waiting in a journal. Where it was not, what is free here may still
+    /// be somebody's file. Whether to go by it all the same is for the caller to decide.
     fn is_in_order(&self) -> bool;
 
     /// The first free bytes from `at` on, up to the next that are used; `None` if there are none.
     fn free_from(&self, at: u64) -> Result<Option<Range<u64>>>;
 }
 
-/// The first blocks from `first` on that are free, up to the next that is used or to `end`. `run_at` says whether a block is used,
-/// and the first one after it that may be otherwise: a map is read in pieces, and a run may go on in the next.
+/// The first blocks from `first` on that are free, up to the next that is used or to `end`.
+/// `run_at` says whether a block is used, and the first one after it that may be otherwise: a map
+/// is read in pieces, and a run may go on in the next.
 pub(in crate::fs) fn free_blocks(
     first: u64,
     end: u64,

@@ -21,7 +21,8 @@ pub struct LockedVolume {
 pub enum VolumeKey {
     /// The passphrase of the volume or of one of its users, as bytes.
     Passphrase(Secret),
-    /// The recovery key that was shown when the volume was encrypted, as it is written, dashes included.
+    /// The recovery key that was shown when the volume was encrypted, as it is written, dashes
+    /// included.
     Recovery(Secret),
 }
 
@@ -38,8 +39,8 @@ pub struct VolumeEncryption {
     pub iterations: u32,
 }
 
-/// A new recovery key as macOS writes them: six groups of four letters and digits, 120 random bits. Those that are taken for
-/// one another are left out.
+/// A new recovery key as macOS writes them: six groups of four letters and digits, 120 random bits.
+/// Those that are taken for one another are left out.
 pub fn recovery_key() -> Result<Secret> {
     const SIGNS: [u8; 32] = *b"23456789ABCDEFGHJKLMNPQRSTUVWXYZ";
     let mut random = Zeroizing::new([0; 24]);

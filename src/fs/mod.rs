@@ -32,9 +32,9 @@ pub use resize::{ResizeVolume, SizeLimits};
 
 /// The read side of a volume, shared by any number of threads.
 ///
-/// Names are UTF-8 as macOS shows them to programs: `:` where the disk has `/`, and U+FFFD for a lone surrogate.
-/// Extended attributes include those that a volume stores elsewhere: `com.apple.FinderInfo` (unless all zero) and
-/// `com.apple.ResourceFork` (unless empty).
+/// Names are UTF-8 as macOS shows them to programs: `:` where the disk has `/`, and U+FFFD for a
+/// lone surrogate. Extended attributes include those that a volume stores elsewhere:
+/// `com.apple.FinderInfo` (unless all zero) and `com.apple.ResourceFork` (unless empty).
 pub trait FileSystem: fmt::Debug + Send + Sync {
     /// What the volume is and how full.
     fn volume(&self) -> VolumeInfo;
@@ -42,14 +42,15 @@ pub trait FileSystem: fmt::Debug + Send + Sync {
     /// The root folder.
     fn root(&self) -> NodeId;
 
-    /// The entry `name` of folder `dir`, by the volume's own rules of case and composition. Hard links are followed.
+    /// The entry `name` of folder `dir`, by the volume's own rules of case and composition. Hard
+    /// links are followed.
     fn lookup(&self, dir: NodeId, name: &str) -> Result<Option<Attributes>>;
 
     /// Everything about one object.
     fn attributes(&self, node: NodeId) -> Result<Attributes>;
 
-    /// Calls `each` for every entry of folder `dir` in the volume's order, hard links followed, the volume's private
-    /// folders left out, until it says [`ControlFlow::Break`].
+    /// Calls `each` for every entry of folder `dir` in the volume's order, hard links followed, the
+    /// volume's private folders left out, until it says [`ControlFlow::Break`].
     fn list(
         &self,
         dir: NodeId,
@@ -65,7 +66,8 @@ pub trait FileSystem: fmt::Debug + Send + Sync {
     /// The names of all extended attributes.
     fn xattrs(&self, node: NodeId) -> Result<Vec<String>>;
 
-    /// The value of one extended attribute as a read-only device, `None` if there is none of that name.
+    /// The value of one extended attribute as a read-only device, `None` if there is none of that
+    /// name.
     fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>>;
 }
 
@@ -111,7 +113,8 @@ pub struct Attributes {
     pub id: NodeId,
     /// What it is.
     pub kind: FileKind,
-    /// Bytes in the data fork (for a symbolic link, of its target; for a folder, the number of its entries).
+    /// Bytes in the data fork (for a symbolic link, of its target; for a folder, the number of its
+    /// entries).
     pub size: u64,
     /// Bytes of storage behind both forks.
     pub allocated: u64,
@@ -190,7 +193,8 @@ pub struct VolumeInfo {
     pub total: u64,
     /// Free bytes.
     pub free: u64,
-    /// Bytes that are neither used nor free: given up, and held back for older states of the volume.
+    /// Bytes that are neither used nor free: given up, and held back for older states of the
+    /// volume.
     pub pending: u64,
     /// Files, as the volume counts them.
     pub files: u64,
@@ -204,8 +208,8 @@ pub struct VolumeInfo {
 
 /// Conveniences over [`FileSystem`].
 pub trait FileSystemExt: FileSystem {
-    /// The object at an absolute path within the volume; `/` and the empty path are the root. Symbolic links on the way
-    /// are not followed.
+    /// The object at an absolute path within the volume; `/` and the empty path are the root.
+    /// Symbolic links on the way are not followed.
     fn resolve(&self, path: &str) -> Result<Attributes> {
         let mut at = self.attributes(self.root())?;
         for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {

@@ -3,8 +3,8 @@
 use crate::fs::Timestamp;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 
-/// So many files in two folders, one with hard links, a symbolic link, attributes of several sizes. `more_names`: of the file with
-/// hard links besides its first two.
+/// So many files in two folders, one with hard links, a symbolic link, attributes of several sizes.
+/// `more_names`: of the file with hard links besides its first two.
 pub(super) fn tree(files: usize, more_names: &[&str]) -> Tree {
     let mut tree = Tree::empty(Timestamp::from_seconds(1_600_000_000));
     let mut add = |parent: u32, name: &str, kind: SourceKind, mode: u16| {

@@ -1,5 +1,5 @@
-//! What a new volume is filled from: a tree of nodes known in full before the first byte is written, and the contents
-//! of its files, read from several threads.
+//! What a new volume is filled from: a tree of nodes known in full before the first byte is
+//! written, and the contents of its files, read from several threads.
 //!
 //! `ops::import` makes one from a folder or a tar archive; `fs::hfsplus::build` lays it out.
 
@@ -11,7 +11,8 @@ use super::{FileKind, Timestamp};
 use crate::platform::{self, Next};
 use crate::{Error, Kind, Result};
 
-/// A tree to build a volume from. Node 0 is the root folder; a node's parent has a smaller index than the node.
+/// A tree to build a volume from. Node 0 is the root folder; a node's parent has a smaller index
+/// than the node.
 #[derive(Debug)]
 pub struct Tree {
     /// The nodes.
@@ -66,16 +67,17 @@ pub trait Contents: fmt::Debug + Send + Sync {
 
 /// The open contents of one stream.
 pub trait ContentReader: Send {
-    /// Fills all of `buf` from `offset`. Bytes past the end (the file shrank since it was listed) are an error of
-    /// [`Kind::Conflict`] that names the file.
+    /// Fills all of `buf` from `offset`. Bytes past the end (the file shrank since it was listed)
+    /// are an error of [`Kind::Conflict`] that names the file.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// The first run of bytes at or after `from` that may be other than zeros; `None` if there are none up to the end.
+    /// The first run of bytes at or after `from` that may be other than zeros; `None` if there are
+    /// none up to the end.
     fn data_from(&self, from: u64) -> Result<Option<Range<u64>>>;
 }
 
-/// [`ContentReader::data_from`] of contents that are `len` bytes of a file of the host from `base` on. A host that cannot tell
-/// has data everywhere.
+/// [`ContentReader::data_from`] of contents that are `len` bytes of a file of the host from `base`
+/// on. A host that cannot tell has data everywhere.
 pub(crate) fn data_in_file(file: &File, base: u64, len: u64, from: u64) -> Option<Range<u64>> {
     let end = base.saturating_add(len);
     let start = match platform::next_data(file, base.saturating_add(from)) {
@@ -95,7 +97,8 @@ pub(crate) fn data_in_file(file: &File, base: u64, len: u64, from: u64) -> Optio
 pub enum Stream {
     /// Small and already read.
     Bytes(Box<[u8]>),
-    /// To be opened by [`Contents::open`]: the node it belongs to, an offset (in a tar archive) and its length.
+    /// To be opened by [`Contents::open`]: the node it belongs to, an offset (in a tar archive) and
+    /// its length.
     Extern {
         /// Index of the node whose data this is.
         node: u32,
@@ -151,7 +154,8 @@ pub struct SourceNode {
     pub changed: Option<Timestamp>,
     /// When it was last read, if known.
     pub accessed: Option<Timestamp>,
-    /// Extended attributes under their macOS names; `com.apple.FinderInfo` and `com.apple.ResourceFork` among them.
+    /// Extended attributes under their macOS names; `com.apple.FinderInfo` and
+    /// `com.apple.ResourceFork` among them.
     pub xattrs: Vec<(Box<str>, Stream)>,
 }
 

@@ -37,13 +37,14 @@ impl Volume {
         }
     }
 
-    /// Gives the volume a journal that stays, of `size` bytes or as large as Apple's formatter makes it.
-    /// [`Kind::Conflict`](crate::Kind::Conflict) if it has one.
+    /// Gives the volume a journal that stays, of `size` bytes or as large as Apple's formatter
+    /// makes it. [`Kind::Conflict`](crate::Kind::Conflict) if it has one.
     pub fn enable_journal(&self, size: Option<u64>) -> Result<()> {
         self.open_hfs_plus()?.enable_journal(size)
     }
 
-    /// Takes the volume's journal away, with what waits in it made. [`Kind::NotFound`](crate::Kind::NotFound) if it has none.
+    /// Takes the volume's journal away, with what waits in it made.
+    /// [`Kind::NotFound`](crate::Kind::NotFound) if it has none.
     pub fn disable_journal(&self) -> Result<()> {
         self.open_hfs_plus()?.disable_journal()
     }

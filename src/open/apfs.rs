@@ -30,7 +30,8 @@ impl Volume {
     }
 }
 
-/// Opens the volume of a number, from 1, of a container; without one, the first that is not only there to start a Mac.
+/// Opens the volume of a number, from 1, of a container; without one, the first that is not only
+/// there to start a Mac.
 pub(super) fn open(
     container: &Arc<Container>,
     number: Option<u32>,
@@ -65,7 +66,8 @@ pub(super) fn open_mut(
     )?))
 }
 
-/// Makes free what waits for older checkpoints, unless the container cannot be changed. Nobody needs a key for that.
+/// Makes free what waits for older checkpoints, unless the container cannot be changed. Nobody
+/// needs a key for that.
 pub(super) fn release_queued(container: &Arc<Container>) -> Result<()> {
     match ContainerMut::open(container) {
         Ok(container) => container.release_queued(),

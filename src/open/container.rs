@@ -107,7 +107,8 @@ pub(crate) fn open_bundle(path: &Path, options: &OpenOptions<'_>) -> Result<Bund
     }
 }
 
-/// What is in the folder at `path`, which may be in a bucket: a sparse bundle, if anything. `None`: it is a file.
+/// What is in the folder at `path`, which may be in a bucket: a sparse bundle, if anything. `None`:
+/// it is a file.
 pub(crate) fn files(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Arc<dyn Store>>> {
     Ok(match remote::find(path, options)? {
         Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => Some(store),
@@ -165,8 +166,8 @@ pub(super) fn open_bytes(
     open_in(file, format, options.access, layers)
 }
 
-/// The container that the bytes of `file` are. Where nothing tells of another they are a raw image, as far as is known
-/// here.
+/// The container that the bytes of `file` are. Where nothing tells of another they are a raw image,
+/// as far as is known here.
 pub(crate) fn recognise(file: &dyn BlockDevice) -> Result<Format> {
     let head = file.read_vec(
         0,

@@ -35,8 +35,8 @@ pub struct CreateOptions {
     pub overwrite: bool,
     /// Whether and how the image is encrypted.
     pub encryption: Option<Encryption>,
-    /// Leave out what an encrypted raw image does not hold yet: the file has holes, and what was never written reads as
-    /// noise. Without this every block is written, zeros as cipher text.
+    /// Leave out what an encrypted raw image does not hold yet: the file has holes, and what was
+    /// never written reads as noise. Without this every block is written, zeros as cipher text.
     pub thin: bool,
     /// How a bucket is reached, if the image is to be in one.
     pub reach: Reach<'static>,
@@ -100,8 +100,8 @@ impl CreateOptions {
         matches!(self.format, Format::Udrw | Format::Udto)
     }
 
-    /// Bytes under one run of block numbers once the disk is full: the disk and what the container keeps beside it, or a
-    /// band of a bundle.
+    /// Bytes under one run of block numbers once the disk is full: the disk and what the container
+    /// keeps beside it, or a band of a bundle.
     fn most_encrypted(&self) -> u64 {
         match self.format {
             Format::Udsb => self.len.min(*sparsebundle::BAND_SIZES.end()),
@@ -163,8 +163,9 @@ pub fn create(path: &Path, options: &CreateOptions) -> Result<Image> {
     Draft::new(path, options)?.finish()
 }
 
-/// A new image under a name of its own beside its place, or unseen in its bucket. [`finish`](Self::finish) puts it there;
-/// dropped before that it is removed, and what it was to replace is as it was.
+/// A new image under a name of its own beside its place, or unseen in its bucket.
+/// [`finish`](Self::finish) puts it there; dropped before that it is removed, and what it was to
+/// replace is as it was.
 #[derive(Debug)]
 pub struct Draft {
     /// `None` once it is closed.
@@ -177,13 +178,15 @@ pub struct Draft {
 impl Draft {
     /// A blank image that is to be at `path`.
     ///
-    /// [`Kind::Conflict`] if something is there, unless it is an image that nobody uses and `overwrite` is set. Only
-    /// files and sparse bundles are ever replaced, no other folders and no symbolic links.
+    /// [`Kind::Conflict`] if something is there, unless it is an image that nobody uses and
+    /// `overwrite` is set. Only files and sparse bundles are ever replaced, no other folders and no
+    /// symbolic links.
     pub fn new(path: &Path, options: &CreateOptions) -> Result<Self> {
         Self::watched(path, options, &Silent)
     }
 
-    /// The same, with `progress` told and asked while an encrypted raw image is filled with encrypted zeros.
+    /// The same, with `progress` told and asked while an encrypted raw image is filled with
+    /// encrypted zeros.
     pub fn watched(path: &Path, options: &CreateOptions, progress: &dyn Progress) -> Result<Self> {
         let made = || {
             options.check()?;
@@ -209,8 +212,8 @@ impl Draft {
         }
     }
 
-    /// Makes everything written durable, puts the image in its place, and opens it there for writing. Whoever still
-    /// holds its disk keeps it locked, which the opening then finds in use.
+    /// Makes everything written durable, puts the image in its place, and opens it there for
+    /// writing. Whoever still holds its disk keeps it locked, which the opening then finds in use.
     pub fn finish(self) -> Result<Image> {
         self.finish_watched(&Silent)
     }
@@ -238,9 +241,9 @@ impl Drop for Draft {
     }
 }
 
-/// A new file under a name of its own beside its place, for formats that are written from front to back rather than
-/// changed in place. [`finish`](Self::finish) puts it there; dropped before that it is removed, and what it was to
-/// replace is as it was.
+/// A new file under a name of its own beside its place, for formats that are written from front to
+/// back rather than changed in place. [`finish`](Self::finish) puts it there; dropped before that
+/// it is removed, and what it was to replace is as it was.
 #[derive(Debug)]
 pub struct FileDraft {
     /// `None` once it is closed.
@@ -273,7 +276,8 @@ impl FileDraft {
         open(&self.settle()?, options)
     }
 
-    /// Makes the file durable and puts it in its place, which is returned: for a file that is no image by itself.
+    /// Makes the file durable and puts it in its place, which is returned: for a file that is no
+    /// image by itself.
     pub fn settle(mut self) -> Result<PathBuf> {
         let path = self.place.target().to_owned();
         self.file().flush().map_err(|error| error.in_file(&path))?;
@@ -429,7 +433,8 @@ fn make_in(
     })
 }
 
-/// A raw disk of cipher text. Holes would read as noise, so every block is written, unless that is asked for.
+/// A raw disk of cipher text. Holes would read as noise, so every block is written, unless that is
+/// asked for.
 fn encrypted_raw(
     file: Arc<dyn BlockDevice>,
     options: &CreateOptions,
@@ -451,8 +456,8 @@ fn encrypted_raw(
     Ok(Raw::new(file))
 }
 
-/// Opens a new image for writing, and warns of what is not said again when it is opened later: `told`, what was odd in the
-/// choices made, and what no Mac has confirmed.
+/// Opens a new image for writing, and warns of what is not said again when it is opened later:
+/// `told`, what was odd in the choices made, and what no Mac has confirmed.
 pub(super) fn open_new(
     path: &Path,
     format: Format,

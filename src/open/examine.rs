@@ -1,5 +1,5 @@
-//! The layers that [`open`](super::open) lays, each judged by itself. Damage to one does not end the walk as long as the
-//! next can still be told.
+//! The layers that [`open`](super::open) lays, each judged by itself. Damage to one does not end
+//! the walk as long as the next can still be told.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,7 +62,8 @@ pub struct Examination {
 }
 
 impl Examination {
-    /// Takes note of a layer. Errors are those that leave nothing to report: interrupts, and images in use.
+    /// Takes note of a layer. Errors are those that leave nothing to report: interrupts, and images
+    /// in use.
     fn judged<T>(&mut self, layer: impl Into<String>, checked: Result<T>) -> Result<Option<T>> {
         let (verdict, value) = match checked {
             Ok(value) => (Verdict::Checked, Some(value)),
@@ -413,7 +414,8 @@ fn decode_files(
     Ok(())
 }
 
-/// Partitions that are said to hold a volume of Apple's and do not begin with one. Blank ones wait to be formatted.
+/// Partitions that are said to hold a volume of Apple's and do not begin with one. Blank ones wait
+/// to be formatted.
 fn missing_volumes(
     disk: &dyn BlockDevice,
     map: Option<&Map>,

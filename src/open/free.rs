@@ -23,10 +23,11 @@ impl VolumeFormat {
 }
 
 impl Volume {
-    /// Which of its bytes no file uses, in bytes of the volume: on the disk they lie `range.start` further. `None`: the map of
-    /// this format is not read yet.
+    /// Which of its bytes no file uses, in bytes of the volume: on the disk they lie `range.start`
+    /// further. `None`: the map of this format is not read yet.
     ///
-    /// It is handed out whatever state the volume is in; whoever is going to rely on it asks [`FreeMap::is_in_order`].
+    /// It is handed out whatever state the volume is in; whoever is going to rely on it asks
+    /// [`FreeMap::is_in_order`].
     pub fn free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
@@ -40,8 +41,8 @@ impl Volume {
         }
     }
 
-    /// Where the volume ends by what it says of itself, in bytes of its device. `None`: nothing here reads that of volumes of
-    /// this format.
+    /// Where the volume ends by what it says of itself, in bytes of its device. `None`: nothing
+    /// here reads that of volumes of this format.
     pub(crate) fn told_len(&self) -> Result<Option<u64>> {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
@@ -62,8 +63,8 @@ impl Volume {
         }
     }
 
-    /// The same, once a quick check has found that the volume was left in order and that its map is not plainly wrong: what
-    /// a trim goes by. [`Kind::Conflict`](crate::Kind::Conflict) or
+    /// The same, once a quick check has found that the volume was left in order and that its map is
+    /// not plainly wrong: what a trim goes by. [`Kind::Conflict`](crate::Kind::Conflict) or
     /// [`Kind::Corrupt`](crate::Kind::Corrupt) if not.
     pub fn trusted_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
         match self.format {
@@ -80,7 +81,8 @@ impl Volume {
         }
     }
 
-    /// The same with what a trim makes free first: what only older checkpoints of an APFS container wait for.
+    /// The same with what a trim makes free first: what only older checkpoints of an APFS container
+    /// wait for.
     pub fn foretold_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
         match self.format {
             VolumeFormat::Apfs => Ok(Some(self.container()?.foretold_free_map()?)),
@@ -88,7 +90,8 @@ impl Volume {
         }
     }
 
-    /// Bytes of an APFS container that older checkpoints hold back; `None` for anything else, or if it cannot be read.
+    /// Bytes of an APFS container that older checkpoints hold back; `None` for anything else, or if
+    /// it cannot be read.
     pub fn pending(&self) -> Option<u64> {
         if self.format != VolumeFormat::Apfs {
             return None;
@@ -96,8 +99,8 @@ impl Volume {
         self.container().ok().map(|container| container.pending())
     }
 
-    /// Makes free what only older checkpoints of an APFS container wait for, as far as it can be changed: none of its volumes is open
-    /// for changes. Nothing elsewhere.
+    /// Makes free what only older checkpoints of an APFS container wait for, as far as it can be
+    /// changed: none of its volumes is open for changes. Nothing elsewhere.
     pub(crate) fn release_queued(&self) -> Result<()> {
         match self.format {
             VolumeFormat::Apfs => apfs::release_queued(&self.container()?),

@@ -92,7 +92,8 @@ impl Image {
         &self.path
     }
 
-    /// Who may read a copy of it: those who may read it, and its owner only if it is encrypted and the copy may not be.
+    /// Who may read a copy of it: those who may read it, and its owner only if it is encrypted and
+    /// the copy may not be.
     pub fn mode_of_copy(&self) -> NewMode {
         NewMode::AtMost(FileMode::of(&self.path).unwrap_or(FileMode::ANY))
             .of_secret(self.encryption().is_some())
@@ -192,8 +193,8 @@ impl Image {
         found.map_err(|error| error.in_file(&self.path))
     }
 
-    /// Opens the selected volume; without a selector, the first that can be read. An encrypted one stays locked, see
-    /// [`file_system_as`](Self::file_system_as).
+    /// Opens the selected volume; without a selector, the first that can be read. An encrypted one
+    /// stays locked, see [`file_system_as`](Self::file_system_as).
     pub fn file_system(&self, which: Option<&VolumeSelector>) -> Result<Arc<dyn FileSystem>> {
         self.file_system_as(which, Wanted::default())
     }
@@ -211,9 +212,9 @@ impl Image {
         found.map_err(|error| error.in_file(&self.path))
     }
 
-    /// Opens the selected volume for changes; without a selector, the first that can be changed. The image must be open
-    /// for changes too. The volume is left clean by [`FileSystemMut::unmount`], which is worth calling: only it tells of
-    /// failures.
+    /// Opens the selected volume for changes; without a selector, the first that can be changed.
+    /// The image must be open for changes too. The volume is left clean by
+    /// [`FileSystemMut::unmount`], which is worth calling: only it tells of failures.
     pub fn file_system_mut(
         &self,
         which: Option<&VolumeSelector>,

@@ -10,8 +10,9 @@ use crate::{Error, Kind, Reason, Result};
 /// The end of the name of the folder of an image's undo data.
 pub(crate) const UNDO_SUFFIX: &str = ".undo";
 
-/// Files of the undo data of one repair, in a folder of its number: the log of changes; the state of the image when the repair
-/// ended, written last; and a mark that stands there while the repair is being undone.
+/// Files of the undo data of one repair, in a folder of its number: the log of changes; the state
+/// of the image when the repair ended, written last; and a mark that stands there while the repair
+/// is being undone.
 pub(crate) const LOG: &str = "log";
 pub(crate) const SEALED: &str = "sealed";
 pub(crate) const UNDOING: &str = "undoing";
@@ -25,8 +26,8 @@ pub(crate) fn undo_folder(path: &Path) -> PathBuf {
     trimmed.with_file_name(name)
 }
 
-/// Refuses changes of an image of which a repair was interrupted; of one that is only read, the warning. Undo data in a folder
-/// of the user's choice is not found.
+/// Refuses changes of an image of which a repair was interrupted; of one that is only read, the
+/// warning. Undo data in a folder of the user's choice is not found.
 pub(super) fn check(path: &Path, access: Access) -> Result<Option<String>> {
     let folder = undo_folder(path);
     if remote::url(path).is_some() || !folder.is_dir() || !is_unfinished(&Local::new(&folder))? {

@@ -1,7 +1,8 @@
 //! A new image that stays when work on it is broken off, so that it can be gone on with.
 //!
-//! Beside the place of `x.img` stand `.x.img.partial`, the image itself, and `.x.img.partial-note`: what it is made from, and
-//! how much of the disk is in it, durably. The note is replaced in one step, after the bytes that it tells of.
+//! Beside the place of `x.img` stand `.x.img.partial`, the image itself, and `.x.img.partial-note`:
+//! what it is made from, and how much of the disk is in it, durably. The note is replaced in one
+//! step, after the bytes that it tells of.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,7 +22,8 @@ const HEAD: &str = "bandsaw unfinished image 1";
 /// No note is longer.
 const MOST_BYTES: u64 = 4096;
 
-/// A new image under a name that stays. [`finish`](Self::finish) puts it in its place; dropped before that it is kept.
+/// A new image under a name that stays. [`finish`](Self::finish) puts it in its place; dropped
+/// before that it is kept.
 #[derive(Debug)]
 pub struct KeptDraft {
     /// `None` once it is closed.
@@ -37,12 +39,13 @@ pub struct KeptDraft {
 }
 
 impl KeptDraft {
-    /// The unfinished image that is kept beside `path`, or a blank one. `identity`, one line, tells what it is made from
-    /// and how.
+    /// The unfinished image that is kept beside `path`, or a blank one. `identity`, one line, tells
+    /// what it is made from and how.
     ///
-    /// [`Kind::Conflict`] if what is kept was begun as something else, or if something is at `path` and `overwrite` is not
-    /// set. [`Kind::WrongKey`] if what is kept is encrypted under another passphrase. What is kept is as it was up to
-    /// [`done`](Self::done), and blank behind that, or noise if it is thin.
+    /// [`Kind::Conflict`] if what is kept was begun as something else, or if something is at `path`
+    /// and `overwrite` is not set. [`Kind::WrongKey`] if what is kept is encrypted under another
+    /// passphrase. What is kept is as it was up to [`done`](Self::done), and blank behind that, or
+    /// noise if it is thin.
     pub fn new(path: &Path, options: &CreateOptions, identity: &str) -> Result<Self> {
         let made = || {
             options.check()?;
@@ -127,7 +130,8 @@ impl KeptDraft {
         self.done
     }
 
-    /// Makes everything written durable, and then that the first `done` bytes of the disk are there.
+    /// Makes everything written durable, and then that the first `done` bytes of the disk are
+    /// there.
     pub fn keep(&mut self, done: u64) -> Result<()> {
         let kept = self
             .image()
@@ -139,7 +143,8 @@ impl KeptDraft {
         Ok(())
     }
 
-    /// Makes everything written durable, puts the image in its place, and opens it there for writing.
+    /// Makes everything written durable, puts the image in its place, and opens it there for
+    /// writing.
     pub fn finish(mut self) -> Result<Image> {
         let path = self.place.target().to_owned();
         let (format, told) = (self.image().format(), self.image().warnings().to_vec());
@@ -189,7 +194,8 @@ impl Note {
         })
     }
 
-    /// Identity and bytes done. `None`: there is no note that makes sense, so nothing is known of what is kept.
+    /// Identity and bytes done. `None`: there is no note that makes sense, so nothing is known of
+    /// what is kept.
     fn read(&self) -> Result<Option<(String, u64)>> {
         let Some(file) = self.folder.open(&self.name, Open::Read)? else {
             return Ok(None);

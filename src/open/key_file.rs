@@ -1,5 +1,5 @@
-//! Where an image keeps its keys: the beginning of its file, or the token of a bundle. Opened apart from the rest, because
-//! changing keys needs nothing else of the image.
+//! Where an image keeps its keys: the beginning of its file, or the token of a bundle. Opened apart
+//! from the rest, because changing keys needs nothing else of the image.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,8 +27,9 @@ pub struct KeyFile {
 }
 
 impl KeyFile {
-    /// Looks for a header in the image at `path`, a file or a sparse bundle; `None` if it is not encrypted, or no image at
-    /// all. [`Access::ReadWrite`] takes the image's lock, reading its header needs none.
+    /// Looks for a header in the image at `path`, a file or a sparse bundle; `None` if it is not
+    /// encrypted, or no image at all. [`Access::ReadWrite`] takes the image's lock, reading its
+    /// header needs none.
     pub fn open(path: &Path, access: Access, reach: Reach) -> Result<Option<Self>> {
         let options = OpenOptions {
             access,

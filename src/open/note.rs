@@ -105,7 +105,8 @@ impl Commit {
     }
 }
 
-/// What a layer remembers of the image it was made over. `None`: nothing, or nothing that makes sense.
+/// What a layer remembers of the image it was made over. `None`: nothing, or nothing that makes
+/// sense.
 pub(crate) fn below(metadata: &Metadata) -> Option<Note> {
     let note = metadata.user.get(BELOW)?.as_dictionary()?;
     let below = note

@@ -1,9 +1,10 @@
-//! Encrypted bundles of development versions before the first release. Their cipher counted its blocks over the whole disk;
-//! macOS counts from 0 in every band, and so does everything here.
+//! Encrypted bundles of development versions before the first release. Their cipher counted its
+//! blocks over the whole disk; macOS counts from 0 in every band, and so does everything here.
 //!
-//! Both agree in band 0. Beyond it what is recognized by itself is read in both ways: the copy of a GPT, the alternate header
-//! and the tree nodes of an HFS+ volume, the objects of an APFS container. The disk as it would be in the old numbering leads
-//! there: in a bundle by macOS it ends with the first structure that lies beyond band 0.
+//! Both agree in band 0. Beyond it what is recognized by itself is read in both ways: the copy of a
+//! GPT, the alternate header and the tree nodes of an HFS+ volume, the objects of an APFS
+//! container. The disk as it would be in the old numbering leads there: in a bundle by macOS it
+//! ends with the first structure that lies beyond band 0.
 
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
@@ -31,8 +32,8 @@ const MOST_READ: usize = 1 << 20;
 /// Bytes of a header.
 const HEADER: usize = 512;
 
-/// The error about a bundle that was encrypted in the old numbering, `None` about any other. Bundles that are not encrypted,
-/// or have one band, cost nothing.
+/// The error about a bundle that was encrypted in the old numbering, `None` about any other.
+/// Bundles that are not encrypted, or have one band, cost nothing.
 pub(super) fn find(bundle: &Arc<Bundle>) -> Option<Error> {
     if !bundle.has_other_numbering() {
         return None;
@@ -46,7 +47,8 @@ pub(super) fn find(bundle: &Arc<Bundle>) -> Option<Error> {
     Some(Error::unsupported(LAYER, message))
 }
 
-/// Refuses the bundle at `path` if it was encrypted in the old numbering. What does not open for another reason passes.
+/// Refuses the bundle at `path` if it was encrypted in the old numbering. What does not open for
+/// another reason passes.
 pub(crate) fn refuse(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
     let (layers, _) = super::trace(path, options);
     let found = layers.iter().find_map(|layer| match layer {
@@ -139,8 +141,8 @@ struct Old {
 }
 
 impl Old {
-    /// Takes a structure of at most `unit` bytes after the other from what was read since this was last asked, and says whether
-    /// one is valid in the old numbering and not in that of macOS.
+    /// Takes a structure of at most `unit` bytes after the other from what was read since this was
+    /// last asked, and says whether one is valid in the old numbering and not in that of macOS.
     fn gives_away(&self, unit: usize, is_valid: impl Fn(&[u8]) -> bool) -> bool {
         let met = std::mem::take(&mut *self.met.lock().unwrap_or_else(PoisonError::into_inner));
         met.into_iter().any(|range| {

@@ -1,4 +1,5 @@
-//! The place of a new image among the files of the host: claimed first, taken when the image is finished.
+//! The place of a new image among the files of the host: claimed first, taken when the image is
+//! finished.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,7 +18,8 @@ use crate::{Error, Kind, Result, platform};
 #[derive(Debug)]
 pub(crate) struct Place {
     target: PathBuf,
-    /// In the same folder, so that it can be moved. Whatever is here when this is dropped is removed.
+    /// In the same folder, so that it can be moved. Whatever is here when this is dropped is
+    /// removed.
     aside: PathBuf,
     /// What is aside stays, to be gone on with.
     keeps: bool,
@@ -121,7 +123,8 @@ impl Place {
         })
     }
 
-    /// Claims `target` for an image that is made under a name that stays the same, and is not removed when this is dropped.
+    /// Claims `target` for an image that is made under a name that stays the same, and is not
+    /// removed when this is dropped.
     pub(super) fn claim_kept(target: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
         let mut place = Self::claim(target, overwrite, mode)?;
         let mut name = OsString::from(".");
@@ -188,7 +191,8 @@ impl Drop for Place {
         if self.keeps && !self.taken {
             return;
         }
-        // The unfinished image, or the old one that has made way. Best effort: nobody is left to tell.
+        // The unfinished image, or the old one that has made way. Best effort: nobody is left to
+        // tell.
         if fs::symlink_metadata(&self.aside).is_ok_and(|meta| meta.is_dir()) {
             let _ = fs::remove_dir_all(&self.aside);
         } else {
@@ -270,7 +274,8 @@ fn unused_name(target: &Path) -> Result<PathBuf> {
 /// Moves to a name that must not be taken.
 fn move_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // File systems that do not know the flag: who takes the name between the look and the move loses it.
+        // File systems that do not know the flag: who takes the name between the look and the move
+        // loses it.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => match fs::symlink_metadata(to) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
             Err(source) => Err(source),
@@ -289,7 +294,8 @@ fn exchange(old: &Old, from: &Path, to: &Path) -> io::Result<()> {
     if matches!(old, Old::File(_)) && fs::symlink_metadata(from)?.is_file() {
         return fs::rename(from, to);
     }
-    // No single step does it here. A crash in between leaves both, each under a name that tells what it is.
+    // No single step does it here. A crash in between leaves both, each under a name that tells
+    // what it is.
     let mut aside = from.as_os_str().to_owned();
     aside.push(".old");
     fs::rename(to, &aside)?;

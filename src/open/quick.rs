@@ -1,4 +1,5 @@
-//! The quick check of a volume before it is opened for changes: as much of the full check as a bounded number of reads allows.
+//! The quick check of a volume before it is opened for changes: as much of the full check as a
+//! bounded number of reads allows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,8 +12,8 @@ use crate::{Error, Kind, Reason, Result};
 
 /// The layer of the error about a volume that is damaged.
 const LAYER: &str = "quick check";
-/// Nodes of trees that are looked at. All of a volume of some ten thousand files, and in every volume what finds the rest: a change
-/// of one file must not take as long as a check of all.
+/// Nodes of trees that are looked at. All of a volume of some ten thousand files, and in every
+/// volume what finds the rest: a change of one file must not take as long as a check of all.
 const MOST_NODES: u64 = 512;
 
 /// Stops a check after so many nodes.
@@ -35,8 +36,9 @@ impl Progress for Budget {
     }
 }
 
-/// Refuses a volume that the first part of its check finds damaged. Nobody is asked for a key, so the files of an encrypted volume are
-/// not looked at. What keeps it from being checked keeps it from being opened, which tells why.
+/// Refuses a volume that the first part of its check finds damaged. Nobody is asked for a key, so
+/// the files of an encrypted volume are not looked at. What keeps it from being checked keeps it
+/// from being opened, which tells why.
 ///
 /// [`Kind::Corrupt`] with the first finding.
 pub(super) fn check(volume: &Volume) -> Result<()> {

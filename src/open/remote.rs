@@ -14,8 +14,9 @@ use crate::{Error, Kind, Result};
 /// How images are reached that are not on this host.
 #[derive(Debug, Clone, Copy)]
 pub struct Reach<'a> {
-    /// Looks up the variables that name a store and the key to it, see `BucketOptions::from_variables`: the library does not read
-    /// the environment itself. The default knows none.
+    /// Looks up the variables that name a store and the key to it, see
+    /// `BucketOptions::from_variables`: the library does not read the environment itself. The
+    /// default knows none.
     pub variables: fn(&str) -> Option<String>,
     /// A limit of bandwidth, in bytes a second, for what is in a bucket.
     pub bytes_per_second: Option<u64>,
@@ -117,8 +118,8 @@ pub(crate) fn check_holds(path: &Path, format: Format) -> Result<()> {
     }
 }
 
-/// Begins a new bundle at `path`, if that is in a bucket. [`Kind::Conflict`] if something is there, unless that is a bundle and
-/// `overwrite` is set.
+/// Begins a new bundle at `path`, if that is in a bucket. [`Kind::Conflict`] if something is there,
+/// unless that is a bundle and `overwrite` is set.
 pub(super) fn draft(path: &Path, overwrite: bool, reach: Reach) -> Result<Option<Arc<Remote>>> {
     let Some(("s3", url)) = url(path) else {
         return Ok(None);
@@ -137,7 +138,8 @@ pub(super) fn draft(path: &Path, overwrite: bool, reach: Reach) -> Result<Option
     Remote::draft(objects, &options, overwrite && is_bundle).map(Some)
 }
 
-/// The bundle at `path`, if that is in a bucket: for its checkpoints and snapshots, which concern no image in it.
+/// The bundle at `path`, if that is in a bucket: for its checkpoints and snapshots, which concern
+/// no image in it.
 pub(crate) fn bundle(path: &Path, access: Access, reach: Reach) -> Result<Option<Arc<Remote>>> {
     let Some(("s3", url)) = url(path) else {
         return Ok(None);
@@ -149,7 +151,8 @@ pub(crate) fn bundle(path: &Path, access: Access, reach: Reach) -> Result<Option
     Ok(Some(remote))
 }
 
-/// What `path` leads to, if it is a URL or names a snapshot. A bundle in a bucket can be changed, whoever does so holding its lease.
+/// What `path` leads to, if it is a URL or names a snapshot. A bundle in a bucket can be changed,
+/// whoever does so holding its lease.
 pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Elsewhere>> {
     let Some((scheme, url)) = url(path) else {
         let Some(folder) = snapshot::on_host(path)? else {
@@ -209,7 +212,8 @@ mod reach {
         Ok(Arc::new(Bucket::new(place(url)?, &options)?))
     }
 
-    /// The cache of this bundle: in a folder of its own, of which the name tells the store, the bucket and the prefix.
+    /// The cache of this bundle: in a folder of its own, of which the name tells the store, the
+    /// bucket and the prefix.
     fn cache(url: &str, reach: Reach) -> Result<Option<CacheOptions>> {
         let Some(cache) = reach.cache else {
             return Ok(None);

@@ -11,8 +11,8 @@ use super::LAYER;
 /// Bytes of a sector, which sections are told in.
 const SECTOR: u64 = 512;
 
-/// Some sectors of a disk, as hdiutil's `-section` names them: `START` up to the end, `FIRST-LAST` with both of these, or
-/// `START,COUNT`. Sectors have 512 bytes, and the first is 0.
+/// Some sectors of a disk, as hdiutil's `-section` names them: `START` up to the end, `FIRST-LAST`
+/// with both of these, or `START,COUNT`. Sectors have 512 bytes, and the first is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section {
     first: u64,

@@ -1,4 +1,5 @@
-//! Where a new image is made: beside its place on this host, or in a bucket, where nobody sees it until it is finished.
+//! Where a new image is made: beside its place on this host, or in a bucket, where nobody sees it
+//! until it is finished.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,8 @@
-//! Snapshots of sparse bundles where images are named: `Name.sparsebundle@SNAPSHOT`, to be read only.
+//! Snapshots of sparse bundles where images are named: `Name.sparsebundle@SNAPSHOT`, to be read
+//! only.
 //!
-//! Something that has just that name goes before. Otherwise the bundle's name is the longest text before an `@` that is one's.
+//! Something that has just that name goes before. Otherwise the bundle's name is the longest text
+//! before an `@` that is one's.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +13,8 @@ use crate::device::Access;
 use crate::store::{Local, check_name};
 use crate::{Error, Kind, Result};
 
-/// The places where a text may be cut into a bundle and a snapshot's name, the longest bundle first.
+/// The places where a text may be cut into a bundle and a snapshot's name, the longest bundle
+/// first.
 pub(super) fn cuts(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let last = text.rfind('/').map_or(0, |slash| slash + 1);
     let cuts = text
@@ -21,7 +24,8 @@ pub(super) fn cuts(text: &str) -> impl Iterator<Item = (&str, &str)> {
     cuts.map(|at| (&text[..at], &text[at + 1..]))
 }
 
-/// The folder on this host that `path` means, if that is a snapshot's. [`Kind::NotFound`] for one of a bundle that has none of this name.
+/// The folder on this host that `path` means, if that is a snapshot's. [`Kind::NotFound`] for one
+/// of a bundle that has none of this name.
 pub(crate) fn on_host(path: &Path) -> Result<Option<PathBuf>> {
     let Some(text) = path
         .to_str()

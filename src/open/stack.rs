@@ -1,5 +1,6 @@
-//! Layers laid over an image: those of a stack, and shadow files, which are the same. No layer is ever opened because a file
-//! names it; the caller names all of them. Source: docs/formats/stack.md.
+//! Layers laid over an image: those of a stack, and shadow files, which are the same. No layer is
+//! ever opened because a file names it; the caller names all of them. Source:
+//! docs/formats/stack.md.
 
 use std::fs;
 use std::io;
@@ -101,7 +102,8 @@ pub(super) fn open_with(
     lay(path, Some(top), options, layers).map(|(found, _)| found)
 }
 
-/// The disk of an image and layers over it, whatever is on it: for who is to write, or to lay another layer over it.
+/// The disk of an image and layers over it, whatever is on it: for who is to write, or to lay
+/// another layer over it.
 pub(crate) fn below(path: &Path, options: &OpenOptions<'_>) -> Result<Below> {
     if let Some(missing) = options.shadows.iter().find(|shadow| is_missing(shadow)) {
         return Err(Error::new(Kind::NotFound, LAYER, "does not exist").in_file(missing));
@@ -334,7 +336,8 @@ fn layer_of(
     })
 }
 
-/// Makes a layer at `path` over the image at `below` and the layers of `over`, durably. Nothing else is changed.
+/// Makes a layer at `path` over the image at `below` and the layers of `over`, durably. Nothing
+/// else is changed.
 pub fn create_layer(
     path: &Path,
     below: &Path,
@@ -359,7 +362,8 @@ pub fn create_layer(
     make(path, options, &below, None).map_err(|error| error.in_file(path))
 }
 
-/// Makes the last of the layers of `options` over the image at `path` if it is missing, as opening for writing does.
+/// Makes the last of the layers of `options` over the image at `path` if it is missing, as opening
+/// for writing does.
 pub fn make_missing(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
     let Some((last, shadows)) = options
         .shadows
@@ -439,8 +443,9 @@ pub(crate) fn make(
     draft.close()
 }
 
-/// Images in the folder of the layer at `path` that it may have been made over: with the UUID that it names, or the file
-/// name that it remembers. `None`: it is no layer. This is for people to read; nothing is opened because it is found here.
+/// Images in the folder of the layer at `path` that it may have been made over: with the UUID that
+/// it names, or the file name that it remembers. `None`: it is no layer. This is for people to
+/// read; nothing is opened because it is found here.
 pub fn candidates_below(path: &Path) -> Result<Option<Vec<PathBuf>>> {
     let layer = open_layer(path, Access::ReadOnly)?.image;
     let (parent, remembered) = (

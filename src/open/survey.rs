@@ -13,7 +13,8 @@ const HEADER_ALONE: &str = "holds the keys of an encrypted image and no data: is
 /// Bytes looked at in one go when a file may be all zeros.
 const PIECE: usize = 1 << 20;
 
-/// Finds partitions and volumes. A raw image must show some, or be blank: nothing else tells it from any other file.
+/// Finds partitions and volumes. A raw image must show some, or be blank: nothing else tells it
+/// from any other file.
 pub(super) fn survey_disk(
     found: &mut Found,
     options: &OpenOptions,
@@ -88,7 +89,8 @@ fn has_odd_bytes(layers: &[Layer]) -> bool {
         .any(|layer| matches!(layer, Layer::Raw(raw) if raw.trailing() > 0))
 }
 
-/// Returns whether a disk of at least a sector is all zeros. Holes are not read, and anything else ends it at once.
+/// Returns whether a disk of at least a sector is all zeros. Holes are not read, and anything else
+/// ends it at once.
 pub(crate) fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
     let len = disk.info().len;
     if len == 0 {

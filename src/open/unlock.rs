@@ -1,5 +1,5 @@
-//! Encryption around an image file or within a bundle: the first layer that is looked for, and laid off with a passphrase from
-//! outside.
+//! Encryption around an image file or within a bundle: the first layer that is looked for, and laid
+//! off with a passphrase from outside.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "encryption";
 
-/// Whoever knows what opens images and the encrypted volumes in them: an option, a keychain, a person. The library never asks
-/// by itself.
+/// Whoever knows what opens images and the encrypted volumes in them: an option, a keychain, a
+/// person. The library never asks by itself.
 pub trait Keys: fmt::Debug {
-    /// The passphrase or private key of the image that is encrypted like this; `None` if it is not known. Asked only of
-    /// images that are encrypted, once each time one is opened.
+    /// The passphrase or private key of the image that is encrypted like this; `None` if it is not
+    /// known. Asked only of images that are encrypted, once each time one is opened.
     fn key(&self, image: &Description) -> Result<Option<Key>>;
 
     /// The same of an encrypted volume within an image, once the image itself is open.
@@ -34,7 +34,8 @@ impl Keys for Secret {
     }
 }
 
-/// Returns the key of an encrypted volume. [`Kind::WrongKey`] with [`Reason::VolumeLocked`] if none is known.
+/// Returns the key of an encrypted volume. [`Kind::WrongKey`] with [`Reason::VolumeLocked`] if none
+/// is known.
 pub fn volume_key(volume: &LockedVolume, keys: Option<&dyn Keys>) -> Result<VolumeKey> {
     let known = keys
         .map(|keys| keys.volume_key(volume))

@@ -21,7 +21,8 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "volume";
 
-/// A file system, by name. Those that cannot be read are known so that a message can say what is there.
+/// A file system, by name. Those that cannot be read are known so that a message can say what is
+/// there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "their names")]
@@ -80,7 +81,8 @@ pub struct Volume {
     pub range: Range<u64>,
     /// What it is.
     pub format: VolumeFormat,
-    /// Of an APFS container the transaction of an older checkpoint to open. `None`: the newest that is whole.
+    /// Of an APFS container the transaction of an older checkpoint to open. `None`: the newest that
+    /// is whole.
     pub(super) checkpoint: Option<u64>,
     /// Of an HFS+ volume how many bytes of nodes are kept in memory.
     pub(super) cache: usize,
@@ -99,14 +101,15 @@ impl Volume {
         &self.device
     }
 
-    /// Opens it; of an APFS container the first volume that is not only there to start a Mac. [`Kind::Unsupported`] if its format
-    /// is only known by name, [`Kind::WrongKey`] if it is encrypted.
+    /// Opens it; of an APFS container the first volume that is not only there to start a Mac.
+    /// [`Kind::Unsupported`] if its format is only known by name, [`Kind::WrongKey`] if it is
+    /// encrypted.
     pub fn open(&self) -> Result<Arc<dyn FileSystem>> {
         self.open_within(None, Wanted::default())
     }
 
-    /// Why it does not open, if it does not: of an APFS container why one of its volumes cannot be told. Nobody is asked for a
-    /// key, so what is encrypted is not looked at.
+    /// Why it does not open, if it does not: of an APFS container why one of its volumes cannot be
+    /// told. Nobody is asked for a key, so what is encrypted is not looked at.
     pub fn look(&self) -> Result<()> {
         match self.format {
             VolumeFormat::Apfs => self
@@ -157,9 +160,9 @@ impl Volume {
         }
     }
 
-    /// Opens it for changes; of an APFS container the volume that [`open`](Self::open) opens. [`Kind::Unsupported`] if its format
-    /// is not changed, or something in it is not known; [`Kind::Corrupt`] if a [quick check](super::OpenOptions::change_damaged) finds
-    /// damage.
+    /// Opens it for changes; of an APFS container the volume that [`open`](Self::open) opens.
+    /// [`Kind::Unsupported`] if its format is not changed, or something in it is not known;
+    /// [`Kind::Corrupt`] if a [quick check](super::OpenOptions::change_damaged) finds damage.
     pub fn open_mut(&self) -> Result<Arc<dyn FileSystemMut>> {
         self.open_mut_within(None, None)
     }
@@ -186,8 +189,9 @@ impl Volume {
         }
     }
 
-    /// Adds every problem of the volume. `None`: nothing judges volumes of this format yet. An error is damage that leaves
-    /// nothing to tell, or why the volume cannot be judged; those returned say why a part of it could not be looked at.
+    /// Adds every problem of the volume. `None`: nothing judges volumes of this format yet. An
+    /// error is damage that leaves nothing to tell, or why the volume cannot be judged; those
+    /// returned say why a part of it could not be looked at.
     pub(super) fn check(
         &self,
         keys: Option<&dyn Keys>,
@@ -215,8 +219,9 @@ impl Volume {
         }))
     }
 
-    /// Plans the repair of a volume that is not in order. `None`: nothing mends volumes of this format yet, or there is nothing
-    /// to do. `header` counts where two volume headers disagree and the rest does not decide.
+    /// Plans the repair of a volume that is not in order. `None`: nothing mends volumes of this
+    /// format yet, or there is nothing to do. `header` counts where two volume headers disagree and
+    /// the rest does not decide.
     pub fn plan_repair(
         &self,
         header: Option<Which>,
@@ -412,7 +417,8 @@ pub(super) fn selected<'a>(
     }
 }
 
-/// The kind of an error about what was not found: where no volume could be looked into, it may well be there.
+/// The kind of an error about what was not found: where no volume could be looked into, it may well
+/// be there.
 fn unseen(volumes: &[Volume]) -> Kind {
     let none_is_supported =
         !volumes.is_empty() && !volumes.iter().any(|volume| volume.format.is_supported());

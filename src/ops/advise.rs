@@ -12,7 +12,8 @@ pub const MANY_FILES: u64 = 100_000;
 const SERVER_FILES: u64 = 20_000;
 /// Names that an object store tells in one answer.
 const NAMES_A_LIST: u64 = 1000;
-/// Streams on local disks were fastest where the disk was in about as many bands, and slow below the least.
+/// Streams on local disks were fastest where the disk was in about as many bands, and slow below
+/// the least.
 const BEST_BANDS: u64 = 6000;
 const LEAST_BANDS: u64 = 3000;
 

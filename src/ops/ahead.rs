@@ -1,4 +1,5 @@
-//! A disk from front to back, read ahead of whoever takes it: one thread reads, or decodes, while another writes or sums.
+//! A disk from front to back, read ahead of whoever takes it: one thread reads, or decodes, while
+//! another writes or sums.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
@@ -8,8 +9,8 @@ use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::progress::Progress;
 
-/// Bytes handed over at a time: a chunk of most formats. An extent that is no longer is one piece, whose chunk is decoded whole; all
-/// pieces of longer ones but the first begin at a multiple of it.
+/// Bytes handed over at a time: a chunk of most formats. An extent that is no longer is one piece,
+/// whose chunk is decoded whole; all pieces of longer ones but the first begin at a multiple of it.
 pub(super) const PIECE: usize = 1 << 20;
 /// Pieces read before the first of them is taken.
 const AHEAD: usize = 4;
@@ -29,8 +30,8 @@ enum Read {
     Zeros(Range<u64>),
 }
 
-/// Hands `range` of `disk` to `take`, piece after piece and without gaps, until `take` or a read fails or `progress` says
-/// stop. Takes [`AHEAD`] pieces of memory.
+/// Hands `range` of `disk` to `take`, piece after piece and without gaps, until `take` or a read
+/// fails or `progress` says stop. Takes [`AHEAD`] pieces of memory.
 pub(super) fn in_order(
     disk: &dyn BlockDevice,
     range: Range<u64>,

@@ -8,10 +8,12 @@ use crate::progress::Progress;
 use crate::store::Checkpointed;
 use crate::{Error, Kind, Result};
 
-/// Makes the objects under plain names the bundle at `path`, which is in a bucket, as of its newest commit, and removes what
-/// nothing needs any more. After a writer that did not close the bundle it waits for a minute.
+/// Makes the objects under plain names the bundle at `path`, which is in a bucket, as of its newest
+/// commit, and removes what nothing needs any more. After a writer that did not close the bundle it
+/// waits for a minute.
 ///
-/// Stopped at any moment it has done a part of it, and the next one does the rest. [`Kind::Invalid`] for what is on this host.
+/// Stopped at any moment it has done a part of it, and the next one does the rest.
+/// [`Kind::Invalid`] for what is on this host.
 pub fn checkpoint(path: &Path, reach: Reach, progress: &dyn Progress) -> Result<Checkpointed> {
     let done = || {
         let Some(bundle) = remote::bundle(path, Access::ReadWrite, reach)? else {

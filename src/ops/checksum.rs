@@ -1,4 +1,5 @@
-//! One sum over the whole disk of an image, whatever container it is in: the same disk has the same sum everywhere.
+//! One sum over the whole disk of an image, whatever container it is in: the same disk has the same
+//! sum everywhere.
 
 use std::fmt;
 use std::str::FromStr;

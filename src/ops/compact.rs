@@ -1,8 +1,9 @@
-//! Making an image take no more storage than what is in it: free space is given back as by a trim, runs of zeros too where
-//! that is wanted, and files in bands or chunks are packed. `bandsaw compact`.
+//! Making an image take no more storage than what is in it: free space is given back as by a trim,
+//! runs of zeros too where that is wanted, and files in bands or chunks are packed. `bandsaw
+//! compact`.
 //!
-//! Every step leaves an image that is whole, and what is done stays done: it can be stopped, killed or lose its power at any
-//! moment, and is gone on with by running it again.
+//! Every step leaves an image that is whole, and what is done stays done: it can be stopped, killed
+//! or lose its power at any moment, and is gone on with by running it again.
 
 mod zeros;
 
@@ -18,8 +19,8 @@ const LAYER: &str = "compact";
 /// How to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Whether all that is in use is read, and what of it is zeros given back too. `None`: where no volume on the disk is of
-    /// a kind whose free space is known.
+    /// Whether all that is in use is read, and what of it is zeros given back too. `None`: where no
+    /// volume on the disk is of a kind whose free space is known.
     pub zeros: Option<bool>,
     /// Go on although the machine runs on its battery.
     pub battery_allowed: bool,
@@ -67,13 +68,15 @@ pub struct Compacted {
     pub after: u64,
     /// Bytes that were zeros and in use, as far as is known, and were given back.
     pub zeros: u64,
-    /// True if parts of files could be given back. Where they could not, only whole bands, and chunks, were.
+    /// True if parts of files could be given back. Where they could not, only whole bands, and
+    /// chunks, were.
     pub parts: bool,
     /// Why volumes were left as they are: place and reason of each.
     pub refused: Vec<(String, Error)>,
 }
 
-/// Tells what [`compact`] would give back, and changes nothing. The image may be open for reading only.
+/// Tells what [`compact`] would give back, and changes nothing. The image may be open for reading
+/// only.
 pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result<Plan> {
     let free = FreeSpace::foretold(image);
     let Some(storage) = Storage::of(image, progress)? else {
@@ -109,8 +112,8 @@ pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result
 
 /// Gives back what `image`, open for changes, does not need, and packs it. Durable when it returns.
 ///
-/// [`Kind::Conflict`] on battery power, unless that is allowed; [`Kind::Unsupported`] for images of a kind that cannot be
-/// changed.
+/// [`Kind::Conflict`] on battery power, unless that is allowed; [`Kind::Unsupported`] for images of
+/// a kind that cannot be changed.
 pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Result<Compacted> {
     if !options.battery_allowed && platform::on_battery() == Some(true) {
         return Err(Error::new(
@@ -176,8 +179,8 @@ fn refused(free: FreeSpace) -> Vec<(String, Error)> {
         .collect()
 }
 
-/// Fills what was freed in the file with what stands at its end, and cuts it. A sparse image does so by itself whenever it is
-/// flushed. `false`: there was nothing to fill.
+/// Fills what was freed in the file with what stands at its end, and cuts it. A sparse image does
+/// so by itself whenever it is flushed. `false`: there was nothing to fill.
 fn pack(image: &Image, progress: &dyn Progress) -> Result<bool> {
     match image
         .overlays()

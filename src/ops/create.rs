@@ -1,7 +1,8 @@
 //! A new image: sized, partitioned, formatted and filled in one call.
 //!
-//! The tree of files is known in full before anything is made, so the image has the right size from the beginning and is
-//! written once, from front to back. It is made under a name of its own and takes its place when it is whole.
+//! The tree of files is known in full before anything is made, so the image has the right size from
+//! the beginning and is written once, from front to back. It is made under a name of its own and
+//! takes its place when it is whole.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -37,12 +38,14 @@ const LAYER: &str = "create";
 /// Bytes of the blocks that all but the largest volumes have.
 const USUAL_BLOCK: u32 = 4096;
 
-/// What a new image is to be. The default is a blank raw image without a length, which has to be given.
+/// What a new image is to be. The default is a blank raw image without a length, which has to be
+/// given.
 #[derive(Debug, Default)]
 pub struct CreateOptions {
     /// Its container.
     pub format: Format,
-    /// Bytes of the disk, a multiple of 512. `None`: what the files need, and some room; a blank disk has no such default.
+    /// Bytes of the disk, a multiple of 512. `None`: what the files need, and some room; a blank
+    /// disk has no such default.
     pub len: Option<u64>,
     /// Bytes of a band, of formats that have bands. `None`: the format's default.
     pub band_size: Option<u64>,
@@ -56,17 +59,20 @@ pub struct CreateOptions {
     pub volume: Option<NewVolume>,
     /// Names of further, empty volumes beside that one, of file systems that hold several.
     pub more_volumes: Vec<String>,
-    /// Files of the volume are compressed where these options say so. What is packed waits in a file beside the image.
+    /// Files of the volume are compressed where these options say so. What is packed waits in a
+    /// file beside the image.
     pub compress: Option<CompressOptions>,
-    /// `SOURCE_DATE_EPOCH`: the date of everything that is made now, and of every file that is younger. All identifiers
-    /// are then made from what the image holds, of a file's dates only that of its contents counts, and the same input
-    /// gives the same bytes, unless it is encrypted.
+    /// `SOURCE_DATE_EPOCH`: the date of everything that is made now, and of every file that is
+    /// younger. All identifiers are then made from what the image holds, of a file's dates only
+    /// that of its contents counts, and the same input gives the same bytes, unless it is
+    /// encrypted.
     pub epoch: Option<Timestamp>,
     /// Whether and how the image is encrypted.
     pub encryption: Option<Encryption>,
     /// Whether and how the volume is, and those beside it.
     pub volume_encryption: Option<VolumeEncryption>,
-    /// As [`open::CreateOptions::thin`]; of blank disks only, because what a volume relies on to be zeros would be noise.
+    /// As [`open::CreateOptions::thin`]; of blank disks only, because what a volume relies on to be
+    /// zeros would be noise.
     pub thin: bool,
     /// How the Finder is to show the volume. `None`: as what it is filled with says.
     pub look: Option<Look>,
@@ -74,7 +80,8 @@ pub struct CreateOptions {
     pub resources: Vec<Resource>,
     /// How a bucket is reached, if the image is to be in one.
     pub reach: Reach<'static>,
-    /// The mode of the image. `None`: as the umask has it, and for its owner only if the image or the volume is encrypted.
+    /// The mode of the image. `None`: as the umask has it, and for its owner only if the image or
+    /// the volume is encrypted.
     pub mode: Option<FileMode>,
     /// As [`open::CreateOptions::round_band_size`].
     pub round_band_size: bool,
@@ -89,7 +96,8 @@ pub struct NewVolume {
     pub name: String,
     /// Its file system.
     pub format: NewFormat,
-    /// Bytes of an allocation block, of HFS+ a power of two from 512. `None`: as Apple's formatter chooses.
+    /// Bytes of an allocation block, of HFS+ a power of two from 512. `None`: as Apple's formatter
+    /// chooses.
     pub block_size: Option<u32>,
     /// What it is filled with.
     pub source: Source,
@@ -101,7 +109,8 @@ pub enum Layout {
     /// `GPTSPUD`: a GUID partition table with one partition.
     #[default]
     Gptspud,
-    /// `SPUD`: Apple's partition map with one, as images had it before macOS ran on processors of Intel's.
+    /// `SPUD`: Apple's partition map with one, as images had it before macOS ran on processors of
+    /// Intel's.
     Spud,
     /// `MBRSPUD`: a master boot record with one; not for APFS.
     MbrSpud,
@@ -123,7 +132,8 @@ impl Layout {
         }
     }
 
-    /// Bytes of the smallest disk divided so, in sectors of `sector` bytes, that holds a volume of `volume_len` bytes.
+    /// Bytes of the smallest disk divided so, in sectors of `sector` bytes, that holds a volume of
+    /// `volume_len` bytes.
     pub fn disk_len_for(self, volume_len: u64, sector: u32) -> Result<u64> {
         match self.scheme() {
             None => Ok(volume_len.next_multiple_of(sector.into())),
@@ -174,7 +184,8 @@ pub enum Source {
     Items(Vec<Item>),
     /// What is in a tar archive.
     Tar(PathBuf),
-    /// What is in a tar archive that is read to its end first, into a nameless file beside the image.
+    /// What is in a tar archive that is read to its end first, into a nameless file beside the
+    /// image.
     TarStream(Box<dyn Read + Send>),
 }
 
@@ -214,7 +225,8 @@ pub struct Created {
 
 /// Makes an image at `path`, durably.
 ///
-/// Whatever goes wrong, or if `progress` says stop, nothing is left of it, and what was at `path` is as it was.
+/// Whatever goes wrong, or if `progress` says stop, nothing is left of it, and what was at `path`
+/// is as it was.
 pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
     let CreateOptions {
         format,
@@ -398,8 +410,8 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     })
 }
 
-/// A disk for what `image` is made of, removed when it is dropped. What is to be encrypted never reaches the host in the clear,
-/// neither there: nobody ever learns the scratch disk's passphrase.
+/// A disk for what `image` is made of, removed when it is dropped. What is to be encrypted never
+/// reaches the host in the clear, neither there: nobody ever learns the scratch disk's passphrase.
 fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result<Draft> {
     let mut name = OsString::from(".");
     name.push(image.file_name().unwrap_or_default());
@@ -415,7 +427,8 @@ fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result
         iterations: Some(LEAST_ITERATIONS),
         ..Encryption::new(passphrase())
     });
-    // What was never written is zeros in a sparse image, and would be noise in an encrypted raw one.
+    // What was never written is zeros in a sparse image, and would be noise in an encrypted raw
+    // one.
     let format = if is_secret {
         Format::Udsp
     } else {
@@ -499,8 +512,8 @@ fn read(source: Source, image: &Path, created: Timestamp, progress: &dyn Progres
     }
 }
 
-/// Leaves the one date that belongs to the contents. The others tell when the host read, copied or unpacked a file: reading
-/// the source for one image would change the next.
+/// Leaves the one date that belongs to the contents. The others tell when the host read, copied or
+/// unpacked a file: reading the source for one image would change the next.
 fn forget_host_dates(tree: &mut Tree) {
     for node in &mut tree.nodes {
         (node.created, node.changed, node.accessed) = (None, None, None);

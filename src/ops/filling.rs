@@ -1,12 +1,15 @@
-//! Contents on their way into a new file, from the first byte to the last. Zeros become holes where a volume has such.
+//! Contents on their way into a new file, from the first byte to the last. Zeros become holes where
+//! a volume has such.
 
 use crate::device::{BlockDevice, Leave, is_zero};
 use crate::{Kind, Result};
 
-/// Zeros that are looked for among bytes, and where: as much as is compressed in one go. Less is not worth an extent.
+/// Zeros that are looked for among bytes, and where: as much as is compressed in one go. Less is
+/// not worth an extent.
 const UNIT: usize = 64 << 10;
 
-/// An empty file that is being filled. What it is filled with adds up to the length that was announced.
+/// An empty file that is being filled. What it is filled with adds up to the length that was
+/// announced.
 #[derive(Debug)]
 pub(super) struct Filling<'a> {
     out: &'a dyn BlockDevice,
@@ -15,12 +18,14 @@ pub(super) struct Filling<'a> {
     /// What there is so far.
     at: u64,
     holes: bool,
-    /// Room is made for all of it at once, so that it lies in one piece: as long as no hole came and it fits.
+    /// Room is made for all of it at once, so that it lies in one piece: as long as no hole came
+    /// and it fits.
     whole: bool,
 }
 
 impl<'a> Filling<'a> {
-    /// Begins to fill `out` with `len` bytes. `holes`: zeros are left out, which its volume must know how to.
+    /// Begins to fill `out` with `len` bytes. `holes`: zeros are left out, which its volume must
+    /// know how to.
     pub(super) fn new(out: &'a dyn BlockDevice, len: u64, holes: bool) -> Result<Self> {
         if !holes {
             out.set_len(len, Leave::Any)?;

@@ -1,5 +1,6 @@
-//! Folders of the host known by number, each opened from its parent and never by a whole path: so a tree may be deeper
-//! than the longest path, and a symbolic link that somebody slips in is refused instead of followed.
+//! Folders of the host known by number, each opened from its parent and never by a whole path: so a
+//! tree may be deeper than the longest path, and a symbolic link that somebody slips in is refused
+//! instead of followed.
 
 use std::fmt;
 use std::io;

@@ -1,8 +1,8 @@
 //! A tree of files into a volume that exists.
 //!
-//! Each file gets its name when it is complete, and one that is replaced is so in the same step: whatever happens meanwhile, no
-//! part of a file is left. What is there stays unless overwriting was asked for, and that is looked at before anything is
-//! changed.
+//! Each file gets its name when it is complete, and one that is replaced is so in the same step:
+//! whatever happens meanwhile, no part of a file is left. What is there stays unless overwriting
+//! was asked for, and that is looked at before anything is changed.
 
 use std::collections::HashMap;
 
@@ -24,18 +24,21 @@ const PIECE: u64 = 1 << 20;
 /// How a tree is put into a volume.
 #[derive(Debug, Clone, Default)]
 pub struct PutOptions {
-    /// Files and links that are in the way are replaced. Folders never are: what they hold stays beside what comes.
+    /// Files and links that are in the way are replaced. Folders never are: what they hold stays
+    /// beside what comes.
     pub overwrite: bool,
     /// The only entry of the tree gets this name instead of its own.
     pub name: Option<String>,
-    /// Files are compressed where these options say so, each before it comes to be where it belongs.
+    /// Files are compressed where these options say so, each before it comes to be where it
+    /// belongs.
     pub compress: Option<CompressOptions>,
 }
 
 /// What was put into a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Put {
-    /// Files, each name of a hard-linked one counted, and everything else that is neither of the others.
+    /// Files, each name of a hard-linked one counted, and everything else that is neither of the
+    /// others.
     pub files: u64,
     /// Folders.
     pub folders: u64,
@@ -47,10 +50,11 @@ pub struct Put {
     pub compressed: u64,
 }
 
-/// Puts what is in the root of `tree` into the folder at `path` of the volume, which is made, with all that the root has,
-/// if it does not exist but the folder it is in does.
+/// Puts what is in the root of `tree` into the folder at `path` of the volume, which is made, with
+/// all that the root has, if it does not exist but the folder it is in does.
 ///
-/// What was put before an error stays, each object whole; [`Kind::Conflict`] comes before anything is put.
+/// What was put before an error stays, each object whole; [`Kind::Conflict`] comes before anything
+/// is put.
 pub fn put(
     tree: &Tree,
     fs: &dyn FileSystemMut,

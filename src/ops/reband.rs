@@ -1,4 +1,5 @@
-//! Another size for the bands of a sparse bundle, in place: no second copy of the disk. `bandsaw reband`.
+//! Another size for the bands of a sparse bundle, in place: no second copy of the disk. `bandsaw
+//! reband`.
 
 use std::path::Path;
 
@@ -8,12 +9,13 @@ use crate::device::Access;
 use crate::open::{OpenOptions, open_bundle};
 use crate::progress::Progress;
 
-/// Gives the bundle at `path` bands of `band_size` bytes, or goes on with what was interrupted, which needs no size.
+/// Gives the bundle at `path` bands of `band_size` bytes, or goes on with what was interrupted,
+/// which needs no size.
 ///
-/// It can be stopped at any moment, by whatever means: the bundle opens here with all that is in it, and is gone on with by
-/// calling this again. Nobody else may use it meanwhile. Errors are those of
-/// [`Bundle::reband`](crate::container::sparsebundle::Bundle::reband), and [`Kind::Unsupported`](crate::Kind::Unsupported) for
-/// what is no sparse bundle.
+/// It can be stopped at any moment, by whatever means: the bundle opens here with all that is in
+/// it, and is gone on with by calling this again. Nobody else may use it meanwhile. Errors are
+/// those of [`Bundle::reband`](crate::container::sparsebundle::Bundle::reband), and
+/// [`Kind::Unsupported`](crate::Kind::Unsupported) for what is no sparse bundle.
 pub fn reband(
     path: &Path,
     band_size: Option<u64>,

@@ -1,5 +1,5 @@
-//! One page of HTML about an image: what it is made of, how full it is, what could be better. It needs no network and runs no
-//! code but its own. `bandsaw report`.
+//! One page of HTML about an image: what it is made of, how full it is, what could be better. It
+//! needs no network and runs no code but its own. `bandsaw report`.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -382,7 +382,8 @@ impl Page {
     }
 }
 
-/// Returns how many files the disk would be in with bands of another size, as far as the present ones tell.
+/// Returns how many files the disk would be in with bands of another size, as far as the present
+/// ones tell.
 fn files(map: &SpaceMap, size: u64) -> u64 {
     let (mut files, mut last) = (0, None);
     for unit in map.units.iter().filter(|unit| map.fill(unit) != Fill::Free) {
@@ -402,8 +403,9 @@ fn per_cell(map: &SpaceMap) -> u64 {
     map.count().div_ceil(MOST_CELLS).max(1)
 }
 
-/// Numbers alone: the size of cells in bytes, the disk's, units in a cell, and for each cell with storage its place, bytes of
-/// storage, bytes that are free, bytes that return, and units with storage.
+/// Numbers alone: the size of cells in bytes, the disk's, units in a cell, and for each cell with
+/// storage its place, bytes of storage, bytes that are free, bytes that return, and units with
+/// storage.
 fn cells(map: &SpaceMap) -> String {
     let per_cell = per_cell(map);
     let mut cells: Vec<[u64; 5]> = Vec::new();

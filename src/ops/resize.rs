@@ -1,8 +1,9 @@
 //! Making an image longer or shorter: volume, partition map and disk together.
 //!
-//! What grows does so from the outside in (disk, map, volume), what shrinks from the inside out, each step durable before
-//! the next. So a crash leaves an image in which every part fits into the one around it, and doing it again completes it:
-//! each part is compared with what it is to be, and left alone where it is that already.
+//! What grows does so from the outside in (disk, map, volume), what shrinks from the inside out,
+//! each step durable before the next. So a crash leaves an image in which every part fits into the
+//! one around it, and doing it again completes it: each part is compared with what it is to be, and
+//! left alone where it is that already.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -75,11 +76,11 @@ pub fn limits(image: &Image, which: Option<&VolumeSelector>) -> Result<SizeLimit
     found.map_err(|error| error.in_file(image.path()))
 }
 
-/// Resizes the image, which is open for changes and in nobody else's use. It is of no use any more afterwards: what it knows
-/// of its map and volumes is of before.
+/// Resizes the image, which is open for changes and in nobody else's use. It is of no use any more
+/// afterwards: what it knows of its map and volumes is of before.
 ///
-/// [`Kind::Unsupported`] for what cannot be resized, with what to do instead; [`Kind::Limit`] for a size that is out of its
-/// [limits]; nothing is changed then.
+/// [`Kind::Unsupported`] for what cannot be resized, with what to do instead; [`Kind::Limit`] for a
+/// size that is out of its [limits]; nothing is changed then.
 pub fn resize(
     image: &Image,
     options: &ResizeOptions<'_>,
@@ -277,7 +278,8 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Returns whether something lies behind the volume, so that it cannot move the end of the disk.
+    /// Returns whether something lies behind the volume, so that it cannot move the end of the
+    /// disk.
     fn is_last(&self) -> bool {
         self.room.end == u64::MAX
     }
@@ -425,7 +427,8 @@ impl<'a> Plan<'a> {
         if len >= now {
             self.put_partition(to.max(from), start..start + len)?;
         }
-        // The volume's own blocks decide, and not the partition's: an interrupted run may have left it shorter.
+        // The volume's own blocks decide, and not the partition's: an interrupted run may have left
+        // it shorter.
         let device = Arc::new(Slice::new(self.disk.clone(), start..start + len.max(now))?);
         self.volume.open_resizable(device)?.resize(len, progress)?;
         if len < now || to < from {

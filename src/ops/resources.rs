@@ -1,4 +1,5 @@
-//! What was put into a compressed image beside its disk, such as a licence: changed in a finished image.
+//! What was put into a compressed image beside its disk, such as a licence: changed in a finished
+//! image.
 
 use std::fs;
 use std::path::Path;
@@ -62,10 +63,12 @@ pub struct EditOptions<'a> {
     pub remove_signature: bool,
 }
 
-/// Changes the resources of the UDIF image at `path`, of a set the first file. Chunks and their sums stay as they are.
+/// Changes the resources of the UDIF image at `path`, of a set the first file. Chunks and their
+/// sums stay as they are.
 ///
-/// The change is made to a copy, which takes the old file's place when it is whole and durable: whatever goes wrong, the old
-/// file is as it was. `opening` says what unlocks an encrypted image; the copy is encrypted the same way.
+/// The change is made to a copy, which takes the old file's place when it is whole and durable:
+/// whatever goes wrong, the old file is as it was. `opening` says what unlocks an encrypted image;
+/// the copy is encrypted the same way.
 ///
 /// [`Kind::ReadOnly`] for an image that is signed, unless its signature may go.
 pub fn edit(
@@ -135,8 +138,9 @@ fn edit_in(
     udif::write_list(image, &resources)
 }
 
-/// Adds `new` to `resources`; block tables and partition lists among them, which belong to the image they came from, are
-/// passed over. One of the same kind and number must be the same, or `replace` be set: else [`Kind::Conflict`].
+/// Adds `new` to `resources`; block tables and partition lists among them, which belong to the
+/// image they came from, are passed over. One of the same kind and number must be the same, or
+/// `replace` be set: else [`Kind::Conflict`].
 pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> Result<()> {
     for resource in new
         .into_iter()
@@ -157,8 +161,8 @@ pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> 
     Ok(())
 }
 
-/// Gives `resources` the licence `new`. Another one, of whatever kinds, makes way only if `replace` is set: else
-/// [`Kind::Conflict`].
+/// Gives `resources` the licence `new`. Another one, of whatever kinds, makes way only if `replace`
+/// is set: else [`Kind::Conflict`].
 pub fn add_licence(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> Result<()> {
     let of_another = |old: &&Resource| {
         udif::LICENCE_KINDS.contains(&old.kind.as_str())

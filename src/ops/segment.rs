@@ -21,13 +21,15 @@ pub struct SegmentOptions {
     pub remove_signature: bool,
 }
 
-/// Writes the chunks of `image`, which may lie in several files itself, as they are into the files of a set that begins at
-/// `first`, or into one file. Returns the files in their order.
+/// Writes the chunks of `image`, which may lie in several files itself, as they are into the files
+/// of a set that begins at `first`, or into one file. Returns the files in their order.
 ///
-/// The sums of the stored bytes are checked first. All files are made under names of their own and get their places when
-/// all are whole, the first last: whatever goes wrong before, or if `progress` says stop, nothing is left of them.
+/// The sums of the stored bytes are checked first. All files are made under names of their own and
+/// get their places when all are whole, the first last: whatever goes wrong before, or if
+/// `progress` says stop, nothing is left of them.
 ///
-/// [`Kind::Unsupported`] for what is no UDIF image, [`Kind::ReadOnly`] for one that is signed, unless its signature may go.
+/// [`Kind::Unsupported`] for what is no UDIF image, [`Kind::ReadOnly`] for one that is signed,
+/// unless its signature may go.
 pub fn segment(
     image: &Image,
     first: &Path,
@@ -84,7 +86,8 @@ pub fn segment(
     Ok(paths)
 }
 
-/// Refuses to leave a part of another, longer set behind the last of this: it would look like one of it.
+/// Refuses to leave a part of another, longer set behind the last of this: it would look like one
+/// of it.
 fn check_next(first: &Path, count: u32) -> Result<()> {
     let next = part_path(first, count + 1);
     if count < MOST_WRITTEN_PARTS && count > 1 && next.symlink_metadata().is_ok() {

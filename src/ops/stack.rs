@@ -1,7 +1,7 @@
 //! A layer put into the image below it. Source: docs/formats/stack.md §5.
 //!
-//! The layer stays whole until the image below has all of it, so the two show the same disk at every moment: a commit that
-//! was stopped, by whatever, is begun again and goes on.
+//! The layer stays whole until the image below has all of it, so the two show the same disk at
+//! every moment: a commit that was stopped, by whatever, is begun again and goes on.
 
 use std::fs;
 use std::ops::Range;
@@ -33,11 +33,12 @@ pub struct Committed {
     pub resumed_at: u64,
 }
 
-/// Puts the topmost of `layers`, which lie over the image at `base`, into what is directly below it, and empties it: as an
-/// overlay of what is below now it can be used further, or be removed.
+/// Puts the topmost of `layers`, which lie over the image at `base`, into what is directly below
+/// it, and empties it: as an overlay of what is below now it can be used further, or be removed.
 ///
-/// What is below must be of a format that can be changed, and gets the layer's length. Layers that others made over it no
-/// longer fit. If `progress` says stop, or anything fails, both are as good as before: the same call goes on.
+/// What is below must be of a format that can be changed, and gets the layer's length. Layers that
+/// others made over it no longer fit. If `progress` says stop, or anything fails, both are as good
+/// as before: the same call goes on.
 pub fn commit(
     base: &Path,
     layers: &[PathBuf],
@@ -156,8 +157,8 @@ impl Job<'_> {
         self.below.disk.flush()
     }
 
-    /// Lets the image below have another UUID, which the layer knows beforehand; returns where to go on. Of an image without
-    /// one it is noted that it is going to be changed.
+    /// Lets the image below have another UUID, which the layer knows beforehand; returns where to
+    /// go on. Of an image without one it is noted that it is going to be changed.
     fn begin(&mut self) -> Result<u64> {
         let layer = self.layer.image.clone();
         let before = note::commit(&layer.metadata());
@@ -188,8 +189,8 @@ impl Job<'_> {
         Ok(done)
     }
 
-    /// Notes, durably, that everything before `done` is below. An image without a UUID could be another by the time that
-    /// this is read.
+    /// Notes, durably, that everything before `done` is below. An image without a UUID could be
+    /// another by the time that this is read.
     fn note(&self, done: u64) -> Result<()> {
         if self.parent.is_nil() {
             return Ok(());

@@ -1,8 +1,9 @@
-//! Giving the storage back that no volume in an image uses: what macOS does when it attaches one, and what attaching, mounting
-//! and serving do here before the first change. `bandsaw trim`.
+//! Giving the storage back that no volume in an image uses: what macOS does when it attaches one,
+//! and what attaching, mounting and serving do here before the first change. `bandsaw trim`.
 //!
-//! A volume's map is gone by only if the volume was left in order and its own structures are marked used in it. Whatever is
-//! stopped, or cut off, halfway has given back less: nothing that is in use is touched at any moment.
+//! A volume's map is gone by only if the volume was left in order and its own structures are marked
+//! used in it. Whatever is stopped, or cut off, halfway has given back less: nothing that is in use
+//! is touched at any moment.
 
 use std::ops::Range;
 use std::path::Path;
@@ -31,7 +32,8 @@ pub struct Trimmed {
     pub before: u64,
     /// The same afterwards.
     pub after: u64,
-    /// True if parts of files could be given back. Where they could not, only whole bands, and chunks, were.
+    /// True if parts of files could be given back. Where they could not, only whole bands, and
+    /// chunks, were.
     pub parts: bool,
 }
 
@@ -51,7 +53,8 @@ pub struct TrimmedVolume {
 }
 
 impl TrimmedVolume {
-    /// Why the volume was left as it is, where that is more than that nothing is known of its free space.
+    /// Why the volume was left as it is, where that is more than that nothing is known of its free
+    /// space.
     pub fn warning(&self) -> Option<String> {
         let error = self
             .refused
@@ -65,8 +68,8 @@ impl TrimmedVolume {
     }
 }
 
-/// Gives back what no volume of `image`, open for changes, uses. Durable when it returns. Volumes that cannot be trusted are
-/// left, and told; so are those whose free space is not known.
+/// Gives back what no volume of `image`, open for changes, uses. Durable when it returns. Volumes
+/// that cannot be trusted are left, and told; so are those whose free space is not known.
 ///
 /// [`Kind::Unsupported`] for images of a kind that cannot be changed.
 pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
@@ -84,9 +87,10 @@ pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
     })
 }
 
-/// What attaching, mounting and serving do with `image` before its first change, as macOS does: the same as [`trim`], without
-/// the measuring. Nothing, and no error, where nothing can be given back: for an image open for reading only, or of a kind that
-/// has all its storage always, or while the size of its bands is being changed.
+/// What attaching, mounting and serving do with `image` before its first change, as macOS does: the
+/// same as [`trim`], without the measuring. Nothing, and no error, where nothing can be given back:
+/// for an image open for reading only, or of a kind that has all its storage always, or while the
+/// size of its bands is being changed.
 pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedVolume>> {
     if image.disk().info().access == Access::ReadOnly
         || image.bundle().is_some_and(Bundle::is_between)
@@ -95,7 +99,8 @@ pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedV
     }
     match Storage::of(image, progress)? {
         Some(storage) => {
-            // Who only wants to use the image is not kept from it by a container that is not in order: nothing is given back of it.
+            // Who only wants to use the image is not kept from it by a container that is not in
+            // order: nothing is given back of it.
             release_queued(image).or_else(|error| {
                 if error.kind() == Kind::Corrupt {
                     Ok(())
@@ -109,7 +114,8 @@ pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedV
     }
 }
 
-/// Makes free what only older checkpoints of APFS containers wait for: what was removed comes back when the image is used next.
+/// Makes free what only older checkpoints of APFS containers wait for: what was removed comes back
+/// when the image is used next.
 fn release_queued(image: &Image) -> Result<()> {
     if image
         .volumes()
@@ -133,7 +139,8 @@ fn give_back_trusted(
 ) -> Result<Vec<TrimmedVolume>> {
     let free = FreeSpace::of(image);
     let mut volumes = give_back_all(image, storage, &free, parts, progress)?;
-    // Bands, and chunks, that a flush moved to where others had been took their holes along as what these read as: noise.
+    // Bands, and chunks, that a flush moved to where others had been took their holes along as what
+    // these read as: noise.
     if image.encryption().is_some() && (image.sparse_image().is_some() || image.asif().is_some()) {
         give_back_all(image, storage, &free, parts, progress)?;
     }

@@ -1,5 +1,5 @@
-//! How much space files take, and images inside and out: lengths, storage, what of it is used, and what compaction would
-//! give back. `bandsaw du`.
+//! How much space files take, and images inside and out: lengths, storage, what of it is used, and
+//! what compaction would give back. `bandsaw du`.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
@@ -14,7 +14,8 @@ use crate::progress::Progress;
 use crate::{Error, Result};
 
 const LAYER: &str = "usage";
-/// What a file may lack of its length in storage without being called sparse: short files can lie in the inode.
+/// What a file may lack of its length in storage without being called sparse: short files can lie
+/// in the inode.
 const INLINE: u64 = 4096;
 
 /// What files of the host take.
@@ -33,8 +34,8 @@ pub struct HostUsage {
 }
 
 impl HostUsage {
-    /// Measures the file at `path`, or all that is below the folder there; symbolic links are not followed but for `path`
-    /// itself.
+    /// Measures the file at `path`, or all that is below the folder there; symbolic links are not
+    /// followed but for `path` itself.
     pub fn of(path: &Path, progress: &dyn Progress) -> Result<Self> {
         let mut usage = Self::default();
         let meta = fs::metadata(path).map_err(|source| match source.kind() {
@@ -123,8 +124,8 @@ pub struct VolumeUsage {
     pub format: VolumeFormat,
     /// What it says of itself; why that cannot be read.
     pub info: Result<VolumeInfo>,
-    /// Bytes of it by their use, by what it says of itself or by its map. `None`: neither tells. Of an APFS container, all its volumes
-    /// together.
+    /// Bytes of it by their use, by what it says of itself or by its map. `None`: neither tells. Of
+    /// an APFS container, all its volumes together.
     pub space: Option<Room>,
     /// Why what is free in it is not given back, if it is not.
     pub refused: Option<Error>,
@@ -133,7 +134,8 @@ pub struct VolumeUsage {
 impl VolumeUsage {
     fn of(found: FreeVolume) -> Result<Self> {
         let info = found.volume.open().map(|volume| volume.volume());
-        // Neither the quota of the first volume nor its key matters for the space that all volumes of a container share.
+        // Neither the quota of the first volume nor its key matters for the space that all volumes
+        // of a container share.
         let container =
             (found.volume.format == VolumeFormat::Apfs).then(|| found.volume.container());
         let space = match (&info, container) {
@@ -170,7 +172,8 @@ pub struct ImageUsage {
     pub format: Format,
     /// Bytes of the disk in it.
     pub disk: u64,
-    /// How full its bands are. `None`: it is of a kind that cannot be changed, and nothing of it can be given back.
+    /// How full its bands are. `None`: it is of a kind that cannot be changed, and nothing of it
+    /// can be given back.
     pub map: Option<SpaceMap>,
     /// The volumes, in the order of the disk.
     pub volumes: Vec<VolumeUsage>,

@@ -5,10 +5,11 @@ use crate::open::Image;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Computes every sum stored in `image` anew and says of each whether it agrees. What does not even decode is an error.
+/// Computes every sum stored in `image` anew and says of each whether it agrees. What does not even
+/// decode is an error.
 ///
-/// [`Kind::Unsupported`] where nothing is stored to compare with: raw images and sparse bundles have no sums, and UDIF
-/// images may be without.
+/// [`Kind::Unsupported`] where nothing is stored to compare with: raw images and sparse bundles
+/// have no sums, and UDIF images may be without.
 pub fn verify(image: &Image, progress: &dyn Progress) -> Result<Vec<Verdict>> {
     let nothing = || {
         let format = image.format();

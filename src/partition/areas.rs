@@ -1,4 +1,5 @@
-//! A disk cut into areas as hdiutil lists them: the structures of the map, the partitions, and what lies between.
+//! A disk cut into areas as hdiutil lists them: the structures of the map, the partitions, and what
+//! lies between.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -35,8 +36,8 @@ impl Area {
 
 const FREE: &str = "Apple_Free";
 
-/// The areas of `disk` in order, which together are all of it. Without a map, or with one whose partitions overlap each other
-/// or its structures, the disk is one area.
+/// The areas of `disk` in order, which together are all of it. Without a map, or with one whose
+/// partitions overlap each other or its structures, the disk is one area.
 pub fn areas(disk: &dyn BlockDevice, map: Option<&Map>) -> Result<(Option<Scheme>, Vec<Area>)> {
     let len = disk.info().len;
     if let Some(map) = map {

@@ -6,8 +6,8 @@ use crate::device::BlockDevice;
 use crate::problem::{Problems, Severity};
 use crate::{Error, Result};
 
-/// Adds every problem of the map of `disk` and returns the map, its own `problems` empty; `None` if the disk has none.
-/// An error is damage that leaves no partition to tell. Nothing is changed.
+/// Adds every problem of the map of `disk` and returns the map, its own `problems` empty; `None` if
+/// the disk has none. An error is damage that leaves no partition to tell. Nothing is changed.
 pub fn check(disk: &dyn BlockDevice, problems: &mut Problems) -> Result<Option<Map>> {
     if disk.info().len < size_of::<MbrRaw>() as u64 {
         return Ok(None);

@@ -100,7 +100,8 @@ impl TypeId {
         known.map_or_else(|| self.to_string().into(), Into::into)
     }
 
-    /// Returns whether a volume may be inside: false for the map itself, free space, drivers and what only contains partitions.
+    /// Returns whether a volume may be inside: false for the map itself, free space, drivers and
+    /// what only contains partitions.
     pub fn may_hold_volume(&self) -> bool {
         match self {
             Self::Guid(_) => true,

@@ -1,7 +1,7 @@
 //! The on-disk structures of the three kinds of partition map.
 //!
-//! Source: docs/formats/raw.md §2; the UEFI specification (GPT) and Inside Macintosh: Devices (Apple partition map) for
-//! the fields that §2 does not spell out.
+//! Source: docs/formats/raw.md §2; the UEFI specification (GPT) and Inside Macintosh: Devices
+//! (Apple partition map) for the fields that §2 does not spell out.
 
 use zerocopy::big_endian::{U16 as Be16, U32 as Be32};
 use zerocopy::little_endian::{U16 as Le16, U32 as Le32, U64 as Le64};
@@ -82,7 +82,8 @@ const _: () = assert!(size_of::<DriverDescriptorRaw>() == 8);
 
 pub(super) const DRIVER_DESCRIPTOR_SIGNATURE: [u8; 2] = *b"ER";
 
-/// Entry of an Apple partition map: one in each block from block 1 on. Big-endian; boot fields follow, unused here.
+/// Entry of an Apple partition map: one in each block from block 1 on. Big-endian; boot fields
+/// follow, unused here.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct ApmEntryRaw {

@@ -1,7 +1,8 @@
 //! Partition maps: where the volumes of a disk are.
 //!
-//! [`probe`] knows GPT, Apple's partition map and MBR, in this order: a GPT disk has an MBR too, and a hybrid CD may have
-//! all three. A partition is then a [`Slice`](crate::device::Slice) of the disk.
+//! [`probe`] knows GPT, Apple's partition map and MBR, in this order: a GPT disk has an MBR too,
+//! and a hybrid CD may have all three. A partition is then a [`Slice`](crate::device::Slice) of the
+//! disk.
 
 mod apm;
 mod areas;
@@ -41,15 +42,16 @@ pub struct Map {
     pub disk_guid: Option<Uuid>,
     /// The partitions that lie within the disk, by their numbers.
     pub partitions: Vec<Partition>,
-    /// What is wrong with the map, though it could be read: a damaged copy, partitions that overlap or lie outside the
-    /// disk (these are left out of `partitions`; [`Kind::OutOfRange`]).
+    /// What is wrong with the map, though it could be read: a damaged copy, partitions that overlap
+    /// or lie outside the disk (these are left out of `partitions`; [`Kind::OutOfRange`]).
     pub problems: Vec<Error>,
 }
 
 /// A partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
-    /// Its number as in macOS's `disk1s2`: the place in the map from 1; logical partitions of an MBR count from 5.
+    /// Its number as in macOS's `disk1s2`: the place in the map from 1; logical partitions of an
+    /// MBR count from 5.
     pub number: u32,
     /// Its bytes, within the disk.
     pub range: Range<u64>,
@@ -130,7 +132,8 @@ fn read<T: FromBytes + zerocopy::IntoBytes>(disk: &dyn BlockDevice, offset: u64)
     Ok(raw)
 }
 
-/// The bytes of `count` blocks from `first`, or the reason why they cannot be a partition of a disk of `len` bytes.
+/// The bytes of `count` blocks from `first`, or the reason why they cannot be a partition of a disk
+/// of `len` bytes.
 fn block_range(
     layer: &'static str,
     number: u32,
@@ -147,7 +150,8 @@ fn block_range(
         let what = format!(
             "partition {number}, {count} blocks of {block} bytes from block {first}, is not within the disk of {len} bytes"
         );
-        // Of a disk that was cut short the map is right and the disk is wrong; an empty partition is the map's fault.
+        // Of a disk that was cut short the map is right and the disk is wrong; an empty partition
+        // is the map's fault.
         let kind = if count > 0 { Kind::OutOfRange } else { Kind::Corrupt };
         Error::new(kind, layer, what)
     })

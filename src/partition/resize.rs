@@ -44,8 +44,9 @@ impl Resizable<'_> {
         }
     }
 
-    /// Lets it have these bytes, on a disk that is going to have `disk_len`, and has them at least. A crash leaves a map that
-    /// tells of the old or the new end, or one that [`mend`](Self::mend) and doing this again complete.
+    /// Lets it have these bytes, on a disk that is going to have `disk_len`, and has them at least.
+    /// A crash leaves a map that tells of the old or the new end, or one that [`mend`](Self::mend)
+    /// and doing this again complete.
     pub(crate) fn put(&self, disk_len: u64, range: Range<u64>) -> Result<()> {
         let Self { disk, number, .. } = *self;
         match self.scheme {

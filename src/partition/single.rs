@@ -1,4 +1,5 @@
-//! New maps with one partition that fills the disk: hdiutil's layouts `GPTSPUD`, `SPUD` and `MBRSPUD`.
+//! New maps with one partition that fills the disk: hdiutil's layouts `GPTSPUD`, `SPUD` and
+//! `MBRSPUD`.
 //!
 //! Source: docs/formats/raw.md §2.1 and §2.3. An MBR made by hdiutil was not seen.
 
@@ -27,7 +28,8 @@ const APM_STATUS: [u32; 3] = [3, 0x4000_0033, 1];
 /// First and last cylinder, head and sector where nobody counts in those any more.
 const NO_CHS: [u8; 3] = [0xfe, 0xff, 0xff];
 
-/// Bytes of the smallest disk, in blocks of `block` bytes, whose partition has room for `volume_len` bytes.
+/// Bytes of the smallest disk, in blocks of `block` bytes, whose partition has room for
+/// `volume_len` bytes.
 pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> {
     let (head, tail) = match scheme {
         Scheme::Gpt => return Ok(gpt::Geometry::holding(volume_len, block)?.disk_len()),
@@ -48,10 +50,12 @@ pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> 
     blocks(len, block).map(|_| len)
 }
 
-/// Writes a map with one partition over the whole of `disk`, which begins with zeros; returns the partition's bytes.
+/// Writes a map with one partition over the whole of `disk`, which begins with zeros; returns the
+/// partition's bytes.
 ///
-/// `type_guid` is what a GPT would call it. [`Kind::Unsupported`] for one that the map has no word for, [`Kind::Limit`] for a
-/// disk of more blocks than it can tell, [`Kind::Invalid`] for one that has no room.
+/// `type_guid` is what a GPT would call it. [`Kind::Unsupported`] for one that the map has no word
+/// for, [`Kind::Limit`] for a disk of more blocks than it can tell, [`Kind::Invalid`] for one that
+/// has no room.
 pub fn create(
     scheme: Scheme,
     disk: &dyn BlockDevice,

@@ -1,4 +1,5 @@
-//! What runs that were killed have left under names of their own: removed by whoever comes to the same place later.
+//! What runs that were killed have left under names of their own: removed by whoever comes to the
+//! same place later.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,11 +11,12 @@ use rustix::process::{Pid, test_kill_process};
 
 use super::try_lock;
 
-/// Younger ones are let be where the number of their process says little: their maker may be on another machine, or not have come
-/// to lock them yet.
+/// Younger ones are let be where the number of their process says little: their maker may be on
+/// another machine, or not have come to lock them yet.
 const AGE: Duration = Duration::from_secs(60);
 
-/// The same where it says nothing: they were made before this machine was started, in another container, or on another machine.
+/// The same where it says nothing: they were made before this machine was started, in another
+/// container, or on another machine.
 const AGE_OF_FOREIGN: Duration = Duration::from_secs(3600);
 
 /// Paths that [`take_removed`] keeps at most.
@@ -22,15 +24,18 @@ const MOST_TOLD: usize = 100;
 
 static REMOVED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// What [`remove_leftovers`] has removed in this process since this was asked last, for who tells the user.
+/// What [`remove_leftovers`] has removed in this process since this was asked last, for who tells
+/// the user.
 pub fn take_removed() -> Vec<PathBuf> {
     std::mem::take(&mut *REMOVED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The end of a name for something unfinished that nothing else has while this process lives: `MARK-PROCESS-NUMBER`.
+/// The end of a name for something unfinished that nothing else has while this process lives:
+/// `MARK-PROCESS-NUMBER`.
 ///
-/// The mark stands for the start of this machine and the space of its process numbers: a process of the same mark that is gone is
-/// gone for certain. Where the system tells of neither, there is none.
+/// The mark stands for the start of this machine and the space of its process numbers: a process of
+/// the same mark that is gone is gone for certain. Where the system tells of neither, there is
+/// none.
 pub fn own_suffix() -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let (process, number) = (std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
@@ -55,8 +60,9 @@ fn mark() -> Option<&'static str> {
     .as_deref()
 }
 
-/// Removes the files and folders in `folder` that are called `prefix` and an [`own_suffix`] of a process that is gone, and that
-/// nobody has locked. Those of which that is not certain go when they are old. Best effort: what cannot be removed stays.
+/// Removes the files and folders in `folder` that are called `prefix` and an [`own_suffix`] of a
+/// process that is gone, and that nobody has locked. Those of which that is not certain go when
+/// they are old. Best effort: what cannot be removed stays.
 pub fn remove_leftovers(folder: &Path, prefix: &str) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -75,8 +81,8 @@ pub fn remove_leftovers(folder: &Path, prefix: &str) {
     }
 }
 
-/// How old something with this suffix must be to be removed; `None`: it stays. `12-3` and `12`, which tell of a process too, are of
-/// systems without marks.
+/// How old something with this suffix must be to be removed; `None`: it stays. `12-3` and `12`,
+/// which tell of a process too, are of systems without marks.
 fn least_age(suffix: &str) -> Option<Duration> {
     let parts: Vec<&str> = suffix.split('-').collect();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

@@ -14,17 +14,20 @@ use super::Mount;
 
 /// Makes the contents and length of a file durable.
 pub(crate) fn make_durable(file: &File) -> io::Result<()> {
-    // fdatasync leaves out nothing that reading the bytes back needs: the length and the block map are written too.
+    // fdatasync leaves out nothing that reading the bytes back needs: the length and the block map
+    // are written too.
     file.sync_data()
 }
 
 /// Makes the names in a folder durable.
 pub(crate) fn make_names_durable(folder: &File) -> io::Result<()> {
-    // Not fdatasync: ext4 takes a new name that fits into the folder's blocks for something it may leave out.
+    // Not fdatasync: ext4 takes a new name that fits into the folder's blocks for something it may
+    // leave out.
     folder.sync_all()
 }
 
-/// Frees the storage behind a range, which then reads as zeros. `false`: this host or file system cannot.
+/// Frees the storage behind a range, which then reads as zeros. `false`: this host or file system
+/// cannot.
 pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<bool> {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     loop {
@@ -37,8 +40,8 @@ pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<bool>
     }
 }
 
-/// File systems that free no parts of files, or mostly do not, as statfs(2) numbers them: FAT, exFAT, three of SMB, NFS, 9P, HFS+,
-/// ramfs and FUSE.
+/// File systems that free no parts of files, or mostly do not, as statfs(2) numbers them: FAT,
+/// exFAT, three of SMB, NFS, 9P, HFS+, ramfs and FUSE.
 const WHOLE_FILES: [i128; 10] = [
     0x4d44,
     0x2011_bab0,
@@ -55,8 +58,8 @@ const WHOLE_FILES: [i128; 10] = [
 /// SMB, as statfs(2) numbers it.
 const SMB: [i128; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
 
-/// Returns whether the file server of an open, writable file has lost its state, and so the locks: it was restarted. Always
-/// false on local file systems.
+/// Returns whether the file server of an open, writable file has lost its state, and so the locks:
+/// it was restarted. Always false on local file systems.
 pub(crate) fn is_forgotten(file: &File) -> bool {
     let on_smb = rustix::fs::fstatfs(file)
         .is_ok_and(|of| SMB.contains(&(i128::from(of.f_type) & 0xffff_ffff)));
@@ -64,8 +67,9 @@ pub(crate) fn is_forgotten(file: &File) -> bool {
     on_smb && file.sync_all().is_err()
 }
 
-/// Returns whether the file system of `folder` can punch holes, by trying it on a temporary file there; true if no file can be
-/// created. Without `named` the file has no name, and where the file system has no unnamed files, its type decides.
+/// Returns whether the file system of `folder` can punch holes, by trying it on a temporary file
+/// there; true if no file can be created. Without `named` the file has no name, and where the file
+/// system has no unnamed files, its type decides.
 pub(crate) fn can_punch_in(folder: &Path, named: bool) -> bool {
     let unnamed = rustix::fs::open(
         folder,
@@ -93,7 +97,8 @@ pub(crate) fn can_punch_in(folder: &Path, named: bool) -> bool {
     }
 }
 
-/// Returns whether a hole over all of an empty file leaves it without storage: some hosts write zeros, and call that a hole.
+/// Returns whether a hole over all of an empty file leaves it without storage: some hosts write
+/// zeros, and call that a hole.
 fn frees_parts(file: &File) -> bool {
     const LEN: u64 = 256 << 10;
     let punched = file
@@ -108,7 +113,8 @@ fn frees_parts(file: &File) -> bool {
     }
 }
 
-/// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the file system cannot.
+/// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the
+/// file system cannot.
 pub(crate) fn clone_file(
     from: &File,
     folder: BorrowedFd<'_>,
@@ -121,7 +127,8 @@ pub(crate) fn clone_file(
         flags,
         Mode::from_raw_mode(0o600),
     )?);
-    // Which errors mean "cannot" differs by file system; a copy of the bytes tells the real ones soon enough.
+    // Which errors mean "cannot" differs by file system; a copy of the bytes tells the real ones
+    // soon enough.
     if rustix::fs::ioctl_ficlone(&to, from).is_ok() {
         return Ok(Some(to));
     }
@@ -129,7 +136,8 @@ pub(crate) fn clone_file(
     Ok(None)
 }
 
-/// Copies up to `len` bytes between the same offsets of two files inside the kernel; returns how many were.
+/// Copies up to `len` bytes between the same offsets of two files inside the kernel; returns how
+/// many were.
 pub(crate) fn copy_range(from: &File, to: &File, offset: u64, len: u64) -> io::Result<u64> {
     let (mut here, mut there) = (offset, offset);
     let most = usize::try_from(len).unwrap_or(usize::MAX).min(1 << 30);
@@ -153,7 +161,8 @@ pub(crate) fn lock_holder(file: &File) -> Option<String> {
     }
 }
 
-/// The process in a line of `/proc/locks` (`1: FLOCK  ADVISORY  WRITE 708 08:01:131 0 EOF`) that is about `place`.
+/// The process in a line of `/proc/locks` (`1: FLOCK  ADVISORY  WRITE 708 08:01:131 0 EOF`) that is
+/// about `place`.
 fn holder_in(line: &str, place: &str) -> Option<u32> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     match fields[..] {
@@ -191,7 +200,8 @@ pub(super) fn mounts() -> io::Result<Vec<Mount>> {
         .collect())
 }
 
-/// One line of `/proc/self/mountinfo`: `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw`.
+/// One line of `/proc/self/mountinfo`: `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root
+/// rw`.
 fn mount_in(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let path = fields.by_ref().nth(4)?;

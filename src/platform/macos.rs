@@ -13,7 +13,8 @@ use super::{Mount, macos_text};
 
 /// Makes the contents and length of a file durable.
 pub(crate) fn make_durable(file: &File) -> io::Result<()> {
-    // fsync stops at the drive's cache here; F_FULLFSYNC empties that too. Network file systems know only fsync.
+    // fsync stops at the drive's cache here; F_FULLFSYNC empties that too. Network file systems
+    // know only fsync.
     match rustix::fs::fcntl_fullfsync(file) {
         Ok(()) => Ok(()),
         Err(Errno::NOTSUP | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY) => {
@@ -28,19 +29,22 @@ pub(crate) fn make_names_durable(folder: &File) -> io::Result<()> {
     make_durable(folder)
 }
 
-/// Frees the storage behind a range, which then reads as zeros. `false`: this host or file system cannot.
+/// Frees the storage behind a range, which then reads as zeros. `false`: this host or file system
+/// cannot.
 ///
 /// Always `false`: F_PUNCHHOLE takes a structure by pointer and no safe binding of it exists.
 pub(crate) fn punch_hole(_file: &File, _offset: u64, _len: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Returns whether the file system that `folder` is on frees parts of files, as far as this program can ask it to.
+/// Returns whether the file system that `folder` is on frees parts of files, as far as this program
+/// can ask it to.
 pub(crate) fn can_punch_in(_folder: &Path, _named: bool) -> bool {
     false
 }
 
-/// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the file system cannot.
+/// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the
+/// file system cannot.
 pub(crate) fn clone_file(
     from: &File,
     folder: BorrowedFd<'_>,
@@ -58,7 +62,8 @@ pub(crate) fn clone_file(
     )?)))
 }
 
-/// Copies up to `len` bytes between the same offsets of two files inside the kernel; returns how many were.
+/// Copies up to `len` bytes between the same offsets of two files inside the kernel; returns how
+/// many were.
 ///
 /// Always refused: macOS has no such call for parts of files.
 pub(crate) fn copy_range(_from: &File, _to: &File, _offset: u64, _len: u64) -> io::Result<u64> {

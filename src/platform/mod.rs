@@ -1,7 +1,8 @@
 //! What differs between operating systems: one file for each, with the same functions.
 //!
-//! What all of them share is here. [`on_battery`], [`mounts`], [`forbid_core_dumps`], [`raise_file_limit`] and
-//! [`remove_leftovers`] are for front ends, the rest is for the local store. The macOS half was written from Apple's manual pages and never ran on a Mac.
+//! What all of them share is here. [`on_battery`], [`mounts`], [`forbid_core_dumps`],
+//! [`raise_file_limit`] and [`remove_leftovers`] are for front ends, the rest is for the local
+//! store. The macOS half was written from Apple's manual pages and never ran on a Mac.
 
 mod leftovers;
 #[cfg(target_os = "linux")]
@@ -57,8 +58,8 @@ pub fn mounts() -> io::Result<Vec<Mount>> {
     host::mounts()
 }
 
-/// Keeps the memory of this process, which holds keys, out of core dumps from now on. Where the host does not allow it,
-/// nothing changes.
+/// Keeps the memory of this process, which holds keys, out of core dumps from now on. Where the
+/// host does not allow it, nothing changes.
 pub fn forbid_core_dumps() {
     let now = getrlimit(Resource::Core);
     let _ = setrlimit(
@@ -70,7 +71,8 @@ pub fn forbid_core_dumps() {
     );
 }
 
-/// Asks for `wanted` open files at once; returns how many the process may have now, which can be fewer.
+/// Asks for `wanted` open files at once; returns how many the process may have now, which can be
+/// fewer.
 pub fn raise_file_limit(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);
     let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= wanted);
@@ -104,7 +106,8 @@ pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
     loop {
         match rustix::fs::flock(file, how) {
             Ok(()) => return Ok(true),
-            // ACCESS: what Linux's SMB client makes of a server's answer that another client has it.
+            // ACCESS: what Linux's SMB client makes of a server's answer that another client has
+            // it.
             Err(Errno::WOULDBLOCK | Errno::ACCESS) => return Ok(false),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -115,8 +118,9 @@ pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
 /// How long somebody who is letting go of a lock is waited for.
 const LETTING_GO: Duration = Duration::from_millis(200);
 
-/// Takes the lock of an open file. `false`: somebody else has it, and still has a moment later. A process that is being started by
-/// this one, or by one that just ended, holds what its parent had open until it becomes another program, for a moment as a rule.
+/// Takes the lock of an open file. `false`: somebody else has it, and still has a moment later. A
+/// process that is being started by this one, or by one that just ended, holds what its parent had
+/// open until it becomes another program, for a moment as a rule.
 pub(crate) fn lock_soon(file: &File, exclusive: bool) -> io::Result<bool> {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(1);
@@ -155,7 +159,8 @@ fn next(found: rustix::io::Result<u64>) -> io::Result<Next> {
     match found {
         Ok(at) => Ok(Next::At(at)),
         Err(Errno::NXIO) => Ok(Next::Nowhere),
-        // IO: Linux's SMB client of a server that does not answer the question. A disk that fails says so when it is read.
+        // IO: Linux's SMB client of a server that does not answer the question. A disk that fails
+        // says so when it is read.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::NOTTY | Errno::IO) => {
             Ok(Next::Unknown)
         }

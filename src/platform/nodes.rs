@@ -1,4 +1,5 @@
-//! Files, folders and special nodes of the host: what is known of them, their extended attributes, their device numbers.
+//! Files, folders and special nodes of the host: what is known of them, their extended attributes,
+//! their device numbers.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -51,14 +52,16 @@ pub(crate) fn open_folder(folder: impl AsFd, name: &str) -> io::Result<OwnedFd> 
     Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
 }
 
-/// Opens a file within a folder for reading, never through a symbolic link and never waiting for a FIFO's other end.
+/// Opens a file within a folder for reading, never through a symbolic link and never waiting for a
+/// FIFO's other end.
 pub(crate) fn open_file(folder: impl AsFd, name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
 }
 
-/// The extended attributes of an open node under the names that macOS gives them, in the order of those names. What
-/// belongs to the host alone (security labels, access lists) is left out, as is everything on file systems without any.
+/// The extended attributes of an open node under the names that macOS gives them, in the order of
+/// those names. What belongs to the host alone (security labels, access lists) is left out, as is
+/// everything on file systems without any.
 pub(crate) fn xattrs(node: BorrowedFd<'_>) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
     for name in xattr_list(node)?
@@ -100,8 +103,8 @@ fn xattr_value(node: BorrowedFd<'_>, host_name: &str) -> io::Result<Vec<u8>> {
     retry_larger(|buf| rustix::fs::fgetxattr(node, host_name, buf))
 }
 
-/// Calls `read` with ever larger buffers until it does not say that the buffer is too small. The kernel's own limits
-/// (64 KiB on Linux) bound the loop; on macOS a resource fork may be larger.
+/// Calls `read` with ever larger buffers until it does not say that the buffer is too small. The
+/// kernel's own limits (64 KiB on Linux) bound the loop; on macOS a resource fork may be larger.
 fn retry_larger(
     mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
 ) -> io::Result<Vec<u8>> {

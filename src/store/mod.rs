@@ -1,7 +1,8 @@
 //! Where named bytes live: a folder of [`BlockDevice`]s.
 //!
-//! A sparse bundle lives in a store (its folder); a single-file image is a store of which one name is used. Names are
-//! relative paths with `/` between their parts (`bands/1f`), never absolute and never with `..` in them.
+//! A sparse bundle lives in a store (its folder); a single-file image is a store of which one name
+//! is used. Names are relative paths with `/` between their parts (`bands/1f`), never absolute and
+//! never with `..` in them.
 
 #[cfg(feature = "s3")]
 mod bucket;
@@ -38,11 +39,13 @@ pub use staged::Staged;
 
 /// A folder of devices.
 ///
-/// A device's `flush` makes contents durable; [`sync`](Self::sync) makes names durable. The devices' `set_len` is how
-/// files grow: a write past the end of a file is refused, as for every device.
+/// A device's `flush` makes contents durable; [`sync`](Self::sync) makes names durable. The
+/// devices' `set_len` is how files grow: a write past the end of a file is refused, as for every
+/// device.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// The device called `name`. `None`: it does not exist ([`Open::Read`], [`Open::Write`]), or does already
-    /// ([`Open::CreateNew`]). Folders in `name` are made as needed by the creating modes.
+    /// The device called `name`. `None`: it does not exist ([`Open::Read`], [`Open::Write`]), or
+    /// does already ([`Open::CreateNew`]). Folders in `name` are made as needed by the creating
+    /// modes.
     fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>>;
 
     /// Stores `bytes` under `name`, all or nothing and durably once [`sync`](Self::sync) returned.
@@ -55,22 +58,25 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// An independent copy: by reference or on the server's side where that is possible.
     fn copy(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Moves a name, replacing what stood there, in one step. [`Kind::Unsupported`] where names cannot be moved so.
+    /// Moves a name, replacing what stood there, in one step. [`Kind::Unsupported`] where names
+    /// cannot be moved so.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
     /// Removes a file. `false`: there was none.
     fn remove(&self, name: &str) -> Result<bool>;
 
-    /// Calls `each` for every file whose name begins with `prefix`, in any order, folders walked through. An error
-    /// from `each` stops the walk and is returned. Files that come or go meanwhile may be met or not.
+    /// Calls `each` for every file whose name begins with `prefix`, in any order, folders walked
+    /// through. An error from `each` stops the walk and is returned. Files that come or go
+    /// meanwhile may be met or not.
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()>;
 
     /// Makes the names made, moved and removed so far durable.
     fn sync(&self) -> Result<()>;
 
-    /// Takes the lock called `name`, waiting a moment for who is letting go of it; it is free again when the guard is dropped. An
-    /// exclusive lock creates the file if it is missing; a shared one of a missing file holds nothing and succeeds.
-    /// [`Kind::Conflict`], naming the holder where that is known, when somebody else has it.
+    /// Takes the lock called `name`, waiting a moment for who is letting go of it; it is free again
+    /// when the guard is dropped. An exclusive lock creates the file if it is missing; a shared one
+    /// of a missing file holds nothing and succeeds. [`Kind::Conflict`], naming the holder where
+    /// that is known, when somebody else has it.
     fn lock(&self, name: &str, mode: Lock) -> Result<Guard>;
 }
 
@@ -96,7 +102,8 @@ pub enum Put {
     IfAbsent,
 }
 
-/// A file met by [`Store::list`]. Its [`Meta`] is asked for on demand: a count of a million names asks nothing.
+/// A file met by [`Store::list`]. Its [`Meta`] is asked for on demand: a count of a million names
+/// asks nothing.
 pub struct Entry<'a> {
     /// Its name within the store.
     pub name: &'a str,
@@ -130,7 +137,8 @@ pub struct Meta {
     pub len: u64,
     /// Bytes of storage behind them, where the store tells.
     pub allocated: u64,
-    /// Changes whenever the contents do (nanoseconds of the last change, or a hash of the store's version tag).
+    /// Changes whenever the contents do (nanoseconds of the last change, or a hash of the store's
+    /// version tag).
     pub version: u64,
 }
 
@@ -172,8 +180,9 @@ impl Guard {
         Self(Some(Box::new(held)))
     }
 
-    /// Sees to it that the lock is still held, and takes it again where a file server has forgotten it. An error says that
-    /// somebody else has it by now; who has had it and let go again is not seen.
+    /// Sees to it that the lock is still held, and takes it again where a file server has forgotten
+    /// it. An error says that somebody else has it by now; who has had it and let go again is not
+    /// seen.
     pub fn keep(&self) -> Result<()> {
         self.0.as_ref().map_or(Ok(()), |held| held.keep())
     }

@@ -1,5 +1,5 @@
-//! Bytes that are fetched over a network, range by range, as a device: what was fetched is kept at hand, and what is read one after
-//! the other is fetched ahead.
+//! Bytes that are fetched over a network, range by range, as a device: what was fetched is kept at
+//! hand, and what is read one after the other is fetched ahead.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! A view of a store that keeps all changes to itself, so that they can be tried out before anything is written.
+//! A view of a store that keeps all changes to itself, so that they can be tried out before
+//! anything is written.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -21,8 +22,9 @@ const IN_MEMORY: u64 = 64 << 20;
 /// More than this of changes is refused.
 const MOST: u64 = 1 << 42;
 
-/// A store that reads through to another and keeps writes, lengths, new, moved and removed names to itself. Clones share
-/// them. Its locks hold nothing: whoever stages holds those of the store below.
+/// A store that reads through to another and keeps writes, lengths, new, moved and removed names to
+/// itself. Clones share them. Its locks hold nothing: whoever stages holds those of the store
+/// below.
 #[derive(Debug, Clone)]
 pub struct Staged(Arc<Inner>);
 
@@ -138,7 +140,8 @@ impl Spill {
 }
 
 impl Staged {
-    /// No changes yet. Those that are too many for memory go to a file without a name in the folder `spill`.
+    /// No changes yet. Those that are too many for memory go to a file without a name in the folder
+    /// `spill`.
     pub fn new(below: Arc<dyn Store>, spill: PathBuf) -> Self {
         let spill = Arc::new(Spill {
             folder: spill,
@@ -173,7 +176,8 @@ impl Staged {
             .collect()
     }
 
-    /// Returns whether anything differs from the store below, as far as is known without comparing bytes.
+    /// Returns whether anything differs from the store below, as far as is known without comparing
+    /// bytes.
     pub fn is_changed(&self) -> bool {
         !self.changes().is_empty()
     }
@@ -381,7 +385,8 @@ impl Content {
         self.state().through
     }
 
-    /// Runs of changed bytes within the file, with the number of flushes before each was last changed.
+    /// Runs of changed bytes within the file, with the number of flushes before each was last
+    /// changed.
     pub(crate) fn runs(&self) -> Vec<(Range<u64>, u64)> {
         let state = self.state();
         let mut runs: Vec<(Range<u64>, u64)> = Vec::new();

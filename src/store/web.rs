@@ -21,14 +21,16 @@ const MEMORY: u64 = 32 << 20;
 /// Bytes of a request at most.
 const MOST_AT_ONCE: usize = 8 << 20;
 
-/// Tries of a request that fails in passing, and the pause after the first; each is twice as long as the one before.
+/// Tries of a request that fails in passing, and the pause after the first; each is twice as long
+/// as the one before.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The file at `url`, as a device that is only read. Its length and version are those of the first answer: a file that changes
-/// meanwhile is an error ([`Kind::Conflict`]) from then on.
+/// The file at `url`, as a device that is only read. Its length and version are those of the first
+/// answer: a file that changes meanwhile is an error ([`Kind::Conflict`]) from then on.
 ///
-/// [`Kind::Unsupported`] for a server that does not answer ranges, [`Kind::Invalid`] for an address with a password in it.
+/// [`Kind::Unsupported`] for a server that does not answer ranges, [`Kind::Invalid`] for an address
+/// with a password in it.
 ///
 /// `timeout` is how long the server may stay silent; `None`: a minute.
 pub(crate) fn open(
@@ -259,7 +261,8 @@ impl Ranges for WebFile {
     }
 }
 
-/// Fills all of `into` with what the answer holds, and reads no further. What came is added to `filled`.
+/// Fills all of `into` with what the answer holds, and reads no further. What came is added to
+/// `filled`.
 async fn fill(
     answer: &mut Response,
     mut into: &mut [u8],

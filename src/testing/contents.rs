@@ -11,11 +11,12 @@ use crate::partition;
 use crate::store::{Open, Store};
 use crate::{Error, Result};
 
-/// Length and CRC-32 of every file of an image's first readable volume, by path; of a symbolic link the CRC-32 of its target.
+/// Length and CRC-32 of every file of an image's first readable volume, by path; of a symbolic link
+/// the CRC-32 of its target.
 pub type Contents = BTreeMap<String, (u64, u32)>;
 
-/// Reads every file of the image in `store`: the file called `file`, or the sparse bundle that the store holds. An error is
-/// the first thing that cannot be read.
+/// Reads every file of the image in `store`: the file called `file`, or the sparse bundle that the
+/// store holds. An error is the first thing that cannot be read.
 pub fn contents(
     store: Arc<dyn Store>,
     file: Option<&str>,

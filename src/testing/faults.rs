@@ -72,7 +72,8 @@ pub enum Fault {
     NoSpace,
     /// EMFILE: too many open files. Nothing is done.
     TooManyFiles,
-    /// EIO: nothing is done. After a failed flush the device refuses changes, after a failed sync the store does.
+    /// EIO: nothing is done. After a failed flush the device refuses changes, after a failed sync
+    /// the store does.
     Io,
     /// EIO: a write or a read does its first half. Other calls do nothing.
     Short,
@@ -107,7 +108,8 @@ impl Faults {
         Arc::default()
     }
 
-    /// The `n`-th call of this kind from now on fails (1 is the next one); those after it succeed again.
+    /// The `n`-th call of this kind from now on fails (1 is the next one); those after it succeed
+    /// again.
     pub fn fail(&self, call: Call, n: u64, fault: Fault) {
         assert!(n > 0, "the next call is number 1");
         let mut plan = self.plan();
@@ -162,8 +164,9 @@ impl Faults {
     }
 }
 
-/// Runs `run` with the first call of this kind failing, then with the second, and so on until none is left to fail.
-/// Returns how many there were. `run` makes a fresh start each time and wraps what it uses by the given faults.
+/// Runs `run` with the first call of this kind failing, then with the second, and so on until none
+/// is left to fail. Returns how many there were. `run` makes a fresh start each time and wraps what
+/// it uses by the given faults.
 pub fn at_every(call: Call, fault: Fault, mut run: impl FnMut(&Arc<Faults>, u64)) -> u64 {
     for n in 1.. {
         let faults = Faults::new();

@@ -1,7 +1,8 @@
 //! Random operations on a device beside a plain vector, which cannot be wrong.
 //!
-//! The operations of a seed are a sequence: the first hundred are the same whether a hundred or a thousand are asked
-//! for, so a property test that shrinks the count finds the operation that went wrong.
+//! The operations of a seed are a sequence: the first hundred are the same whether a hundred or a
+//! thousand are asked for, so a property test that shrinks the count finds the operation that went
+//! wrong.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +13,8 @@ use crate::device::{BlockDevice, ExtentKind, Leave};
 
 use super::Random;
 
-/// One operation. Positions are parts of the length at the time, so that any operation fits any device.
+/// One operation. Positions are parts of the length at the time, so that any operation fits any
+/// device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// Reads a range and compares it.
@@ -25,13 +27,15 @@ pub enum Op {
     Extents(Span),
     /// Flushes.
     Flush,
-    /// Changes the length, by this many sectors of the device up or down. A refusal as unsupported is accepted.
+    /// Changes the length, by this many sectors of the device up or down. A refusal as unsupported
+    /// is accepted.
     Resize(i8),
     /// Flushes, drops the device and opens it again. Nothing where that is not possible.
     Reopen,
 }
 
-/// A range of a device: where it begins (of 2^16 parts of the device) and its bytes, cut off at the end.
+/// A range of a device: where it begins (of 2^16 parts of the device) and its bytes, cut off at the
+/// end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// Where it begins, in 1/65536 of the length.

@@ -16,9 +16,10 @@ const EXTREME: [u64; 10] = [
     u64::MAX,
 ];
 
-/// A copy of `bytes` with one to eight changes: bits turned over, extreme or random words, pieces copied elsewhere, and
-/// now and then a cut. Half of the changes stay close together, as a lying structure has them, and they keep to what is
-/// not zero more often than not: most of an image is empty, and nothing reads it.
+/// A copy of `bytes` with one to eight changes: bits turned over, extreme or random words, pieces
+/// copied elsewhere, and now and then a cut. Half of the changes stay close together, as a lying
+/// structure has them, and they keep to what is not zero more often than not: most of an image is
+/// empty, and nothing reads it.
 pub fn mutated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     let mut copy = bytes.to_vec();
     let mut near = 0;

@@ -1,4 +1,5 @@
-//! Stores of objects that behave as networks do: requests fail, answers are lost, answers are late, requests come twice.
+//! Stores of objects that behave as networks do: requests fail, answers are lost, answers are late,
+//! requests come twice.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -76,7 +77,8 @@ impl FaultyObjects {
         })
     }
 
-    /// The `n`-th request of this kind from now on goes wrong (1 is the next one); those after it are done.
+    /// The `n`-th request of this kind from now on goes wrong (1 is the next one); those after it
+    /// are done.
     pub fn plan(&self, request: Request, n: u64, slip: Slip) {
         assert!(n > 0, "the next request is number 1");
         let mut plan = self.locked();

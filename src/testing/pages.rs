@@ -110,7 +110,8 @@ impl Pages {
     }
 }
 
-/// The parts of a range page by page: the page's number, where in the page, and which part of the buffer.
+/// The parts of a range page by page: the page's number, where in the page, and which part of the
+/// buffer.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -1,4 +1,5 @@
-//! Numbers that look random and are the same for the same seed, on every machine and in every version.
+//! Numbers that look random and are the same for the same seed, on every machine and in every
+//! version.
 
 use std::ops::Range;
 

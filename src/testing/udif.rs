@@ -1,4 +1,5 @@
-//! UDIF images put together byte by byte, for tests of readers and editors: no encoder of the library has a part in them.
+//! UDIF images put together byte by byte, for tests of readers and editors: no encoder of the
+//! library has a part in them.
 //!
 //! Source: docs/formats/udif.md.
 
@@ -12,8 +13,8 @@ const SECTOR: usize = 512;
 /// Sectors of a chunk.
 const CHUNK: usize = 64;
 
-/// An image of `disk`, a number of whole sectors, in two areas. Chunks are compressed by `codec`, or stored as they are; those
-/// of zeros are stated. All sums are there.
+/// An image of `disk`, a number of whole sectors, in two areas. Chunks are compressed by `codec`,
+/// or stored as they are; those of zeros are stated. All sums are there.
 pub fn image(disk: &[u8], codec: Option<Codec>) -> Vec<u8> {
     assert!(disk.len().is_multiple_of(SECTOR));
     let middle = disk.len() / SECTOR / 2 * SECTOR;
@@ -57,8 +58,8 @@ pub fn signed(image: &[u8]) -> Vec<u8> {
     [&image[..at], &blob, &trailer].concat()
 }
 
-/// The same image with its block tables in a binary resource fork, where they were at first, and a `vers` that no list has.
-/// With `both` the list stays, as it did in between.
+/// The same image with its block tables in a binary resource fork, where they were at first, and a
+/// `vers` that no list has. With `both` the list stays, as it did in between.
 pub fn with_fork(image: &[u8], both: bool) -> Vec<u8> {
     let (list, _) = read_list(&Memory::read_only(image)).expect("the image is good");
     let tables = list
@@ -83,8 +84,8 @@ pub fn with_fork(image: &[u8], both: bool) -> Vec<u8> {
     [&image[..at as usize], &fork, &trailer].concat()
 }
 
-/// A resource fork: a header of 256 bytes, data with their lengths, a map of kinds, references and names. The first of each
-/// kind has number 1, and all are called café in Mac Roman.
+/// A resource fork: a header of 256 bytes, data with their lengths, a map of kinds, references and
+/// names. The first of each kind has number 1, and all are called café in Mac Roman.
 fn fork(kinds: &[(&str, Vec<Vec<u8>>)]) -> Vec<u8> {
     let (mut data, mut types, mut references) = (Vec::new(), Vec::new(), Vec::new());
     types.extend((kinds.len() as u16 - 1).to_be_bytes());
@@ -195,7 +196,8 @@ fn words<const N: usize>(words: [u32; N]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A stream of `codec` that decodes to `plain`. That of ADC states runs of one byte, and the rest as it is.
+/// A stream of `codec` that decodes to `plain`. That of ADC states runs of one byte, and the rest
+/// as it is.
 pub fn packed(codec: Codec, plain: &[u8]) -> Vec<u8> {
     let mut packed = Vec::new();
     let done = match codec {
@@ -225,7 +227,8 @@ pub fn packed(codec: Codec, plain: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// Runs of up to 128 bytes as they are; where a byte is there 5 to 68 times, once, and a match with the one before.
+/// Runs of up to 128 bytes as they are; where a byte is there 5 to 68 times, once, and a match with
+/// the one before.
 fn adc(plain: &[u8]) -> Vec<u8> {
     let (mut packed, mut at, mut literal) = (Vec::new(), 0, Vec::new());
     let flush = |packed: &mut Vec<u8>, literal: &mut Vec<u8>| {

@@ -20,8 +20,8 @@ pub struct Walked {
     pub first_error: Option<Error>,
 }
 
-/// Lists folders, looks names up, reads forks (of long ones the beginning and the end), links and attributes, until
-/// `most_objects` were met. Errors are counted, and the walk goes on.
+/// Lists folders, looks names up, reads forks (of long ones the beginning and the end), links and
+/// attributes, until `most_objects` were met. Errors are counted, and the walk goes on.
 pub fn walk(volume: &dyn FileSystem, most_objects: u64) -> Walked {
     let mut walk = Walk {
         volume,

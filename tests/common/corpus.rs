@@ -1,7 +1,9 @@
-//! The corpus: disk images of other people, nearly all written by macOS, and what is known to be in them.
+//! The corpus: disk images of other people, nearly all written by macOS, and what is known to be in
+//! them.
 //!
-//! It is not part of the repository. `BANDSAW_CORPUS` says where it is, `../shared/corpus` from the root of the
-//! repository if it says nothing; without it, tests that ask for it are skipped and say so.
+//! It is not part of the repository. `BANDSAW_CORPUS` says where it is, `../shared/corpus` from the
+//! root of the repository if it says nothing; without it, tests that ask for it are skipped and say
+//! so.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -140,8 +142,8 @@ impl Image {
         Some(bytes)
     }
 
-    /// The whole medium of a raw image or a plain sparse bundle, put together here without the library, so that file
-    /// systems can be tested without containers. `None` for other formats.
+    /// The whole medium of a raw image or a plain sparse bundle, put together here without the
+    /// library, so that file systems can be tested without containers. `None` for other formats.
     pub(crate) fn medium(&self) -> Option<Vec<u8>> {
         let medium = match self.format() {
             "raw (UDRW)" => self.bytes()?,

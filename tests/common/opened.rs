@@ -22,7 +22,8 @@ pub(crate) const KINDS: [&str; 9] = [
     "encrypted UDIF",
 ];
 
-/// Where an image is, unpacked into `scratch` where it is stored compressed. `None`: it cannot be unpacked.
+/// Where an image is, unpacked into `scratch` where it is stored compressed. `None`: it cannot be
+/// unpacked.
 pub(crate) fn place(image: &corpus::Image, scratch: &Path) -> Option<PathBuf> {
     if image.location().is_dir() || image.text("stored_compression").is_none() {
         return Some(image.location());

@@ -17,7 +17,8 @@ pub(crate) struct Versity {
 }
 
 impl Versity {
-    /// Starts one that has a bucket called `test`, for the user that [`Ceph`](super::ceph::Ceph) has. `None`, and a line that says so, where it is not installed.
+    /// Starts one that has a bucket called `test`, for the user that [`Ceph`](super::ceph::Ceph)
+    /// has. `None`, and a line that says so, where it is not installed.
     pub(crate) fn start() -> Option<Self> {
         let Some(program) = program() else {
             eprintln!(

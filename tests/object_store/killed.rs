@@ -1,4 +1,5 @@
-//! Processes that are killed: writers at random moments, servers under an open bundle; and writers who race.
+//! Processes that are killed: writers at random moments, servers under an open bundle; and writers
+//! who race.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -19,7 +20,8 @@ use bandsaw::testing::Random;
 use super::new_prefix;
 use crate::common::ceph::Ceph;
 
-/// What a process that this test starts is to do: `write ENDPOINT PREFIX CACHE FLUSH FIRST`, `race ENDPOINT PREFIX ROUNDS`.
+/// What a process that this test starts is to do: `write ENDPOINT PREFIX CACHE FLUSH FIRST`, `race
+/// ENDPOINT PREFIX ROUNDS`.
 const JOB: &str = "BANDSAW_OBJECT_STORE_JOB";
 /// How often writers are killed, instead of the few times of an ordinary run.
 const KILLS: &str = "BANDSAW_OBJECT_STORE_ROUNDS";
@@ -136,7 +138,8 @@ fn write(endpoint: &str, prefix: &str, options: &RemoteOptions, first: u64) {
     }
 }
 
-/// A writer is killed again and again. What it said that it had flushed is there, and nothing that it did not write.
+/// A writer is killed again and again. What it said that it had flushed is there, and nothing that
+/// it did not write.
 pub(super) fn writers_are_killed(ceph: &Ceph) {
     for flush in ["store", "local"] {
         let (prefix, folder) = (new_prefix(), tempfile::tempdir().unwrap());
@@ -282,7 +285,8 @@ pub(super) fn two_processes_race(ceph: &Ceph) {
     assert!(acknowledged.len() > 3);
 }
 
-/// The gateway goes away and comes back, then one of two OSDs goes for good, each in the middle of writes.
+/// The gateway goes away and comes back, then one of two OSDs goes for good, each in the middle of
+/// writes.
 pub(super) fn servers_are_killed(ceph: &Ceph) {
     let prefix = new_prefix();
     let remote = open(&ceph.endpoint(), &prefix, &thief()).unwrap();

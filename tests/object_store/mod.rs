@@ -152,7 +152,8 @@ fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
     );
     drop(image);
 
-    // It is changed in place by one at a time, and is the bundle under its plain names again once it is closed.
+    // It is changed in place by one at a time, and is the bundle under its plain names again once
+    // it is closed.
     let writing = OpenOptions {
         access: Access::ReadWrite,
         ..reading
@@ -191,7 +192,8 @@ fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
     );
 }
 
-/// A band of 128 MiB is many objects while it is written, and one of Apple's once it is closed, however little has changed.
+/// A band of 128 MiB is many objects while it is written, and one of Apple's once it is closed,
+/// however little has changed.
 fn large_bands_are_plain_objects(objects: Arc<dyn Objects>) {
     const BAND: u64 = 128 << 20;
     let open = || {

@@ -73,7 +73,8 @@ impl Proxy {
         fate
     }
 
-    /// Passes one request on; the connection ends with it. A client whose connection breaks is what this is about.
+    /// Passes one request on; the connection ends with it. A client whose connection breaks is what
+    /// this is about.
     fn serve(&self, mut client: TcpStream) {
         let Some(request) = request(&mut client) else {
             return;

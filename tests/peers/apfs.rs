@@ -1,5 +1,6 @@
-//! APFS: `apfsck`, which is silent about a container in order, `fsapfsinfo` and `7zz`. The `apfsck` of Debian's release 12 knows
-//! no containers below 128 MiB, nor those of which the space manager takes several blocks.
+//! APFS: `apfsck`, which is silent about a container in order, `fsapfsinfo` and `7zz`. The `apfsck`
+//! of Debian's release 12 knows no containers below 128 MiB, nor those of which the space manager
+//! takes several blocks.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -144,7 +145,8 @@ fn apfsck_built() {
     }
 }
 
-/// What we change stays in order: after every few operations, and after each time the volume is opened.
+/// What we change stays in order: after every few operations, and after each time the volume is
+/// opened.
 fn change(image: &Path, seed: u64, rounds: u64) {
     let mut random = Random::new(seed);
     for _ in 0..rounds {
@@ -185,8 +187,8 @@ fn apfsck_changed() {
     }
 }
 
-/// Changes before and after snapshots, which code for tests takes. The `apfsck` of Debian 12 takes a snapshot of the last checkpoint
-/// for one from the future, so there is always one after it.
+/// Changes before and after snapshots, which code for tests takes. The `apfsck` of Debian 12 takes
+/// a snapshot of the last checkpoint for one from the future, so there is always one after it.
 fn apfsck_snapshots() {
     for (seed, format) in (0..).zip(FORMATS) {
         let scratch = crate::scratch();
@@ -212,7 +214,8 @@ fn apfsck_snapshots() {
     }
 }
 
-/// Across chunks, blocks of descriptions and bitmaps of the pool, and back, with changes in between. It knows no container above 1 TiB.
+/// Across chunks, blocks of descriptions and bitmaps of the pool, and back, with changes in
+/// between. It knows no container above 1 TiB.
 fn apfsck_resized() {
     let scratch = crate::scratch();
     let image = make(
@@ -251,7 +254,8 @@ fn apfsck_resized() {
     }
 }
 
-/// Whatever `apfsck` calls wrong, our check does, too: every kind of damage, and bits changed by chance.
+/// Whatever `apfsck` calls wrong, our check does, too: every kind of damage, and bits changed by
+/// chance.
 fn apfsck_damaged() {
     const LEN: u64 = 128 * MIB;
     let scratch = crate::scratch();
@@ -351,8 +355,8 @@ fn unpacks_all() {
     }
 }
 
-/// What 7zz should make of our files: attributes of files as files beside them, a FIFO as an empty file. It takes dates before
-/// 1970 for ones far ahead.
+/// What 7zz should make of our files: attributes of files as files beside them, a FIFO as an empty
+/// file. It takes dates before 1970 for ones far ahead.
 fn as_shown(files: &Listing) -> Listing {
     let mut shown = Listing::new();
     for (path, item) in files {

@@ -1,5 +1,5 @@
-//! Encrypted APFS volumes of ours, opened and read by libfsapfs through its Python module: the tools of Debian 12 open no
-//! encrypted volume at all, nor does 7-Zip.
+//! Encrypted APFS volumes of ours, opened and read by libfsapfs through its Python module: the
+//! tools of Debian 12 open no encrypted volume at all, nor does 7-Zip.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! APFS: containers that `mkapfs` made, read by us, and real ones read by libfsapfs, 7-Zip and us alike.
+//! APFS: containers that `mkapfs` made, read by us, and real ones read by libfsapfs, 7-Zip and us
+//! alike.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -83,7 +84,8 @@ fn its_containers_are_read() {
 
 fn names_the_same_volumes() {
     let folder = scratch();
-    // It does not read the volume of the corpus with 512 snapshots, whose tree of snapshots has two levels.
+    // It does not read the volume of the corpus with 512 snapshots, whose tree of snapshots has two
+    // levels.
     for name in [
         "raw/dfvfs-apfs.raw.gz",
         "raw/dissect-apfs-case-insensitive.bin.gz",

@@ -1,5 +1,6 @@
-//! Compressed files: `7zz` and the Sleuth Kit's `icat` give what was packed by zlib and LZVN, in place or while the volume was built;
-//! Apple's LZFSE library, through its Python module, what was by LZFSE; libfsapfs all of it from APFS, about which `apfsck` is silent.
+//! Compressed files: `7zz` and the Sleuth Kit's `icat` give what was packed by zlib and LZVN, in
+//! place or while the volume was built; Apple's LZFSE library, through its Python module, what was
+//! by LZFSE; libfsapfs all of it from APFS, about which `apfsck` is silent.
 
 use std::path::Path;
 
@@ -42,7 +43,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("is_silent", apfsck_is_silent);
 }
 
-/// Files of lengths around the limits: in the attribute, one chunk, several; with noise, which is stored as it is.
+/// Files of lengths around the limits: in the attribute, one chunk, several; with noise, which is
+/// stored as it is.
 fn files() -> Vec<(String, Vec<u8>)> {
     let text = |len: usize| {
         (0_u32..)

@@ -13,7 +13,8 @@ use uuid::{Uuid, uuid};
 pub(crate) const DISK_GUID: Uuid = uuid!("0d15c0de-1111-4222-8333-444455556666");
 pub(crate) const DISK_LEN: u64 = 64 << 20;
 
-/// Three partitions with room between them, the second with a name that is not ASCII, the last one to the end.
+/// Three partitions with room between them, the second with a name that is not ASCII, the last one
+/// to the end.
 pub(crate) fn partitions(block: u32) -> Vec<NewPartition> {
     let end = gpt::Geometry::of(DISK_LEN, block)
         .expect("64 MiB hold a map")

@@ -1,5 +1,6 @@
-//! A decrypter of `encrcdsa` images in Python, written from docs/formats/encrypted.md alone, on the ciphers of the package
-//! `cryptography`; and OpenSSL, which unwraps what we wrap for a private key.
+//! A decrypter of `encrcdsa` images in Python, written from docs/formats/encrypted.md alone, on the
+//! ciphers of the package `cryptography`; and OpenSSL, which unwraps what we wrap for a private
+//! key.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -296,7 +297,8 @@ fn reads_what_macos_wrote() {
     }
 }
 
-/// The keys behind our entry are those of the image, with the mark behind them: what the passphrase gives, too.
+/// The keys behind our entry are those of the image, with the mark behind them: what the passphrase
+/// gives, too.
 fn unwraps_our_keys() {
     let scratch = crate::scratch();
     let [image, blob] = ["image", "blob"].map(|name| scratch.path().join(name));

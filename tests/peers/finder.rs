@@ -1,5 +1,6 @@
-//! Images made for people: the Python packages `ds_store` and `mac_alias`, which dmgbuild writes with, read our `.DS_Store`,
-//! `7zz` unpacks the files, and libfshfs and the Sleuth Kit know the volume.
+//! Images made for people: the Python packages `ds_store` and `mac_alias`, which dmgbuild writes
+//! with, read our `.DS_Store`, `7zz` unpacks the files, and libfshfs and the Sleuth Kit know the
+//! volume.
 
 use std::ffi::OsString;
 use std::fs;

@@ -122,7 +122,8 @@ fn we_read_its_gpt() {
     assert_eq!(seventh.type_id, TypeId::Guid(APPLE_APFS));
 }
 
-/// Either copy is destroyed: sgdisk complains before the repair and not after it, and the map is the same.
+/// Either copy is destroyed: sgdisk complains before the repair and not after it, and the map is
+/// the same.
 fn agrees_that_we_repaired() {
     let last_block = crate::disk::DISK_LEN - SECTOR;
     for damaged in [SECTOR, last_block] {

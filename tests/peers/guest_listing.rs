@@ -11,9 +11,9 @@ pub(crate) const GETFATTR: Program = Program::Command(&["getfattr"]);
 /// Attributes longer than this have extents of their own, which Linux cannot read.
 const LONGEST_INLINE: usize = 3802;
 
-/// Shell functions of the guest: `list NAME` prints all of the current folder, for [`parse`], `list_files NAME` all but
-/// attributes. What cannot be asked about is
-/// left out: Linux shows a character beyond the first 65,536 as question marks, and then does not find it; and to ask for
+/// Shell functions of the guest: `list NAME` prints all of the current folder, for [`parse`],
+/// `list_files NAME` all but attributes. What cannot be asked about is left out: Linux shows a
+/// character beyond the first 65,536 as question marks, and then does not find it; and to ask for
 /// the attributes of what has none is an error on this file system.
 const LIST: &str = r#"
 each() { find . -mindepth 1 "$@" 2>/dev/null || :; }
@@ -94,8 +94,8 @@ pub(crate) fn parse(report: &Report, name: &str) -> Listing {
     listing
 }
 
-/// What a Linux guest can show of a volume: attributes of files and folders only, no long ones, and no characters beyond the
-/// first 65,536.
+/// What a Linux guest can show of a volume: attributes of files and folders only, no long ones, and
+/// no characters beyond the first 65,536.
 pub(crate) fn visible(files: &Listing) -> Listing {
     let shown = files
         .iter()

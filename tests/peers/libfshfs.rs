@@ -1,4 +1,5 @@
-//! libfshfs: its `fshfsinfo`, and its Python binding, which resolves hard links and tells modes, owners and dates.
+//! libfshfs: its `fshfsinfo`, and its Python binding, which resolves hard links and tells modes,
+//! owners and dates.
 
 use std::process::Command;
 
@@ -134,7 +135,8 @@ fn lists_all() {
             .lines()
             .filter_map(|line| line.strip_prefix('/'))
             .filter(|path| !path.is_empty() && !is_private(path));
-        // Nothing but the paths is told, and characters beyond the first 65,536 wrongly (the binding has them right).
+        // Nothing but the paths is told, and characters beyond the first 65,536 wrongly (the
+        // binding has them right).
         let listing = |paths: &mut dyn Iterator<Item = String>| {
             let told = paths.filter(|path| path.chars().all(|char| char <= '\u{ffff}'));
             told.map(|path| (path, Item::of(Kind::Folder))).collect()

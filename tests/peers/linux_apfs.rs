@@ -1,5 +1,5 @@
-//! The Linux driver for APFS, which is a module of its own: it mounts our containers, finds in them what is there, and changes them;
-//! our check finds nothing wrong in what it made of them.
+//! The Linux driver for APFS, which is a module of its own: it mounts our containers, finds in them
+//! what is there, and changes them; our check finds nothing wrong in what it made of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

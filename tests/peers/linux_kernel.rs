@@ -78,7 +78,8 @@ fn partitions() {
     }
 }
 
-/// Of those built whole, one in a partition and one on a disk of its own; and those filled file by file.
+/// Of those built whole, one in a partition and one on a disk of its own; and those filled file by
+/// file.
 fn our_volumes() {
     let volumes = volume::all().iter().filter(|volume| {
         !volume.resized && (volume.changed || volume.mapped != volume.case_sensitive)
@@ -97,7 +98,8 @@ fn resized_volumes() {
     );
 }
 
-/// The kernel finds in our volumes what they were built from, and works on them without a complaint; we find what it left.
+/// The kernel finds in our volumes what they were built from, and works on them without a
+/// complaint; we find what it left.
 fn rework(volumes: Vec<(&Volume, &str)>) {
     let scratch = crate::scratch();
     let names: Vec<_> = volumes.iter().map(|(_, name)| *name).collect();
@@ -155,8 +157,8 @@ fn rework(volumes: Vec<(&Volume, &str)>) {
     }
 }
 
-/// Volumes that lost the head of their catalog, a part of their bitmap and the first header are repaired, and the kernel
-/// finds in them all that there was.
+/// Volumes that lost the head of their catalog, a part of their bitmap and the first header are
+/// repaired, and the kernel finds in them all that there was.
 fn repaired_volumes() {
     let scratch = crate::scratch();
     let volumes = volume::all()
@@ -198,8 +200,8 @@ fn repaired_volumes() {
     }
 }
 
-/// The findings but those about the marks of hard links: the kernel's driver knows no chains of them, and a link that it adds
-/// is not marked.
+/// The findings but those about the marks of hard links: the kernel's driver knows no chains of
+/// them, and a link that it adds is not marked.
 fn unexpected(mut findings: Vec<Problem>) -> Vec<Problem> {
     findings.retain(|problem| {
         problem.severity == Severity::Damage
@@ -275,8 +277,9 @@ for disk in $volumes; do
 done
 "#;
 
-/// What macOS made and Linux worked on: the guest's sums of the old files are the manifest's, and we read all that it
-/// wrote, moved and removed. The same volume is also read by 7zz, so that it is not we alone who believe the guest.
+/// What macOS made and Linux worked on: the guest's sums of the old files are the manifest's, and
+/// we read all that it wrote, moved and removed. The same volume is also read by 7zz, so that it is
+/// not we alone who believe the guest.
 fn real_volume() {
     let image = corpus::image("linux::real_volume", "raw/gofilesystems-hfsplus.dmg.gz")
         .expect("the corpus has it");
@@ -319,7 +322,8 @@ fn real_volume() {
     assert_eq!(found, b"from the guest\n");
 }
 
-/// Enough for trees to split and shrink, and two files in more pieces than a catalog record has room for.
+/// Enough for trees to split and shrink, and two files in more pieces than a catalog record has
+/// room for.
 const WORK: &str = r#"
 mount -t hfsplus /dev/vda /mnt
 section mount

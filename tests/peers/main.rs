@@ -1,7 +1,8 @@
 //! What programs that we did not write say of the images that we write, and what we say of theirs.
 //!
-//! A file for each program. One that is not installed is skipped by name and counted, the last line of the run; with
-//! `BANDSAW_REQUIRE_PEERS=1`, which `scripts/test` sets after installing them all, it is a failure.
+//! A file for each program. One that is not installed is skipped by name and counted, the last line
+//! of the run; with `BANDSAW_REQUIRE_PEERS=1`, which `scripts/test` sets after installing them all,
+//! it is a failure.
 
 mod apfs;
 mod apfs_encrypted;
@@ -83,8 +84,8 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// Where scratch folders are: on the disk that holds the build. There is room there, and attributes can be set, which is not
-/// so of every `/tmp`.
+/// Where scratch folders are: on the disk that holds the build. There is room there, and attributes
+/// can be set, which is not so of every `/tmp`.
 static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
 
 /// A scratch folder.

@@ -1,5 +1,6 @@
-//! Volumes with one structure damaged each, mended by us: the kernel mounts every one, finds in it what we find, and works on it.
-//! That what we find is all that can be saved, tests beside the repair see to.
+//! Volumes with one structure damaged each, mended by us: the kernel mounts every one, finds in it
+//! what we find, and works on it. That what we find is all that can be saved, tests beside the
+//! repair see to.
 
 use std::sync::Arc;
 

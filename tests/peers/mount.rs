@@ -1,5 +1,5 @@
-//! Programs that know nothing of images, on volumes that we mount: rsync, tar, git and a compiler, stress-ng and fsx.
-//! Afterwards the volume is clean by our own account.
+//! Programs that know nothing of images, on volumes that we mount: rsync, tar, git and a compiler,
+//! stress-ng and fsx. Afterwards the volume is clean by our own account.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -126,7 +126,8 @@ impl Drop for Volume {
     }
 }
 
-/// Onto the volume and off it again with hard links and attributes: rsync itself finds no difference.
+/// Onto the volume and off it again with hard links and attributes: rsync itself finds no
+/// difference.
 fn there_and_back() {
     for case_sensitive in [false, true] {
         let volume = Volume::new(case_sensitive, 256 << 20, MountOptions::default());
@@ -316,7 +317,8 @@ fn stress() {
     volume.finish();
 }
 
-/// Reads, writes, maps, holes and lengths of one file beside a model of it, with and without what the kernel gathers.
+/// Reads, writes, maps, holes and lengths of one file beside a model of it, with and without what
+/// the kernel gathers.
 fn random_operations() {
     for gather in [true, false] {
         let volume = Volume::new(
@@ -337,7 +339,8 @@ fn random_operations() {
     }
 }
 
-/// What POSIX says of names, links, kinds, owners, dates and lengths, asked with Python's bare calls of the system.
+/// What POSIX says of names, links, kinds, owners, dates and lengths, asked with Python's bare
+/// calls of the system.
 fn posix() {
     let options = MountOptions {
         allow_other: true,

@@ -1,4 +1,5 @@
-//! Clients of network block devices, on images that we serve: libnbd's programs and its Python, QEMU's, fio.
+//! Clients of network block devices, on images that we serve: libnbd's programs and its Python,
+//! QEMU's, fio.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -217,7 +218,8 @@ fn copies() {
     }
 }
 
-/// All that one process serves of an image, by name; a partition on its own is a volume without a map.
+/// All that one process serves of an image, by name; a partition on its own is a volume without a
+/// map.
 fn exports() {
     let scratch = crate::scratch();
     let path = scratch.path().join("x.sparsebundle");

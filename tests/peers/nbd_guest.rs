@@ -1,4 +1,5 @@
-//! QEMU takes what we serve for its disks, and the Linux kernel in it mounts the volumes on them and changes them.
+//! QEMU takes what we serve for its disks, and the Linux kernel in it mounts the volumes on them
+//! and changes them.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The kernel's own block devices: the command attaches images in a Linux guest, whose kernel mounts what is on them.
+//! The kernel's own block devices: the command attaches images in a Linux guest, whose kernel
+//! mounts what is on them.
 
 use crate::programs::Program;
 use crate::qemu::{self, Guest};
@@ -21,8 +22,8 @@ fails() { if "$@"; then echo "succeeded: $*"; exit 1; fi; }
 written() { bandsaw cat "$1" | sha256sum; }
 "#;
 
-/// Attached, changed, refused while it is in use, detached by each of its names; gone with its server; as folders where the
-/// kernel has no such disks.
+/// Attached, changed, refused while it is in use, detached by each of its names; gone with its
+/// server; as folders where the kernel has no such disks.
 const WORK: &str = r#"
 section attach
 bandsaw create x.sparsebundle --size 64m --fs hfs+ --volname Vol

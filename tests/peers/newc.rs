@@ -20,7 +20,8 @@ impl Archive {
         self.entry(path, FILE | mode, (0, 0), contents);
     }
 
-    /// The whole archive. It has the device that the first process talks to, without which it would be mute.
+    /// The whole archive. It has the device that the first process talks to, without which it would
+    /// be mute.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.folders_above("dev/console");
         self.entry("dev/console", CHARACTER_DEVICE | 0o600, (5, 1), &[]);

@@ -32,7 +32,8 @@ pub(crate) fn check(disk: &Path, range: Range<u64>) -> Vec<Problem> {
     found
 }
 
-/// Destroys the first header, the head of the catalog and a part of the bitmap of the volume that a disk is.
+/// Destroys the first header, the head of the catalog and a part of the bitmap of the volume that a
+/// disk is.
 pub(crate) fn damage(disk: &Path) {
     let disk = disk::open(disk, Open::Write);
     let number = |at: u64| {

@@ -105,7 +105,8 @@ impl Program {
     }
 }
 
-/// The Python that has the readers of others: what `BANDSAW_PEER_PYTHON` names, or the one that is installed for the tests.
+/// The Python that has the readers of others: what `BANDSAW_PEER_PYTHON` names, or the one that is
+/// installed for the tests.
 pub(crate) fn peer_python() -> PathBuf {
     let set = std::env::var_os("BANDSAW_PEER_PYTHON").filter(|value| !value.is_empty());
     set.map_or_else(|| cache().join("peer-python/bin/python"), PathBuf::from)
@@ -129,7 +130,8 @@ fn cache() -> PathBuf {
         .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bandsaw-tests"))
 }
 
-/// The command `name`, system folders included, which are not in everybody's path, and what was compiled for the tests.
+/// The command `name`, system folders included, which are not in everybody's path, and what was
+/// compiled for the tests.
 fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);

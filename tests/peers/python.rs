@@ -1,5 +1,5 @@
-//! Python's `plistlib` and a dozen lines about bands: the format is simple enough to be read, and written, by a script that
-//! shares no code with us, and nothing that runs off a Mac does both.
+//! Python's `plistlib` and a dozen lines about bands: the format is simple enough to be read, and
+//! written, by a script that shares no code with us, and nothing that runs off a Mac does both.
 
 use std::path::Path;
 use std::process::Command;
@@ -33,7 +33,8 @@ for name in os.listdir(os.path.join(folder, 'bands')):
 sys.stdout.buffer.write(disk)
 "#;
 
-/// Makes a bundle from a disk on standard input: bands without their last zeros, none where there are only zeros.
+/// Makes a bundle from a disk on standard input: bands without their last zeros, none where there
+/// are only zeros.
 const WRITE: &str = r#"
 import os, plistlib, sys
 folder, band_size = sys.argv[1], int(sys.argv[2])
@@ -62,7 +63,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("we_read_its_bundle", we_read_its_bundle);
 }
 
-/// Data about the borders of bands, more bands than one hexadecimal digit counts, holes, a band that was given back.
+/// Data about the borders of bands, more bands than one hexadecimal digit counts, holes, a band
+/// that was given back.
 fn contents() -> Vec<(u64, Vec<u8>)> {
     let end = LEN as u64;
     let writes = [
@@ -102,7 +104,8 @@ fn reads_our_bundle() {
     );
 }
 
-/// The disk in a bundle is, byte for byte, the one in the raw image that the other programs were asked about.
+/// The disk in a bundle is, byte for byte, the one in the raw image that the other programs were
+/// asked about.
 fn reads_our_volumes_in_bundles() {
     for volume in volume::all() {
         let raw = std::fs::read(&volume.disk).expect("reading the disk");

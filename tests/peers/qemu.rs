@@ -1,9 +1,10 @@
-//! A Linux guest in QEMU, for what only a kernel can say: it boots in two or three seconds without KVM, runs one shell
-//! script of the test's and powers off.
+//! A Linux guest in QEMU, for what only a kernel can say: it boots in two or three seconds without
+//! KVM, runs one shell script of the test's and powers off.
 //!
-//! The kernel, its modules and busybox are those that `scripts/install-test-tools` unpacked. The guest has no disk of its
-//! own: all of it is an initial RAM file system made here. Kernel messages go to the first serial line, what the script
-//! prints to the second, so that neither garbles the other.
+//! The kernel, its modules and busybox are those that `scripts/install-test-tools` unpacked. The
+//! guest has no disk of its own: all of it is an initial RAM file system made here. Kernel messages
+//! go to the first serial line, what the script prints to the second, so that neither garbles the
+//! other.
 
 use std::fmt::Write as _;
 use std::io::Read;
@@ -62,15 +63,17 @@ pub(crate) struct Guest {
 /// What a guest printed.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// The lines of each section that the script opened with `section NAME`; what came before the first is under "".
+    /// The lines of each section that the script opened with `section NAME`; what came before the
+    /// first is under "".
     sections: Vec<(String, Vec<String>)>,
     /// How the script ended.
     pub(crate) status: i32,
 }
 
 impl Guest {
-    /// A guest that runs `script`, a shell script that ends at the first command that fails. Disks are `/dev/vda`,
-    /// `/dev/vdb` and so on; `/mnt` is there to mount on; `section NAME` begins a new section of the [`Report`].
+    /// A guest that runs `script`, a shell script that ends at the first command that fails. Disks
+    /// are `/dev/vda`, `/dev/vdb` and so on; `/mnt` is there to mount on; `section NAME` begins a
+    /// new section of the [`Report`].
     pub(crate) fn new(script: impl Into<String>) -> Self {
         Self {
             script: script.into(),
@@ -95,14 +98,16 @@ impl Guest {
         self
     }
 
-    /// Puts a program of this machine into the guest, under the same path, with the libraries it needs.
+    /// Puts a program of this machine into the guest, under the same path, with the libraries it
+    /// needs.
     pub(crate) fn program(self, program: Program) -> Self {
         let path = program.find().unwrap_or_else(|why| panic!("{why}"));
         let within = path.to_str().expect("system paths are UTF-8").to_owned();
         self.program_as(&path, &within)
     }
 
-    /// Puts a program into the guest under another path than here, without what only debuggers read.
+    /// Puts a program into the guest under another path than here, without what only debuggers
+    /// read.
     pub(crate) fn program_as(mut self, path: &Path, within: &str) -> Self {
         let listed = run_text(Command::new("ldd").arg(path));
         for library in listed
@@ -153,14 +158,15 @@ impl Guest {
         self
     }
 
-    /// Lets the guest reach this machine: its ports on 127.0.0.1 are those of [`HOST`] there, after [`JOIN_NETWORK`].
+    /// Lets the guest reach this machine: its ports on 127.0.0.1 are those of [`HOST`] there, after
+    /// [`JOIN_NETWORK`].
     pub(crate) fn network(mut self) -> Self {
         self.network = true;
         self.modules(&["virtio_net"])
     }
 
-    /// Boots, waits for the end and returns what the script printed. A guest that does not come to its end within two
-    /// minutes, or does so without a word, fails the test with all that it said.
+    /// Boots, waits for the end and returns what the script printed. A guest that does not come to
+    /// its end within two minutes, or does so without a word, fails the test with all that it said.
     pub(crate) fn boot(self) -> Report {
         let linux = Program::GuestLinux
             .find()
@@ -251,7 +257,8 @@ impl Guest {
                 .arg("-d")
                 .arg(linux)
                 .args(["-S", release.trim(), "--show-depends", module]);
-            // Lines are `insmod PATH [PARAMETERS]`, or `builtin NAME` for what the kernel has in it.
+            // Lines are `insmod PATH [PARAMETERS]`, or `builtin NAME` for what the kernel has in
+            // it.
             for file in run_text(&mut modprobe)
                 .lines()
                 .filter_map(|line| line.strip_prefix("insmod "))

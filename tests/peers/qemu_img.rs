@@ -33,7 +33,8 @@ pub(crate) fn add(suite: &mut Suite) {
         );
 }
 
-/// Data with holes about it and in it: to qcow2 and back, nothing is lost, and the holes are where we say.
+/// Data with holes about it and in it: to qcow2 and back, nothing is lost, and the holes are where
+/// we say.
 fn converts_our_raw_disk() {
     let scratch = crate::scratch();
     let path = scratch.path().join("ours.img");

@@ -1,6 +1,7 @@
-//! Readers that forensic tools are built on, none of which shares code with us or with the other: libmodi (through its Python
-//! binding) reads sparse images, as far as the first part of their index goes, sparse bundles, if their bands have names of eight
-//! digits, and most compressed images; `dissect.hypervisor` reads ASIF.
+//! Readers that forensic tools are built on, none of which shares code with us or with the other:
+//! libmodi (through its Python binding) reads sparse images, as far as the first part of their
+//! index goes, sparse bundles, if their bands have names of eight digits, and most compressed
+//! images; `dissect.hypervisor` reads ASIF.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +28,8 @@ while block := image.read_buffer(1 << 20):
 print(digest.hexdigest())
 ";
 
-/// The same of a sparse bundle. It looks for bands under names that macOS does not give them, and takes what it does not find for zeros.
+/// The same of a sparse bundle. It looks for bands under names that macOS does not give them, and
+/// takes what it does not find for zeros.
 const MODI_BUNDLE: &str = "
 import hashlib, os, pymodi, sys, tempfile
 bundle, digest = os.path.abspath(sys.argv[1]), hashlib.sha256()
@@ -74,8 +76,8 @@ pub(crate) fn add(suite: &mut Suite) {
             reads_our_volumes(Format::Udsp, "x.sparseimage", MODI)
         })
         .test("reads_our_volumes_in_compressed_images", || {
-            // It has no LZMA, and fails on blocks of bzip2 that do not get smaller, Apple's as well as ours, and on short streams of
-            // LZFSE.
+            // It has no LZMA, and fails on blocks of bzip2 that do not get smaller, Apple's as well
+            // as ours, and on short streams of LZFSE.
             for format in [Format::Udro, Format::Udco, Format::Udzo] {
                 reads_our_volumes(format, "x.dmg", MODI);
             }
@@ -90,7 +92,8 @@ pub(crate) fn add(suite: &mut Suite) {
         });
 }
 
-/// An image that was written in no order, in small pieces and large ones, discarded in parts and as a whole, cut and grown.
+/// An image that was written in no order, in small pieces and large ones, discarded in parts and as
+/// a whole, cut and grown.
 fn reads_ours(format: Format, name: &str, script: &str) {
     let scratch = crate::scratch();
     let path = scratch.path().join(name);

@@ -1,5 +1,5 @@
-//! Disks with an Apple partition map or an MBR that other programs made, whose volume we made longer and shorter: `parted` and
-//! `mmls` read where it is, 7-Zip what is in it.
+//! Disks with an Apple partition map or an MBR that other programs made, whose volume we made
+//! longer and shorter: `parted` and `mmls` read where it is, 7-Zip what is in it.
 
 use std::ops::Range;
 use std::path::Path;

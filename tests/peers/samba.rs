@@ -1,5 +1,5 @@
-//! Images on a network storage: Samba serves a folder of this machine, a Linux guest mounts it with its own SMB client, twice,
-//! as two machines would, and works on images there.
+//! Images on a network storage: Samba serves a folder of this machine, a Linux guest mounts it with
+//! its own SMB client, twice, as two machines would, and works on images there.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -42,8 +42,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("file_on_a_share", file_on_a_share);
 }
 
-/// A share that is there until this is dropped. All of the server's own is in a scratch folder, and nobody but this machine
-/// reaches it.
+/// A share that is there until this is dropped. All of the server's own is in a scratch folder, and
+/// nobody but this machine reaches it.
 struct Samba {
     scratch: TempDir,
     port: u16,
@@ -159,7 +159,8 @@ fn serve(settings: &Path, port: u16) -> Child {
     server
 }
 
-/// What comes before all that is done. `again` begins the server anew, killed in the middle of what it does.
+/// What comes before all that is done. `again` begins the server anew, killed in the middle of what
+/// it does.
 const PRELUDE: &str = r#"
 mkdir -m 700 /tmp/run
 mkdir /share /other /tmp/volume /tmp/second
@@ -169,7 +170,8 @@ put() { dd if="$1" of="$2" bs=64k conv=fsync 2>/dev/null; }
 again() { echo >/share/order || :; until test -e /share/obeyed; do sleep 0.1; done; rm /share/obeyed; }
 "#;
 
-/// It is made, written, refused to a second client, cut off from its server, cut off from ours, emptied. `image` says what.
+/// It is made, written, refused to a second client, cut off from its server, cut off from ours,
+/// emptied. `image` says what.
 const WORK: &str = r#"
 head -c 12000000 /dev/urandom >/tmp/large
 head -c 300000 /dev/urandom >/tmp/small

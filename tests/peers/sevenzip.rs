@@ -1,6 +1,7 @@
-//! `7zz`: unpacks a volume, through the partition map if there is one. It shows the name of a hard link as an empty file and the contents once,
-//! in the volume's private folder; attributes as files beside their owner; a FIFO as a file; `_` for the `/` of a name on disk.
-//! It puts the folder it unpacks to before the target of an absolute symbolic link.
+//! `7zz`: unpacks a volume, through the partition map if there is one. It shows the name of a hard
+//! link as an empty file and the contents once, in the volume's private folder; attributes as files
+//! beside their owner; a FIFO as a file; `_` for the `/` of a name on disk. It puts the folder it
+//! unpacks to before the target of an absolute symbolic link.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -90,8 +91,8 @@ fn as_shown(files: &Listing) -> Listing {
     shown
 }
 
-/// What it did make of them, without what it makes up; the contents of hard links under their sums, as their numbers are
-/// the builder's choice.
+/// What it did make of them, without what it makes up; the contents of hard links under their sums,
+/// as their numbers are the builder's choice.
 fn known(root: &Path, unpacked: Listing) -> Listing {
     let root = root.to_str().expect("scratch paths are UTF-8");
     let known = |(path, item): (String, Item)| match item.kind {

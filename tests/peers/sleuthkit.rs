@@ -1,5 +1,5 @@
-//! The Sleuth Kit: `mmls` of partition maps; of volumes, `fsstat`, `fls`, which tells all but attributes, and `tsk_recover`, which
-//! copies every file that is not empty. `icat` copies one.
+//! The Sleuth Kit: `mmls` of partition maps; of volumes, `fsstat`, `fls`, which tells all but
+//! attributes, and `tsk_recover`, which copies every file that is not empty. `icat` copies one.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,7 +19,8 @@ const FSSTAT: Program = Program::Command(&["fsstat"]);
 const ICAT: Program = Program::Command(&["icat"]);
 const TSK_RECOVER: Program = Program::Command(&["tsk_recover"]);
 
-/// It does not know attributes with extents of their own, and gives up on the contents of a file that has one.
+/// It does not know attributes with extents of their own, and gives up on the contents of a file
+/// that has one.
 const UNREADABLE: &str = "Attributes/very long";
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -132,7 +133,8 @@ fn on<'a>(
         .arg(&volume.disk)
 }
 
-/// Lines of `fls -m`: sum|path|number|kind/mode|owner|group|length|accessed|modified|changed|created.
+/// Lines of `fls -m`:
+/// sum|path|number|kind/mode|owner|group|length|accessed|modified|changed|created.
 fn listing(told: &str, recovered: &Path) -> Listing {
     let all = told.lines().map(|line| line.split('|').collect::<Vec<_>>());
     let entries: Vec<_> = all

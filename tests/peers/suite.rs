@@ -1,5 +1,5 @@
-//! The list of tests and the programs that each needs. A test whose program is absent is reported as ignored and counted;
-//! with `BANDSAW_REQUIRE_PEERS=1` it fails.
+//! The list of tests and the programs that each needs. A test whose program is absent is reported
+//! as ignored and counted; with `BANDSAW_REQUIRE_PEERS=1` it fails.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -52,7 +52,8 @@ impl Suite {
         PeerTests { suite: self, peer }
     }
 
-    /// Runs what the command line asks for, says loudly what could not run, and ends with the count of peers.
+    /// Runs what the command line asks for, says loudly what could not run, and ends with the count
+    /// of peers.
     pub(crate) fn run(self) -> ExitCode {
         let arguments = Arguments::from_args();
         let listing = arguments.list;

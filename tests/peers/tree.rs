@@ -1,4 +1,5 @@
-//! A folder of everything that a volume has to keep, and the listing that one tree is compared with another by.
+//! A folder of everything that a volume has to keep, and the listing that one tree is compared with
+//! another by.
 
 use std::collections::BTreeMap;
 use std::fs::{self, FileTimes, OpenOptions, Permissions};
@@ -65,7 +66,8 @@ const DECOMPOSED: [(&str, &str); 10] = [
     ("\u{2f81a}", "\u{2f81a}"),      // later than HFS+'s table: stays as it is
 ];
 
-/// A name with its characters as HFS+ stores them. Programs show them composed, decomposed, or either.
+/// A name with its characters as HFS+ stores them. Programs show them composed, decomposed, or
+/// either.
 pub(crate) fn decomposed(name: &str) -> String {
     DECOMPOSED
         .iter()
@@ -74,8 +76,8 @@ pub(crate) fn decomposed(name: &str) -> String {
         })
 }
 
-/// Fills `root` with names, sizes, links, attributes, modes and dates of every kind. `both_cases` adds names that differ
-/// in case alone.
+/// Fills `root` with names, sizes, links, attributes, modes and dates of every kind. `both_cases`
+/// adds names that differ in case alone.
 pub(crate) fn write(root: &Path, both_cases: bool) {
     names(&root.join("Names"), both_cases);
     sizes(&root.join("Sizes"));
@@ -363,8 +365,8 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Whether a path leads into the folders where HFS+ keeps what hard links lead to, or to a journal, as programs show it that
-/// do not hide them.
+/// Whether a path leads into the folders where HFS+ keeps what hard links lead to, or to a journal,
+/// as programs show it that do not hide them.
 pub(crate) fn is_private(path: &str) -> bool {
     path.contains("HFS+ Private D") || is_journal(path)
 }

@@ -1,6 +1,6 @@
-//! `7zz`, `dmg2img` and `qemu-img` on compressed images of ours: each gives the disk that they were made of. dmg2img and qemu-img
-//! know no LZFSE and no LZMA, and Debian's qemu-img comes without its module for bzip2, in no package; dmg2img takes the volume out
-//! of a disk with a map.
+//! `7zz`, `dmg2img` and `qemu-img` on compressed images of ours: each gives the disk that they were
+//! made of. dmg2img and qemu-img know no LZFSE and no LZMA, and Debian's qemu-img comes without its
+//! module for bzip2, in no package; dmg2img takes the volume out of a disk with a map.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -46,8 +46,9 @@ pub(crate) struct Volume {
     pub(crate) files: Arc<Listing>,
 }
 
-/// HFS+ and HFSX, built on a disk of their own and in a partition, filled file by file on a disk of their own, and with a journal
-/// in a partition, filled and then resized; each as a raw image and as a bundle. They are not to be changed.
+/// HFS+ and HFSX, built on a disk of their own and in a partition, filled file by file on a disk of
+/// their own, and with a journal in a partition, filled and then resized; each as a raw image and
+/// as a bundle. They are not to be changed.
 pub(crate) fn all() -> &'static [Volume] {
     static ALL: LazyLock<Vec<Volume>> = LazyLock::new(|| {
         let folder = crate::scratch().keep();

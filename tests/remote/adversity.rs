@@ -14,7 +14,8 @@ use bandsaw::{Kind, Result};
 use super::through::{Call, Porter, Through};
 use super::{BUNDLE, load, memory, options, reader, store, thief, writer};
 
-/// Every request fails once, or its answer gets lost, or it comes twice. Who was told that it is stored finds it.
+/// Every request fails once, or its answer gets lost, or it comes twice. Who was told that it is
+/// stored finds it.
 #[test]
 fn requests_fail() {
     for slip in [Slip::Lost, Slip::AnswerLost, Slip::Twice] {
@@ -96,8 +97,9 @@ impl Porter for Late {
     }
 }
 
-/// Three writers take turns in a random order, over a store whose requests fail and come later all the same. No plain name is
-/// touched before such requests are over, so the objects of commits are all that counts.
+/// Three writers take turns in a random order, over a store whose requests fail and come later all
+/// the same. No plain name is touched before such requests are over, so the objects of commits are
+/// all that counts.
 #[test]
 fn requests_come_late() {
     for seed in 0..40 {
@@ -189,8 +191,8 @@ impl Porter for Gone {
     }
 }
 
-/// The writer is cut off after every number of requests, in flushes and in checkpoints. What is found is a state that was
-/// flushed: the last acknowledged one, or the one that was being flushed.
+/// The writer is cut off after every number of requests, in flushes and in checkpoints. What is
+/// found is a state that was flushed: the last acknowledged one, or the one that was being flushed.
 #[test]
 fn cut_off_after_every_request() {
     let objects = memory();

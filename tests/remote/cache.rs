@@ -304,8 +304,8 @@ fn a_cache_has_one_user() {
     Remote::open(objects, &reading).unwrap();
 }
 
-/// Random writes and flushes; then the store is out of reach and the power goes. Each sector is what it was when it was flushed last,
-/// or something that was written to it since.
+/// Random writes and flushes; then the store is out of reach and the power goes. Each sector is
+/// what it was when it was flushed last, or something that was written to it since.
 #[test]
 fn power_cuts_of_local_flushes() {
     for seed in 0..24 {

@@ -15,7 +15,8 @@ fn draft(objects: &Arc<dyn Objects>, overwrite: bool) -> bandsaw::Result<Arc<Rem
     Remote::draft(objects.clone(), &options(Access::ReadWrite), overwrite)
 }
 
-/// Fills a draft with a bundle that begins with these bytes; more than memory holds goes through it.
+/// Fills a draft with a bundle that begins with these bytes; more than memory holds goes through
+/// it.
 fn fill(draft: &Arc<Remote>, bytes: &[u8]) -> bandsaw::Result<()> {
     let bundle = Bundle::create(
         draft.clone(),

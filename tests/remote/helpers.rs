@@ -111,8 +111,8 @@ fn sequential_reads_are_fetched_ahead_over_bands() {
     assert_eq!(slow.porter.reads.load(Ordering::SeqCst) - before, 5);
 }
 
-/// One writes from front to back again and again, another flushes. Whatever was written before a flush began is in the store when it
-/// returns, on its way or not.
+/// One writes from front to back again and again, another flushes. Whatever was written before a
+/// flush began is in the store when it returns, on its way or not.
 #[test]
 fn what_is_on_its_way_is_part_of_a_flush() {
     let objects = FaultyObjects::new(memory());

@@ -1,4 +1,5 @@
-//! Bundles on an object store: what every store and device must do, writers who race, requests that get lost or come late.
+//! Bundles on an object store: what every store and device must do, writers who race, requests that
+//! get lost or come late.
 
 mod adversity;
 mod cache;

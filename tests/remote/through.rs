@@ -1,4 +1,5 @@
-//! Objects with somebody in front of them who is told of every request before it is made, and may refuse it.
+//! Objects with somebody in front of them who is told of every request before it is made, and may
+//! refuse it.
 
 use std::fmt;
 use std::sync::Arc;

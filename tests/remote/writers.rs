@@ -94,7 +94,8 @@ fn a_silent_writer_is_gone() {
     store(&second, "a", b"3").unwrap();
 }
 
-/// Two writers take the bundle from each other a thousand times. In one generation only one of them has a flush acknowledged.
+/// Two writers take the bundle from each other a thousand times. In one generation only one of them
+/// has a flush acknowledged.
 #[test]
 fn two_writers_race() {
     let objects = memory();

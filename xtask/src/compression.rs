@@ -1,5 +1,6 @@
-//! `cargo xtask compression`: what compressing files in a volume saves and costs, on files like those that an article about it on
-//! macOS measured, in a table beside its figures (`docs/compression.md`). The protocol is that of `bandsaw bench images`.
+//! `cargo xtask compression`: what compressing files in a volume saves and costs, on files like
+//! those that an article about it on macOS measured, in a table beside its figures
+//! (`docs/compression.md`). The protocol is that of `bandsaw bench images`.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -21,7 +21,8 @@ enum Command {
     Tidy,
     /// Measure the speed goals and write docs/benchmarks.md.
     Bench(bench::Args),
-    /// What compressing files saves and costs, on an article's five files; writes docs/compression.md.
+    /// What compressing files saves and costs, on an article's five files; writes
+    /// docs/compression.md.
     Compression(compression::Args),
     /// Repair against a change of each field of each structure.
     Fields(fields::Args),

@@ -1,5 +1,5 @@
-//! `cargo xtask space`: images that are filled, emptied and compacted, and what they take on disk, in a table beside the figures of
-//! the article whose protocol it is.
+//! `cargo xtask space`: images that are filled, emptied and compacted, and what they take on disk,
+//! in a table beside the figures of the article whose protocol it is.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! `cargo xtask torture`: lives of volumes, random operations beside a model, for as long as one likes.
+//! `cargo xtask torture`: lives of volumes, random operations beside a model, for as long as one
+//! likes.
 
 use std::panic::catch_unwind;
 use std::time::{Duration, Instant};
@@ -6,7 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use bandsaw::testing::torture::{self, Tally};
 
-/// Lives of HFS+ volumes: random operations, power cuts and checks. What fails is told with the seed that does it again.
+/// Lives of HFS+ volumes: random operations, power cuts and checks. What fails is told with the
+/// seed that does it again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Operations in all.

@@ -33,7 +33,8 @@ pub struct Comparison {
     pub doubts: Vec<String>,
 }
 
-/// Returns how much faster `after` is than `before`, series by series. Speeds of a series are those of all its files.
+/// Returns how much faster `after` is than `before`, series by series. Speeds of a series are those
+/// of all its files.
 pub fn compare(before: &Report, after: &Report) -> Comparison {
     let (old, new) = (by_name(before), by_name(after));
     let mut comparison = Comparison {
@@ -139,7 +140,8 @@ pub struct Judged {
     pub kept: bool,
 }
 
-/// Each ratio of a run, to the host of the same run or to `baseline`, against the least that it may be.
+/// Each ratio of a run, to the host of the same run or to `baseline`, against the least that it may
+/// be.
 pub fn gate(report: &Report, baseline: Option<&Report>, least: f64) -> Vec<Judged> {
     let ratios: Vec<(String, Direction, Ratio)> = match baseline {
         Some(baseline) => compare(baseline, report)

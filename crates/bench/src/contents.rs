@@ -1,14 +1,17 @@
-//! What files hold: noise that no file system can make smaller or store once for two files, and that can be told again when it is
-//! read. It costs next to nothing to make: a pool is filled once, and each block of a file is told apart by what stands at its front.
+//! What files hold: noise that no file system can make smaller or store once for two files, and
+//! that can be told again when it is read. It costs next to nothing to make: a pool is filled once,
+//! and each block of a file is told apart by what stands at its front.
 
 use bandsaw::{Error, Kind, Result};
 
 use crate::noise::Noise;
 
-/// Addresses of buffers are multiples of it, as direct I/O wants them; so are requests but for the last of a file.
+/// Addresses of buffers are multiples of it, as direct I/O wants them; so are requests but for the
+/// last of a file.
 pub const ALIGNMENT: usize = 4096;
-/// Bytes of noise, beyond those of a request: further apart than file systems look for repetitions. No more than that, so that the
-/// processor has it near by, as it would have the one buffer of a program that writes nothing but that.
+/// Bytes of noise, beyond those of a request: further apart than file systems look for repetitions.
+/// No more than that, so that the processor has it near by, as it would have the one buffer of a
+/// program that writes nothing but that.
 const POOL: usize = 1 << 20;
 
 /// What files hold, by number and position.
@@ -22,7 +25,8 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Contents for requests of up to `request` bytes, a multiple of [`ALIGNMENT`]. Compressible ones shrink to about a half.
+    /// Contents for requests of up to `request` bytes, a multiple of [`ALIGNMENT`]. Compressible
+    /// ones shrink to about a half.
     pub fn new(seed: u64, request: usize, compressible: bool) -> Self {
         let mut pool = vec![0; POOL + request + ALIGNMENT];
         let front = pool.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
@@ -48,7 +52,8 @@ impl Contents {
         self.request
     }
 
-    /// What file `number` holds from `offset` on, a multiple of [`ALIGNMENT`]; `len` bytes, no more than a request has.
+    /// What file `number` holds from `offset` on, a multiple of [`ALIGNMENT`]; `len` bytes, no more
+    /// than a request has.
     pub fn at(&mut self, number: u64, offset: u64, len: usize) -> &[u8] {
         let start = self.front + (offset % POOL as u64) as usize;
         let bytes = &mut self.pool[start..start + len.min(self.request)];

@@ -23,8 +23,8 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Writes `files`. Where one cannot be written, or this is cancelled, those that are there stay: the caller removes them with
-    /// what they are in.
+    /// Writes `files`. Where one cannot be written, or this is cancelled, those that are there
+    /// stay: the caller removes them with what they are in.
     pub fn write(&mut self, files: &[PlannedFile], progress: &dyn Progress) -> Result<Vec<Sample>> {
         progress.stage("write", bytes_of(files));
         files

@@ -82,7 +82,8 @@ pub(crate) fn seconds_since_1970() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// Writes and reads the files of `announced` in a new folder of `folder`, and removes them, whatever comes of it.
+/// Writes and reads the files of `announced` in a new folder of `folder`, and removes them,
+/// whatever comes of it.
 pub fn run(
     folder: &Path,
     settings: &Settings,
@@ -124,7 +125,8 @@ pub(crate) fn series(
 }
 
 impl Settings {
-    /// A run of files in `place` as these settings have it. [`Kind::Invalid`] for requests that are no whole blocks.
+    /// A run of files in `place` as these settings have it. [`Kind::Invalid`] for requests that are
+    /// no whole blocks.
     pub(crate) fn run<'a>(&self, place: &'a dyn Place, clock: &'a dyn Clock) -> Result<Run<'a>> {
         const MOST: u64 = 256 << 20;
         let request = usize::try_from(self.request)

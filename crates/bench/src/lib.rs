@@ -1,4 +1,5 @@
-//! Workloads that measure disk images, and folders, as their users load them, and what the measurements say.
+//! Workloads that measure disk images, and folders, as their users load them, and what the
+//! measurements say.
 //!
 //! | you look for | it is in |
 //! | --- | --- |

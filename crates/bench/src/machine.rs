@@ -1,4 +1,5 @@
-//! What a run was made on: enough to compare, nothing that tells one machine from another of its kind.
+//! What a run was made on: enough to compare, nothing that tells one machine from another of its
+//! kind.
 
 use std::path::Path;
 
@@ -46,7 +47,8 @@ impl Machine {
     }
 }
 
-/// The type of the file system of `folder`: the mount that reaches furthest down to it, the last of those that do.
+/// The type of the file system of `folder`: the mount that reaches furthest down to it, the last of
+/// those that do.
 fn file_system(folder: &Path, mounts: &str) -> String {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let mounted = mounts.lines().filter_map(|line| {
@@ -83,7 +85,8 @@ impl Room {
         })
     }
 
-    /// What writing `bytes` takes of a disk's life, as a share: disks of this size are commonly rated for being written 600 times.
+    /// What writing `bytes` takes of a disk's life, as a share: disks of this size are commonly
+    /// rated for being written 600 times.
     pub fn wear(&self, bytes: u64) -> f64 {
         const RATED: f64 = 600.0;
         bytes as f64 / (RATED * self.total.max(1) as f64)

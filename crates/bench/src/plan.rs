@@ -24,7 +24,8 @@ pub const SETS: u32 = 10;
 pub const RANDOM: (u64, u64) = (2_000_000, 2_000_000_000);
 /// More files than this are a mistake.
 const MOST_FILES: usize = 100_000;
-/// More bytes than this have no room anywhere, and what is computed of them might have none in a number.
+/// More bytes than this have no room anywhere, and what is computed of them might have none in a
+/// number.
 const MOST_BYTES: u64 = 1 << 58;
 const MOST_SCALE: f64 = 1e9;
 
@@ -49,7 +50,8 @@ impl PlannedFile {
 /// What decides which files are written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The sizes of a set, in bytes, before they are scaled; with [`random`](Self::random), of nothing.
+    /// The sizes of a set, in bytes, before they are scaled; with [`random`](Self::random), of
+    /// nothing.
     pub sizes: Vec<u64>,
     /// How often the sizes are gone through.
     pub sets: u32,
@@ -57,7 +59,8 @@ pub struct Plan {
     pub scale: f64,
     /// Of order, sizes drawn and contents.
     pub seed: u64,
-    /// Instead of `sizes`, so many a set drawn between 2 MB and 2 GB, small ones as often as large ones by order of magnitude.
+    /// Instead of `sizes`, so many a set drawn between 2 MB and 2 GB, small ones as often as large
+    /// ones by order of magnitude.
     pub random: Option<u32>,
 }
 
@@ -74,8 +77,8 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// The files in the order in which they are written, random within each set. [`Kind::Invalid`] where there are none, or a size
-    /// comes to nothing.
+    /// The files in the order in which they are written, random within each set. [`Kind::Invalid`]
+    /// where there are none, or a size comes to nothing.
     pub fn files(&self) -> Result<Vec<PlannedFile>> {
         let invalid = |why: &'static str| Error::new(Kind::Invalid, "benchmark", why);
         let per_set = self.random.map_or(self.sizes.len(), |count| count as usize);

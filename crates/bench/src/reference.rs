@@ -1,5 +1,5 @@
-//! What others have published: speeds of Apple's images beside the disk below them, and what they take. Nobody can run these
-//! again here; their ratios are drawn beside one's own.
+//! What others have published: speeds of Apple's images beside the disk below them, and what they
+//! take. Nobody can run these again here; their ratios are drawn beside one's own.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -101,9 +101,9 @@ pub fn references() -> &'static References {
 }
 
 impl References {
-    /// What was published that a series of this benchmark stands beside: of the same kind of image, at the same step and with bands
-    /// of that size, as far as the article tells them apart; where the article of the benchmark has nothing of the kind, what others
-    /// say of it.
+    /// What was published that a series of this benchmark stands beside: of the same kind of image,
+    /// at the same step and with bands of that size, as far as the article tells them apart; where
+    /// the article of the benchmark has nothing of the kind, what others say of it.
     pub fn beside<'a>(
         &'a self,
         benchmark: &str,
@@ -160,7 +160,8 @@ impl References {
             .collect()
     }
 
-    /// What was published of the size of images of a kind, in bytes, at this step of this benchmark. Only of plain ones is any known.
+    /// What was published of the size of images of a kind, in bytes, at this step of this
+    /// benchmark. Only of plain ones is any known.
     pub fn sizes(
         &self,
         benchmark: &str,

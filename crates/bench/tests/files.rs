@@ -1,4 +1,5 @@
-//! Files timed on a disk whose speed is known, because its clock is ours; and on the host, where things go wrong.
+//! Files timed on a disk whose speed is known, because its clock is ours; and on the host, where
+//! things go wrong.
 
 use std::ops::Range;
 use std::path::Path;
@@ -25,8 +26,8 @@ use bandsaw_bench::report::{Report, Settings};
 use bandsaw_bench::sample::Direction;
 use bandsaw_bench::stats::Summary;
 
-/// A disk of known speed: so many bytes a second, and so long to get to a place where it does not stand already. Its time is told
-/// by itself: nobody sleeps.
+/// A disk of known speed: so many bytes a second, and so long to get to a place where it does not
+/// stand already. Its time is told by itself: nobody sleeps.
 #[derive(Debug)]
 struct Throttled {
     disk: Memory,

@@ -1,7 +1,8 @@
 //! Statistics against SciPy and NumPy on random data, to a billionth.
 //!
-//! The Python is that of `tests/peers`: what `BANDSAW_PEER_PYTHON` names, or the one that `scripts/install-test-tools` made. Without
-//! it the test is skipped by name; with `BANDSAW_REQUIRE_PEERS=1` that is a failure.
+//! The Python is that of `tests/peers`: what `BANDSAW_PEER_PYTHON` names, or the one that
+//! `scripts/install-test-tools` made. Without it the test is skipped by name; with
+//! `BANDSAW_REQUIRE_PEERS=1` that is a failure.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -151,7 +152,8 @@ fn scipy_and_numpy_say_the_same() {
     assert_eq!(told.len(), series.len());
     for (points, told) in series.iter().zip(told) {
         for ((name, ours), theirs) in NAMES.iter().zip(ours(points)).zip(told) {
-            // They have no bounds where a bound would be beyond all slopes; ours is the last of these.
+            // They have no bounds where a bound would be beyond all slopes; ours is the last of
+            // these.
             let Some(theirs) = theirs else { continue };
             let close = (ours - theirs).abs() <= 1e-9 * ours.abs().max(theirs.abs());
             assert!(

@@ -1,13 +1,14 @@
-//! The space protocol over a bundle and an encrypted sparse image, at a size for which nothing has to be optimised. Over every
-//! container, at a hundredth of its own size, where the bounds are held to, `scripts/test` runs it: here an index of fixed size would
-//! be a large part of them.
+//! The space protocol over a bundle and an encrypted sparse image, at a size for which nothing has
+//! to be optimised. Over every container, at a hundredth of its own size, where the bounds are held
+//! to, `scripts/test` runs it: here an index of fixed size would be a large part of them.
 
 use bandsaw::container::Format;
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
 use bandsaw_bench::images::space::{Case, run};
 
-/// Bytes that the tables of a container may take however small the disk is: an ASIF image has them in chunks of 1 MiB.
+/// Bytes that the tables of a container may take however small the disk is: an ASIF image has them
+/// in chunks of 1 MiB.
 const TABLES: u64 = 8 << 20;
 
 #[test]

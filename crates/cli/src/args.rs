@@ -12,15 +12,17 @@ use crate::text::Quoting;
 
 /// Apple's disk images from the command line.
 ///
-/// Makes sparse bundles, sparse images (UDSP and ASIF) and raw images, fills them from folders and archives, shows what is
-/// in them, and takes files out again; reads compressed and encrypted images too. No privileges are needed, and nothing is
-/// mounted but by `mount` and `attach`.
+/// Makes sparse bundles, sparse images (UDSP and ASIF) and raw images, fills them from folders and
+/// archives, shows what is in them, and takes files out again; reads compressed and encrypted
+/// images too. No privileges are needed, and nothing is mounted but by `mount` and `attach`.
 ///
-/// A thing in an image is named IMAGE[:VOLUME][:/PATH]. VOLUME is a name, or #N for partition N; without it, the first
-/// volume that can be read. A file of the host that exists is always taken whole, and ./ in front says that it is one.
-/// NAME.sparsebundle@SNAPSHOT is what `bandsaw snapshot` has kept of a bundle, to be read only.
+/// A thing in an image is named IMAGE[:VOLUME][:/PATH]. VOLUME is a name, or #N for partition N;
+/// without it, the first volume that can be read. A file of the host that exists is always taken
+/// whole, and ./ in front says that it is one. NAME.sparsebundle@SNAPSHOT is what `bandsaw
+/// snapshot` has kept of a bundle, to be read only.
 ///
-/// Sizes are written 8m or 8MiB (binary), 8MB (decimal), 16384s (sectors of 512 bytes), or as plain bytes.
+/// Sizes are written 8m or 8MiB (binary), 8MB (decimal), 16384s (sectors of 512 bytes), or as plain
+/// bytes.
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, arg_required_else_help = true, max_term_width = TERM_WIDTH)]
 #[command(
@@ -54,8 +56,9 @@ pub(crate) struct Global {
         display_order = 902
     )]
     pub(crate) color: Color,
-    /// Write names from an image as ls does: literal, escape, c, shell or shell-escape. Without it they are literal in a pipe, where
-    /// a name may hold line breaks and control characters; a terminal never gets these
+    /// Write names from an image as ls does: literal, escape, c, shell or shell-escape. Without it
+    /// they are literal in a pipe, where a name may hold line breaks and control characters; a
+    /// terminal never gets these
     #[arg(
         long,
         global = true,
@@ -127,7 +130,8 @@ fn alone(verb: clap::Command) -> clap::Command {
     Global::augment_args(alone.subcommand(verb))
 }
 
-/// `--encrypt IMAGE` means `--encrypt=aes-256 IMAGE`: what follows is a cipher only if it is the name of one.
+/// `--encrypt IMAGE` means `--encrypt=aes-256 IMAGE`: what follows is a cipher only if it is the
+/// name of one.
 fn with_cipher(mut args: Vec<OsString>) -> Vec<OsString> {
     for at in 1..args.len() {
         if args[at] == "--" {
@@ -145,8 +149,8 @@ fn with_cipher(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// `bandsaw IMAGE` means `bandsaw info IMAGE`: when the first argument that is no option is no verb, but a file that
-/// exists or something that can only be meant as one.
+/// `bandsaw IMAGE` means `bandsaw info IMAGE`: when the first argument that is no option is no
+/// verb, but a file that exists or something that can only be meant as one.
 fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
     let mut words = args.iter().skip(1);
     let first = loop {
@@ -186,7 +190,8 @@ fn is_verb(word: &OsStr) -> bool {
     word == "help" || word.to_str().is_some_and(Command::has_subcommand)
 }
 
-/// A misspelt verb should be told from a missing image: names of images have a dot, slash or colon in them.
+/// A misspelt verb should be told from a missing image: names of images have a dot, slash or colon
+/// in them.
 fn is_image(word: &OsStr) -> bool {
     word.as_encoded_bytes()
         .iter()

@@ -1,4 +1,5 @@
-//! What a verb changes: the argument that names something in an image, opened for changes, left clean.
+//! What a verb changes: the argument that names something in an image, opened for changes, left
+//! clean.
 
 use std::ffi::OsStr;
 use std::ops::Deref;

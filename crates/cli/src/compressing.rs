@@ -102,7 +102,8 @@ impl Choice {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Compression of files")]
 pub(crate) struct Compressing {
-    /// Store files compressed, as `bandsaw compress` does: zlib (how hard it tries, --level says; 5 without it), lzvn or lzfse
+    /// Store files compressed, as `bandsaw compress` does: zlib (how hard it tries, --level says; 5
+    /// without it), lzvn or lzfse
     #[arg(long, value_name = "TYPE", ignore_case = true)]
     compress: Option<CompressionType>,
     #[command(flatten)]

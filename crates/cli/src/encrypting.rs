@@ -39,11 +39,12 @@ impl Cipher {
 /// How a new image is encrypted, if it is.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Encrypting {
-    /// Size of the cipher's blocks: 512 as macOS writes, or 4096, which is faster; without it 512, and 4096 where an image in one file
-    /// may pass 2 TiB
+    /// Size of the cipher's blocks: 512 as macOS writes, or 4096, which is faster; without it 512,
+    /// and 4096 where an image in one file may pass 2 TiB
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Encryption", display_order = 702)]
     cipher_block: Option<u64>,
-    /// Let the private key of this certificate (X.509, PEM or DER) open the new image beside the passphrase
+    /// Let the private key of this certificate (X.509, PEM or DER) open the new image beside the
+    /// passphrase
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Encryption", display_order = 703)]
     certificate: Vec<PathBuf>,
     #[command(flatten)]

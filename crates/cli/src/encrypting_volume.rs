@@ -63,7 +63,8 @@ impl EncryptingVolume {
         self.encrypt_volume
     }
 
-    /// How the volume is to be encrypted, with the passphrase asked for; `before` are on standard input before it.
+    /// How the volume is to be encrypted, with the passphrase asked for; `before` are on standard
+    /// input before it.
     pub(crate) fn choose(
         &self,
         before: usize,
@@ -103,7 +104,8 @@ impl EncryptingVolume {
 }
 
 impl NewVolumeKeys {
-    /// Writes the recovery key to its file before there is a volume that only it may open one day; `None` if there is none.
+    /// Writes the recovery key to its file before there is a volume that only it may open one day;
+    /// `None` if there is none.
     pub(crate) fn store_recovery_key(self) -> Outcome<Option<RecoveryKey>> {
         let (Some(key), Some(path)) = (self.encryption.recovery_key, self.recovery_key_file) else {
             return Ok(None);

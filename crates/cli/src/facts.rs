@@ -1,4 +1,5 @@
-//! What is known of an image, as programs get it. Names are stable, sizes are in bytes, dates are RFC 3339.
+//! What is known of an image, as programs get it. Names are stable, sizes are in bytes, dates are
+//! RFC 3339.
 
 mod container;
 mod volume;
@@ -96,8 +97,8 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Everything about a new image, with a warning where a volume does not open: what was copied may be damaged, and the copy is
-    /// whole.
+    /// Everything about a new image, with a warning where a volume does not open: what was copied
+    /// may be damaged, and the copy is whole.
     pub(crate) fn of_copy(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
         let mut facts = Self::new(&image.path().to_string_lossy());
         match facts.add_image(image, progress) {
@@ -149,7 +150,8 @@ impl Facts {
         }
     }
 
-    /// Everything about an open image. Fails after all with the first volume that should open and does not.
+    /// Everything about an open image. Fails after all with the first volume that should open and
+    /// does not.
     pub(crate) fn add_image(&mut self, image: &Image, progress: &dyn Progress) -> Outcome {
         self.format = Some(image.format().code());
         self.description = Some(image.format().description());
@@ -227,7 +229,8 @@ impl Facts {
         self.bundle = Some(BundleFacts::new(bundle, &survey));
         self.warnings
             .extend(survey.too_long.iter().map(ToString::to_string));
-        // The bundle opened by one of its lists: what is wrong with the other is no reason to fail, for no verb does.
+        // The bundle opened by one of its lists: what is wrong with the other is no reason to fail,
+        // for no verb does.
         let of_a_list =
             |error: &Error| matches!(error.place(), Place::Name(name) if name.starts_with("Info."));
         let (lists, problems): (Vec<_>, Vec<_>) = survey.problems.into_iter().partition(of_a_list);

@@ -64,7 +64,8 @@ impl Failure {
         }
     }
 
-    /// Returns whether what could not be changed may still be read: by its nature, or because of who asks, or where it is.
+    /// Returns whether what could not be changed may still be read: by its nature, or because of
+    /// who asks, or where it is.
     pub(crate) fn is_of_changing(&self) -> bool {
         let refusals = [
             io::ErrorKind::PermissionDenied,
@@ -134,7 +135,8 @@ impl Failure {
         if matches!(exit, Exit::Told(_) | Exit::NothingToDo) {
             // Nothing is left to be said.
         } else if exit == Exit::BrokenPipe {
-            // The reader has seen enough (`bandsaw ls image | head`): nothing to tell, and nobody to tell it to.
+            // The reader has seen enough (`bandsaw ls image | head`): nothing to tell, and nobody
+            // to tell it to.
         } else if output.json() {
             output.json_line(&Report {
                 schema: 1,

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::open::stack;
 
-/// How to name the image below the layer at `image`, as far as one is found beside it. `None`: it is no layer.
+/// How to name the image below the layer at `image`, as far as one is found beside it. `None`: it
+/// is no layer.
 pub(crate) fn beneath(image: &str) -> Option<String> {
     let found = stack::candidates_below(Path::new(image)).ok()??;
     let shown = |path: &PathBuf| path.display().to_string();

@@ -1,7 +1,8 @@
 //! `bandsaw`: Apple's disk images from the command line.
 //!
-//! Parse, run, report. A verb is a file in [`commands`]: its arguments, one call into the library, its output. What
-//! failed becomes text and an exit code in [`failure`] alone; nothing here knows a format.
+//! Parse, run, report. A verb is a file in [`commands`]: its arguments, one call into the library,
+//! its output. What failed becomes text and an exit code in [`failure`] alone; nothing here knows a
+//! format.
 #![forbid(unsafe_code)]
 
 mod args;

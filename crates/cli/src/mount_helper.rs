@@ -19,8 +19,8 @@ const OWN: [&str; 9] = [
 ];
 const OWN_FLAGS: [&str; 2] = ["as-disk", "no-trim"];
 
-/// The command line of a helper, `mount.bandsaw IMAGE FOLDER [-sfnv] [-o OPTIONS] [-t TYPE]`, as that of the verb; any other as it
-/// is.
+/// The command line of a helper, `mount.bandsaw IMAGE FOLDER [-sfnv] [-o OPTIONS] [-t TYPE]`, as
+/// that of the verb; any other as it is.
 pub(crate) fn translated(args: Vec<OsString>) -> Vec<OsString> {
     let is_helper = args
         .first()
@@ -37,7 +37,8 @@ pub(crate) fn translated(args: Vec<OsString>) -> Vec<OsString> {
                 .iter()
                 .for_each(|list| add_options(list, &mut verb)),
             Some("-t" | "-N") => drop(words.next()),
-            // Sloppy, fake, not in mtab, verbose: nothing to do differently, but nothing to refuse either.
+            // Sloppy, fake, not in mtab, verbose: nothing to do differently, but nothing to refuse
+            // either.
             Some(flags)
                 if flags.len() > 1
                     && flags.starts_with('-')

@@ -11,7 +11,8 @@ use bandsaw::{Error, Kind, Result, platform};
 
 const LAYER: &str = "target";
 
-/// A new file. Dropped before [`finish`](Self::finish), it is removed and what was in its place is as it was.
+/// A new file. Dropped before [`finish`](Self::finish), it is removed and what was in its place is
+/// as it was.
 ///
 /// A FIFO or device in its place is written to as it is.
 #[derive(Debug)]
@@ -62,7 +63,8 @@ impl NewFile {
                     file.set_permissions(Permissions::from_mode(mode.bits()))
                         .map_err(failed)?;
                 }
-                // Tells whoever tidies up after killed runs that this one lives; hosts without locks are let be.
+                // Tells whoever tidies up after killed runs that this one lives; hosts without
+                // locks are let be.
                 let _ = file.try_lock();
                 (file, Some(aside))
             }
@@ -87,10 +89,11 @@ impl NewFile {
         if self.replaces {
             fs::rename(aside, &self.path).map_err(failed)?;
         } else {
-            // A second name, unlike a rename, never takes the place of a file that came meanwhile. What is left at the
-            // first name is removed by `drop`.
+            // A second name, unlike a rename, never takes the place of a file that came meanwhile.
+            // What is left at the first name is removed by `drop`.
             match fs::hard_link(aside, &self.path) {
-                // File systems without second names: who takes the name between the look and the move loses it.
+                // File systems without second names: who takes the name between the look and the
+                // move loses it.
                 Err(error)
                     if error.kind() != io::ErrorKind::AlreadyExists && !self.path.exists() =>
                 {
@@ -123,7 +126,8 @@ impl Drop for NewFile {
     }
 }
 
-/// A hidden name in the same folder, so that the file can be moved. What killed runs left under such names is removed.
+/// A hidden name in the same folder, so that the file can be moved. What killed runs left under
+/// such names is removed.
 fn aside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());

@@ -7,7 +7,8 @@ use serde::Serialize;
 use crate::output::{Output, Style};
 use crate::text::rfc3339;
 
-/// What is in a folder, in the order of names, whatever order the volume has: names that differ in case only stand together.
+/// What is in a folder, in the order of names, whatever order the volume has: names that differ in
+/// case only stand together.
 pub(crate) fn entries(fs: &dyn FileSystem, folder: NodeId) -> Result<Vec<Entry>> {
     let mut entries = fs.entries(folder)?;
     let case_sensitive = fs.volume().case_sensitive;
@@ -101,7 +102,8 @@ pub(crate) fn shown(output: &Output, name: &str, kind: FileKind) -> String {
     }
 }
 
-/// `drwxr-xr-x`, with `@` behind it as on macOS if there is more than data: attributes or a resource fork.
+/// `drwxr-xr-x`, with `@` behind it as on macOS if there is more than data: attributes or a
+/// resource fork.
 pub(crate) fn mode(of: &Attributes) -> String {
     let kind = match of.kind {
         FileKind::File => '-',
@@ -145,12 +147,14 @@ fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-/// The folders on the way to where a walk stands, so that a folder in a damaged volume that contains itself ends it.
+/// The folders on the way to where a walk stands, so that a folder in a damaged volume that
+/// contains itself ends it.
 #[derive(Debug, Default)]
 pub(crate) struct Ancestors(Vec<NodeId>);
 
 impl Ancestors {
-    /// Goes down into `folder`, which is `depth` folders below the first; `path` names it in the error.
+    /// Goes down into `folder`, which is `depth` folders below the first; `path` names it in the
+    /// error.
     pub(crate) fn enter(&mut self, folder: NodeId, depth: usize, path: &str) -> Result<()> {
         self.0.truncate(depth);
         if self.0.contains(&folder) {

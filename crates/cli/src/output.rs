@@ -143,8 +143,8 @@ impl Output {
         }
     }
 
-    /// A name from an image as `--quoting` has it; without that as it is for a pipe. On a terminal that it could steer, control
-    /// characters are spelled out in any case.
+    /// A name from an image as `--quoting` has it; without that as it is for a pipe. On a terminal
+    /// that it could steer, control characters are spelled out in any case.
     pub(crate) fn name(&self, name: &str) -> String {
         let name = self.secrets.mask(name);
         let quoted = self
@@ -157,7 +157,8 @@ impl Output {
         }
     }
 
-    /// A sentence that may hold names from an image: control characters are spelled out on a terminal, and where `--quoting` asks.
+    /// A sentence that may hold names from an image: control characters are spelled out on a
+    /// terminal, and where `--quoting` asks.
     pub(crate) fn text(&self, text: &str) -> String {
         let literal = matches!(self.quoting, None | Some(Quoting::Literal));
         let text = &*self.secrets.mask(text);

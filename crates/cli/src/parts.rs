@@ -1,4 +1,5 @@
-//! The parts of an image that can be had on their own: the disk, its partitions, its volumes by name.
+//! The parts of an image that can be had on their own: the disk, its partitions, its volumes by
+//! name.
 
 use std::sync::Arc;
 
@@ -51,7 +52,8 @@ pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
         .iter()
         .filter(|volume| volume.format.is_supported())
     {
-        // The volumes of an APFS container share its bytes: by the name of each, it is the container that is had.
+        // The volumes of an APFS container share its bytes: by the name of each, it is the
+        // container that is had.
         for name in names(volume) {
             if !name.is_empty() && parts.iter().all(|part| part.name != name) {
                 let what = described(volume.format.name(), volume.range.end - volume.range.start);
@@ -66,7 +68,8 @@ pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
     Ok(parts)
 }
 
-/// The names of what a partition holds. What does not open has none to go by, but its partition has a number.
+/// The names of what a partition holds. What does not open has none to go by, but its partition has
+/// a number.
 fn names(volume: &Volume) -> Vec<String> {
     match volume.format {
         VolumeFormat::Apfs => match volume.container() {

@@ -24,8 +24,8 @@ pub(crate) fn signal_seen() -> Option<u8> {
         .filter(|&signal| signal > 0)
 }
 
-/// Shows how far long work has come, and says stop once SIGINT, SIGTERM or SIGHUP was seen. A second signal ends the process
-/// at once.
+/// Shows how far long work has come, and says stop once SIGINT, SIGTERM or SIGHUP was seen. A
+/// second signal ends the process at once.
 #[derive(Debug)]
 pub(crate) struct Bar {
     /// Made when it is first drawn: most work ends before that.
@@ -73,12 +73,13 @@ impl Percentages {
 }
 
 impl Bar {
-    /// From here on the signals no longer kill: they set the flag that [`Progress::cancelled`] reads.
+    /// From here on the signals no longer kill: they set the flag that [`Progress::cancelled`]
+    /// reads.
     pub(crate) fn new(output: &Output) -> Self {
         let stopping = Arc::new(AtomicBool::new(false));
         for signal in signals::ending() {
-            // Order matters: the shutdown acts on a flag that only an earlier signal can have set. Failing to register
-            // (no memory) leaves the default, which kills.
+            // Order matters: the shutdown acts on a flag that only an earlier signal can have set.
+            // Failing to register (no memory) leaves the default, which kills.
             let _ =
                 flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stopping));
             let _ = flag::register(signal, Arc::clone(&stopping));

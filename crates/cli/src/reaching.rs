@@ -23,18 +23,20 @@ pub(crate) struct Reaching {
     /// Bytes a second that a bucket is read and written with at most: 10m, 500k
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = HEADING, display_order = 850)]
     bandwidth: Option<u64>,
-    /// Take a bundle over from a writer that seems to be alive; what that one writes from then on does not count
+    /// Take a bundle over from a writer that seems to be alive; what that one writes from then on
+    /// does not count
     #[arg(long, help_heading = HEADING, display_order = 851)]
     steal_lease: bool,
-    /// Keep what is read and written of a bundle in this folder of a local disk, for later uses too. What is made anew does not
-    /// go through it
+    /// Keep what is read and written of a bundle in this folder of a local disk, for later uses
+    /// too. What is made anew does not go through it
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, help_heading = HEADING, display_order = 852)]
     cache: Option<PathBuf>,
     /// Bytes of each image that --cache keeps at most; 10g without it
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "cache", help_heading = HEADING, display_order = 853)]
     cache_size: Option<u64>,
-    /// What a flush waits for: the store, or the folder of --cache alone, from which the store gets it seconds later. Should
-    /// the folder be lost before that, or somebody else take the bundle over, it is lost
+    /// What a flush waits for: the store, or the folder of --cache alone, from which the store gets
+    /// it seconds later. Should the folder be lost before that, or somebody else take the bundle
+    /// over, it is lost
     #[arg(long, value_name = "WHERE", requires = "cache", help_heading = HEADING, display_order = 854)]
     flush: Option<Flush>,
 }

@@ -45,7 +45,8 @@ impl Signals {
     }
 }
 
-/// Signals that ask to end: SIGINT, SIGTERM, and SIGHUP unless whoever started this process has it ignored (`nohup`).
+/// Signals that ask to end: SIGINT, SIGTERM, and SIGHUP unless whoever started this process has it
+/// ignored (`nohup`).
 pub(crate) fn ending() -> impl Iterator<Item = i32> {
     [SIGINT, SIGTERM]
         .into_iter()
@@ -62,9 +63,11 @@ fn is_ignored(signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
-/// From here on a write past a limit of the size of files (`ulimit -f`) is an error like any other, and does not kill the process.
+/// From here on a write past a limit of the size of files (`ulimit -f`) is an error like any other,
+/// and does not kill the process.
 pub(crate) fn survive_limits() {
-    // The flag is not looked at: that the signal is caught is enough. Where it cannot be, it kills as before.
+    // The flag is not looked at: that the signal is caught is enough. Where it cannot be, it kills
+    // as before.
     let _ = flag::register(SIGXFSZ, Arc::default());
 }
 

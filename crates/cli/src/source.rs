@@ -23,30 +23,36 @@ use crate::output::Output;
 use crate::passphrase::{ImageUnlocking, Unlocking};
 use crate::reaching::Reaching;
 
-/// How to open an image, for every verb that does. `U`: what opens that which is encrypted; a verb that makes a volume takes
-/// [`ImageUnlocking`], for the keys of volumes are those of the new one there.
+/// How to open an image, for every verb that does. `U`: what opens that which is encrypted; a verb
+/// that makes a volume takes [`ImageUnlocking`], for the keys of volumes are those of the new one
+/// there.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Opening<U: Args = Unlocking> {
-    /// Take the image for this format, whatever it looks like: udrw, udsb, udsp, asif, udzo and so on
+    /// Take the image for this format, whatever it looks like: udrw, udsb, udsp, asif, udzo and so
+    /// on
     #[arg(long, value_name = "FORMAT")]
     image_format: Option<Format>,
-    /// A layer or shadow file over the image, which then stays as it is: what is written goes there, and a missing one is
-    /// made. Several lie over each other in the order given
+    /// A layer or shadow file over the image, which then stays as it is: what is written goes
+    /// there, and a missing one is made. Several lie over each other in the order given
     #[arg(long = "shadow", value_name = "FILE", value_hint = ValueHint::FilePath)]
     shadows: Vec<PathBuf>,
-    /// Read an APFS container as of the checkpoint of transaction XID, of those that `bandsaw info` lists
+    /// Read an APFS container as of the checkpoint of transaction XID, of those that `bandsaw info`
+    /// lists
     #[arg(long, value_name = "XID")]
     checkpoint: Option<u64>,
     /// The part of the disk that is meant; a verb that lets users say so has an option for it.
     #[arg(skip)]
     section: Option<Section>,
-    /// Volumes are changed although a quick check finds damage; a verb that lets users say so has an option for it.
+    /// Volumes are changed although a quick check finds damage; a verb that lets users say so has
+    /// an option for it.
     #[arg(skip)]
     change_damaged: bool,
-    /// Show the files of an HFS+ volume's journal (.journal and .journal_info_block), which are hidden otherwise, as on macOS
+    /// Show the files of an HFS+ volume's journal (.journal and .journal_info_block), which are
+    /// hidden otherwise, as on macOS
     #[arg(long)]
     system_files: bool,
-    /// Memory for what an HFS+ volume keeps at hand of its catalog, and as much again for changes that wait; 16m without it
+    /// Memory for what an HFS+ volume keeps at hand of its catalog, and as much again for changes
+    /// that wait; 16m without it
     #[arg(long, value_name = "SIZE", value_parser = bandsaw::size::parse, hide = true)]
     catalog_memory: Option<u64>,
     #[command(flatten)]

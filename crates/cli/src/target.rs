@@ -16,21 +16,23 @@ use crate::text;
 /// The container of a new image, for every verb that makes one.
 #[derive(Debug, Args)]
 pub(crate) struct Container {
-    /// Format: udrw (raw), udsb (sparse bundle), udsp (sparse image), asif (Apple sparse image), or one that cannot be changed:
-    /// udzo (compressed by zlib), ulfo (LZFSE), ulmo (LZMA), udbz (bzip2), udco (ADC), udro (not compressed), in any case;
-    /// without it the name decides: .sparsebundle is udsb, .sparseimage is udsp, .asif is asif, .dmg, .img, .iso and .raw
-    /// are udrw
+    /// Format: udrw (raw), udsb (sparse bundle), udsp (sparse image), asif (Apple sparse image), or
+    /// one that cannot be changed: udzo (compressed by zlib), ulfo (LZFSE), ulmo (LZMA), udbz
+    /// (bzip2), udco (ADC), udro (not compressed), in any case; without it the name decides:
+    /// .sparsebundle is udsb, .sparseimage is udsp, .asif is asif, .dmg, .img, .iso and .raw are
+    /// udrw
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Size of bands: of a sparse bundle 1m to 8g, without it 8m, or more where a full bundle had more than 65,536 bands; of
-    /// a sparse image 512 to 8g, without it 1m
+    /// Size of bands: of a sparse bundle 1m to 8g, without it 8m, or more where a full bundle had
+    /// more than 65,536 bands; of a sparse image 512 to 8g, without it 1m
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) band_size: Option<u64>,
     /// Take the nearest size of bands that is possible, where --band-size is not
     #[arg(long, requires = "band_size")]
     pub(crate) round: bool,
-    /// Permissions of the image in octal, such as 640. Without it a copy has those of its source, an image that replaces another
-    /// no more than that, and only the owner may read what is encrypted, or was
+    /// Permissions of the image in octal, such as 640. Without it a copy has those of its source,
+    /// an image that replaces another no more than that, and only the owner may read what is
+    /// encrypted, or was
     #[arg(long, value_name = "MODE", value_parser = text::mode)]
     pub(crate) mode: Option<u16>,
     /// Size of an Apple sparse image's sectors: 512 or 4096
@@ -50,7 +52,8 @@ pub(crate) fn file_mode(mode: u16) -> FileMode {
 }
 
 impl Container {
-    /// The size of sectors asked for. What no number of the field holds is refused like any other odd size.
+    /// The size of sectors asked for. What no number of the field holds is refused like any other
+    /// odd size.
     pub(crate) fn sector_size(&self) -> Option<u32> {
         self.sector_size
             .map(|size| u32::try_from(size).unwrap_or(u32::MAX))

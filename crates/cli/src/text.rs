@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use bandsaw::fs::Timestamp;
 
-/// `text` with what could steer a terminal, or reorder what it shows, spelled out. Names in an image are a stranger's.
+/// `text` with what could steer a terminal, or reorder what it shows, spelled out. Names in an
+/// image are a stranger's.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(steers) {
         return Cow::Borrowed(text);
@@ -55,7 +56,8 @@ impl Quoting {
     }
 }
 
-/// Backslashes, `quote` and what could steer a terminal as a string of C and `$'…'` of a shell have them.
+/// Backslashes, `quote` and what could steer a terminal as a string of C and `$'…'` of a shell have
+/// them.
 fn escaped(text: &str, quote: Option<char>) -> Cow<'_, str> {
     let is_special = |c: char| c == '\\' || Some(c) == quote || steers(c);
     if !text.contains(is_special) {
@@ -84,7 +86,8 @@ fn needs_quotes(name: &str) -> bool {
     name.is_empty() || !name.chars().all(is_plain)
 }
 
-/// Control characters (C0, DEL, C1), and Unicode's marks that end a line or turn the direction of writing.
+/// Control characters (C0, DEL, C1), and Unicode's marks that end a line or turn the direction of
+/// writing.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -197,7 +200,8 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Adds a row. Text that came from an image goes through [`printable`] first, and best into the last column.
+    /// Adds a row. Text that came from an image goes through [`printable`] first, and best into the
+    /// last column.
     pub(crate) fn row(&mut self, row: [String; N]) {
         self.rows.push(row);
     }

@@ -1,4 +1,5 @@
-//! `bench` as its users call it: what is measured, kept, shown and compared, and what is left when something goes wrong.
+//! `bench` as its users call it: what is measured, kept, shown and compared, and what is left when
+//! something goes wrong.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -582,7 +583,8 @@ fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
                 && on_disk(&taken, "compacted") < on_disk(&taken, "full")
         );
         assert!(taken.last().unwrap().1["given_back"].is_u64());
-        // What was removed comes back when the image is attached the next time, not only when it is compacted.
+        // What was removed comes back when the image is attached the next time, not only when it is
+        // compacted.
         let (emptied, full) = (on_disk(&taken, "attached anew"), on_disk(&taken, "full"));
         assert!(emptied < full - 1_000_000, "{kind}: {emptied} of {full}");
     }
@@ -683,8 +685,8 @@ fn an_interrupt_ends_servers_too() {
     assert!(is_empty(&scratch, "work"));
 }
 
-/// Runs the command where `work` is a disk of its own, of 100 MB, that `before` sees first; `meanwhile` runs beside it. `None` where
-/// nobody may mount one.
+/// Runs the command where `work` is a disk of its own, of 100 MB, that `before` sees first;
+/// `meanwhile` runs beside it. `None` where nobody may mount one.
 #[cfg(target_os = "linux")]
 fn on_small_disk(
     scratch: &Scratch,

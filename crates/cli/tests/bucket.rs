@@ -23,8 +23,8 @@ use serde_json::Value;
 
 const IMAGE: &str = "s3://test/backups/Docs.sparsebundle";
 
-/// A verb at least of each row of the table in docs/object-stores.md, all of which go one way. `@` is a bundle in a bucket, `#` an
-/// encrypted one.
+/// A verb at least of each row of the table in docs/object-stores.md, all of which go one way. `@`
+/// is a bundle in a bucket, `#` an encrypted one.
 const LINES: &[&str] = &[
     "info @",
     "extract @ out",
@@ -225,7 +225,8 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// An image of 20 GB is changed, compacted and cut into other bands. Its files are what they should be at each step.
+/// An image of 20 GB is changed, compacted and cut into other bands. Its files are what they should
+/// be at each step.
 fn a_large_image_keeps_its_files(bench: &Bench) {
     let image = "s3://test/life/Life.sparsebundle";
     let folder = bench.scratch.path("life");
@@ -359,7 +360,8 @@ fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
     );
 }
 
-/// A program that flushes to its cache vanishes. Its successor with that cache finds what was flushed, unless another wrote the image.
+/// A program that flushes to its cache vanishes. Its successor with that cache finds what was
+/// flushed, unless another wrote the image.
 fn what_was_flushed_to_a_cache_is_not_lost(bench: &Bench) {
     let image = "s3://test/cached/Docs.sparsebundle";
     bench.ok(&format!("create {image} --size 64m --fs hfs+"));
@@ -507,7 +509,8 @@ fn the_table_of_verbs_is_true(bench: &Bench) {
     }
 }
 
-/// `bandsaw` in less than a gigabyte of memory, and in less than a minute and a half: its exit code and what it says.
+/// `bandsaw` in less than a gigabyte of memory, and in less than a minute and a half: its exit code
+/// and what it says.
 fn within_bounds(scratch: &Scratch, endpoint: &str, args: &[&str]) -> (Option<i32>, String) {
     let mut command = std::process::Command::new("sh");
     command

@@ -337,8 +337,9 @@ fn at_once(scratch: &Scratch, lines: &[Vec<String>]) -> Vec<(i32, String)> {
         .collect()
 }
 
-/// Writers and readers of one image that begin at the same moment take turns, or are told that it is in use. None of them takes what
-/// another one is writing for damage, and nothing that was stored is lost.
+/// Writers and readers of one image that begin at the same moment take turns, or are told that it
+/// is in use. None of them takes what another one is writing for damage, and nothing that was
+/// stored is lost.
 #[test]
 fn processes_that_begin_at_once_take_turns() {
     let scratch = Scratch::new();

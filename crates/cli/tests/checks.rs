@@ -178,7 +178,8 @@ fn repair_mends_bundles() {
     );
     assert_eq!(fs::read(bundle("bands/notes.txt")).unwrap(), b"mine");
     fs::remove_file(bundle("bands/notes.txt")).unwrap();
-    // A list that tells too small a size: what lies past it is not thrown away, because the map reaches there.
+    // A list that tells too small a size: what lies past it is not thrown away, because the map
+    // reaches there.
     let text = String::from_utf8(list).unwrap();
     let at = text.find("<key>size</key>").unwrap();
     let size: u64 = text[at..]
@@ -274,8 +275,8 @@ fn files(scratch: &Scratch, name: &str) -> Vec<String> {
     .collect()
 }
 
-/// A list that tells another size, or other bands, than everything else: it is corrected, or nothing is changed at all. Undone, the
-/// bundle is as it was.
+/// A list that tells another size, or other bands, than everything else: it is corrected, or
+/// nothing is changed at all. Undone, the bundle is as it was.
 #[test]
 fn one_wrong_list_destroys_nothing() {
     let scratch = Scratch::new();
@@ -325,7 +326,8 @@ fn one_wrong_list_destroys_nothing() {
             let wrong = plist.replace(&tag(&at(key)), &tag(value));
             fs::write(scratch.path(B).join("Info.plist"), &wrong).unwrap();
             let damaged = files(&scratch, B);
-            // What such a container tells is at its beginning, and the same for bands of either size.
+            // What such a container tells is at its beginning, and the same for bands of either
+            // size.
             let is_decided = (fs, layout, key) != ("apfs", "none", "band-size");
             let code = if is_decided { 0 } else { 9 };
             let told = facts(&scratch, code, &["repair", "-n", B]);
@@ -341,7 +343,8 @@ fn one_wrong_list_destroys_nothing() {
             // Both lists against everything else.
             fs::write(scratch.path(B).join("Info.bckup"), &wrong).unwrap();
             let damaged = files(&scratch, B);
-            // Of a container without a map little more is known than what is at its beginning, which opens.
+            // Of a container without a map little more is known than what is at its beginning,
+            // which opens.
             let code = match (fs, layout, key, value) {
                 ("apfs", "none", "band-size", _) => 10,
                 ("apfs", "none", "size", "20971520") => 5,
@@ -404,7 +407,8 @@ fn files_are_given_up_only_when_told_to() {
     scratch.ok(&[
         "create", "x.img", "--fs", "hfs+", "--layout", "none", "--from", "src",
     ]);
-    // One leaf is torn; and the first node of the catalog too, by which the volume does not open at all.
+    // One leaf is torn; and the first node of the catalog too, by which the volume does not open at
+    // all.
     for opens in [true, false] {
         let whole = fs::read(scratch.path("x.img")).unwrap();
         let leaf = second_leaf(&whole);
@@ -451,7 +455,8 @@ fn files_are_given_up_only_when_told_to() {
     }
 }
 
-/// A sparse image whose band has a number past the end of the disk keeps the band until somebody decides.
+/// A sparse image whose band has a number past the end of the disk keeps the band until somebody
+/// decides.
 #[test]
 fn bands_past_the_end_of_a_sparse_image_stay() {
     let scratch = images();
@@ -754,7 +759,8 @@ fn diagnose_names_the_cause() {
     );
 }
 
-/// An APFS volume of a folder: what is found wrong with it, its files in the order of names, and errors that name the image.
+/// An APFS volume of a folder: what is found wrong with it, its files in the order of names, and
+/// errors that name the image.
 #[test]
 fn apfs_is_checked_and_listed() {
     let scratch = Scratch::new();

@@ -378,7 +378,8 @@ fn what_is_compressed_is_kept_where_that_was_asked_for() {
     );
 }
 
-/// A file that is longer than its volume: nothing is stored for its zeros, before it is compressed and after.
+/// A file that is longer than its volume: nothing is stored for its zeros, before it is compressed
+/// and after.
 #[test]
 fn zeros_are_holes_where_a_volume_has_such() {
     use std::os::unix::fs::FileExt;
@@ -503,7 +504,8 @@ fn files_that_do_not_decode_are_told() {
     }
 }
 
-/// Rewrites the size in the header of every compressed file of a raw image, with the sum of the block where it is of APFS.
+/// Rewrites the size in the header of every compressed file of a raw image, with the sum of the
+/// block where it is of APFS.
 fn set_sizes(image: &[u8], sum: bool, change: impl Fn(u64) -> u64) -> Vec<u8> {
     let mut bytes = image.to_vec();
     let found: Vec<usize> = bytes

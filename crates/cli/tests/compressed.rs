@@ -1,4 +1,5 @@
-//! Compressed images through the command: summed, cut and joined, with licences, and with signatures that are not lost.
+//! Compressed images through the command: summed, cut and joined, with licences, and with
+//! signatures that are not lost.
 
 use std::fs;
 use std::path::PathBuf;
@@ -240,7 +241,8 @@ fn signatures_are_not_lost_by_the_way() {
     assert!(scratch.json(&["verify", "signed.dmg"])["signature"].is_null());
 }
 
-/// Where no signature could stand, none is expected: it is told that it is gone, and nobody is asked.
+/// Where no signature could stand, none is expected: it is told that it is gone, and nobody is
+/// asked.
 #[test]
 fn other_formats_have_no_signatures_to_lose() {
     let scratch = app();

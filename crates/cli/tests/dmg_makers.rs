@@ -1,6 +1,8 @@
-//! Programs that make disk images with macOS's `hdiutil`, unmodified, with ours in its place: dmgbuild and create-dmg.
+//! Programs that make disk images with macOS's `hdiutil`, unmodified, with ours in its place:
+//! dmgbuild and create-dmg.
 //!
-//! What else they want of a Mac are stand-ins of a line or two: `ditto` copies, `sw_vers` tells a version.
+//! What else they want of a Mac are stand-ins of a line or two: `ditto` copies, `sw_vers` tells a
+//! version.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

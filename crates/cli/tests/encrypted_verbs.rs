@@ -1,4 +1,5 @@
-//! Every verb on an encrypted image: as on a plain one with the passphrase, and in clear words without it.
+//! Every verb on an encrypted image: as on a plain one with the passphrase, and in clear words
+//! without it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +14,8 @@ use bandsaw::store::Local;
 
 const ADDED: &str = "added with the passphrase";
 
-/// A line for each verb, with subverbs, in an order in which all of them work: `S.img` holds a volume, `Z.dmg` a compressed one.
+/// A line for each verb, with subverbs, in an order in which all of them work: `S.img` holds a
+/// volume, `Z.dmg` a compressed one.
 const LINES: &[&str] = &[
     "info S.img",
     "ls S.img",
@@ -61,7 +63,8 @@ const LINES: &[&str] = &[
     "passwd remove Twice.img 2",
 ];
 
-/// Verbs that open no image, or none of its data, or tell without it what they can; and those that do not end by themselves.
+/// Verbs that open no image, or none of its data, or tell without it what they can; and those that
+/// do not end by themselves.
 const WITHOUT: &[&str] = &[
     "create",
     "dmg",

@@ -62,7 +62,8 @@ fn an_encrypted_volume_is_made_changed_and_read() {
     );
 }
 
-/// Nobody but its owner reads it, it is never overwritten, and it goes with an image that cannot be made.
+/// Nobody but its owner reads it, it is never overwritten, and it goes with an image that cannot be
+/// made.
 #[test]
 fn the_recovery_key_is_kept_or_shown() {
     let scratch = Scratch::new();
@@ -115,7 +116,8 @@ fn the_recovery_key_is_kept_or_shown() {
     );
 }
 
-/// In an image that exists, whole or on a partition, itself encrypted or not; what was there goes when that is asked for.
+/// In an image that exists, whole or on a partition, itself encrypted or not; what was there goes
+/// when that is asked for.
 #[test]
 fn an_image_that_exists_gets_an_encrypted_volume() {
     let scratch = Scratch::new();

@@ -544,7 +544,8 @@ fn attached_until_it_is_detached() {
         "to nobody"
     );
 
-    // A volume without a partition map is on the disk itself. A partition can be taken for such a disk.
+    // A volume without a partition map is on the disk itself. A partition can be taken for such a
+    // disk.
     said("create -size 5m -fs HFS+ -layout NONE -volname Whole c");
     let told = said("attach c.dmg -mountpoint at -plist");
     let told = plist::Value::from_reader_xml(told.as_bytes()).unwrap();

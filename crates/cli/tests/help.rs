@@ -58,7 +58,8 @@ fn examples_parse() {
             .lines()
             .filter(|line| line.contains("bandsaw "))
         {
-            // What the shell would do, as far as the examples need it: comments, redirections and pipes end the command.
+            // What the shell would do, as far as the examples need it: comments, redirections and
+            // pipes end the command.
             let command = line
                 .split("   ")
                 .find(|part| part.contains("bandsaw "))

@@ -1,4 +1,5 @@
-//! `mount`, `attach` and `detach`: how they begin, what programs see, how they end. Skipped, by name, where there is no FUSE.
+//! `mount`, `attach` and `detach`: how they begin, what programs see, how they end. Skipped, by
+//! name, where there is no FUSE.
 #![cfg(target_os = "linux")]
 
 use std::fs::{self, File};
@@ -348,8 +349,9 @@ fn deleted_files_leave_every_plain_container() {
     }
 }
 
-/// Storage of deleted files returns at the deletion or when the image is used the next time, whatever its type and its volume. APFS
-/// holds blocks back for older checkpoints, so that only the next use can return them.
+/// Storage of deleted files returns at the deletion or when the image is used the next time,
+/// whatever its type and its volume. APFS holds blocks back for older checkpoints, so that only the
+/// next use can return them.
 #[test]
 fn storage_of_deleted_files_returns_by_the_next_use() {
     let Some(host) = Host::new("storage_of_deleted_files_returns_by_the_next_use") else {
@@ -638,7 +640,8 @@ fn a_full_host_says_so() {
     host.0.ok(&["check", "host.sparsebundle"]);
 }
 
-/// Who takes an image away from under a volume is not told lies: what cannot be kept is not said to be.
+/// Who takes an image away from under a volume is not told lies: what cannot be kept is not said to
+/// be.
 #[test]
 fn an_image_that_vanishes_is_told_of() {
     let Some(host) = Host::new("an_image_that_vanishes_is_told_of") else {
@@ -669,7 +672,8 @@ fn an_image_that_vanishes_is_told_of() {
     }
 }
 
-/// Made composed or decomposed, a name is found by both; APFS lists what was made, HFS+ what programs on Linux write, or macOS.
+/// Made composed or decomposed, a name is found by both; APFS lists what was made, HFS+ what
+/// programs on Linux write, or macOS.
 #[test]
 fn names_are_found_however_they_are_composed() {
     let Some(host) = Host::new("names_are_found_however_they_are_composed") else {

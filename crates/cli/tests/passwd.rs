@@ -1,4 +1,5 @@
-//! What opens encrypted images, through the command: `passwd`, `isencrypted`, `erase-keys` and private keys.
+//! What opens encrypted images, through the command: `passwd`, `isencrypted`, `erase-keys` and
+//! private keys.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +14,8 @@ use bandsaw::crypt::{Device, KeyWrap, Protection, Secret};
 use bandsaw::device::{BlockDevice, Leave};
 use bandsaw::store::{LocalFile, Open};
 
-/// An encrypted image `secret.img` that holds a volume, and files with passphrases: `old` opens it, `new` does not.
+/// An encrypted image `secret.img` that holds a volume, and files with passphrases: `old` opens it,
+/// `new` does not.
 fn encrypted() -> Scratch {
     let scratch = Scratch::new();
     scratch.sample();

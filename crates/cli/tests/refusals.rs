@@ -345,7 +345,8 @@ fn colours_are_for_those_who_want_them() {
     );
 }
 
-/// What opens an image elsewhere is not shown to those who read messages, logs and the output of programs.
+/// What opens an image elsewhere is not shown to those who read messages, logs and the output of
+/// programs.
 #[test]
 fn secrets_of_addresses_are_not_shown() {
     let scratch = Scratch::new();

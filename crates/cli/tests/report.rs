@@ -1,4 +1,5 @@
-//! The page that `report` writes, opened in a real browser: hover, zoom, dark, narrow, no console error, nothing fetched.
+//! The page that `report` writes, opened in a real browser: hover, zoom, dark, narrow, no console
+//! error, nothing fetched.
 
 use crate::common::Scratch;
 

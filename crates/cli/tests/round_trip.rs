@@ -826,7 +826,8 @@ fn the_files_of_a_journal_are_hidden() {
     assert_eq!(before.len(), fs::read(scratch.path("j.img")).unwrap().len());
 }
 
-/// As deep as a volume may be: on macOS, too, folders are made by the thousands where each is entered in turn.
+/// As deep as a volume may be: on macOS, too, folders are made by the thousands where each is
+/// entered in turn.
 #[test]
 fn folders_may_be_thousands_deep() {
     const DEPTH: usize = 1_500;

@@ -385,7 +385,8 @@ fn a_limit_on_the_size_of_files_ends_no_server() {
     scratch.ok(&["check", "x.sparseimage", "--image-format", "udsp"]);
 }
 
-/// What a client wrote to a bundle that was removed meanwhile is not said to be durable, and the end of the server is a failure.
+/// What a client wrote to a bundle that was removed meanwhile is not said to be durable, and the
+/// end of the server is a failure.
 #[test]
 fn a_bundle_that_is_removed_while_it_is_served() {
     let scratch = Scratch::new();

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::Scratch;
 
-/// Starts `bandsaw`, sends `signal` once something beside the sources has appeared, and returns the exit code.
+/// Starts `bandsaw`, sends `signal` once something beside the sources has appeared, and returns the
+/// exit code.
 fn interrupted(scratch: &Scratch, signal: &str, args: &[&str]) -> Option<i32> {
     let before = scratch.names();
     let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
@@ -80,7 +81,8 @@ fn an_interrupt_leaves_nothing_behind() {
     }
 }
 
-/// Killed without a word after something was made durable, the same command goes on, and the disk is the same.
+/// Killed without a word after something was made durable, the same command goes on, and the disk
+/// is the same.
 #[test]
 fn a_killed_conversion_is_gone_on_with() {
     let scratch = Scratch::new();
@@ -170,7 +172,8 @@ fn a_reader_that_leaves_is_no_error() {
     );
 }
 
-/// Killed while it writes a file of a volume: the old one is there, nothing beside it, and the next change clears what is left.
+/// Killed while it writes a file of a volume: the old one is there, nothing beside it, and the next
+/// change clears what is left.
 #[test]
 fn a_killed_put_leaves_no_part_of_a_file() {
     let scratch = Scratch::new();
@@ -193,7 +196,8 @@ fn a_killed_put_leaves_no_part_of_a_file() {
                 .spawn()
                 .unwrap();
             let mut pipe = child.stdin.take().unwrap();
-            // More than it holds at once: when all of this has been taken, some of it is in the image.
+            // More than it holds at once: when all of this has been taken, some of it is in the
+            // image.
             pipe.write_all(&vec![7; 20 << 20]).unwrap();
             child.kill().unwrap();
             child.wait().unwrap();
@@ -219,7 +223,8 @@ fn a_killed_put_leaves_no_part_of_a_file() {
     }
 }
 
-/// What a run that was killed leaves is hidden and large. The next run at this place removes it, and says so.
+/// What a run that was killed leaves is hidden and large. The next run at this place removes it,
+/// and says so.
 #[test]
 fn what_a_killed_run_leaves_goes_with_the_next() {
     let scratch = Scratch::new();

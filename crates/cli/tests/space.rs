@@ -106,7 +106,8 @@ fn what_rm_frees_on_apfs_returns() {
     }
 }
 
-/// What APFS holds back for older checkpoints is neither used nor free, and every verb says the same of it.
+/// What APFS holds back for older checkpoints is neither used nor free, and every verb says the
+/// same of it.
 #[test]
 fn pending_space_is_told_alike() {
     let scratch = Scratch::new();

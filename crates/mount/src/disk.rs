@@ -69,7 +69,8 @@ impl DiskFs {
         }
     }
 
-    /// The host's file, if all of it is the disk. One that may be written is not given away: it could get longer.
+    /// The host's file, if all of it is the disk. One that may be written is not given away: it
+    /// could get longer.
     fn whole_file(&self) -> Option<Lent> {
         let len = self.device.info().len;
         let lent = self

@@ -24,7 +24,8 @@ pub(crate) fn of(error: &Error) -> Errno {
     }
 }
 
-/// Of what the host says, programs that use the volume can do something about a full disk; the rest is none of their doing.
+/// Of what the host says, programs that use the volume can do something about a full disk; the rest
+/// is none of their doing.
 fn of_host(error: &Error) -> Errno {
     let host = error
         .source()
@@ -36,7 +37,8 @@ fn of_host(error: &Error) -> Errno {
     }
 }
 
-/// Returns whether the owner of the image should hear of it: something is wrong with the image or the host, not with the request.
+/// Returns whether the owner of the image should hear of it: something is wrong with the image or
+/// the host, not with the request.
 pub(crate) fn is_worth_a_note(error: &Error) -> bool {
     matches!(error.kind(), Kind::Io | Kind::Corrupt)
 }

@@ -1,4 +1,5 @@
-//! What ends a mount although programs still use it: nothing is let in any more, and what is inside is waited for.
+//! What ends a mount although programs still use it: nothing is let in any more, and what is inside
+//! is waited for.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 

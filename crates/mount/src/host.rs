@@ -102,14 +102,15 @@ pub(crate) fn hand_over(path: &Path) -> Result<()> {
     let failed = |source: io::Error| Error::io(LAYER, "sync", source).in_file(path);
     let folder = fs::File::open(path).map_err(failed)?;
     match rustix::fs::syncfs(&folder) {
-        // Of a file that was removed before the kernel had told its dates; writes that fail are the volume's to tell.
+        // Of a file that was removed before the kernel had told its dates; writes that fail are the
+        // volume's to tell.
         Err(Errno::NOENT) => Ok(()),
         done => done.map_err(|error| failed(error.into())),
     }
 }
 
-/// Unmounts what is at `path`; with `lazily` also if somebody uses it, who keeps it until done with it.
-/// [`Kind::Conflict`] if it is in use.
+/// Unmounts what is at `path`; with `lazily` also if somebody uses it, who keeps it until done with
+/// it. [`Kind::Conflict`] if it is in use.
 pub fn unmount(path: &Path, lazily: bool) -> Result<()> {
     let flags = if lazily {
         UnmountFlags::DETACH
@@ -169,7 +170,8 @@ fn contains(text: &[u8], what: &[u8]) -> bool {
     text.windows(what.len()).any(|window| window == what)
 }
 
-/// Lets the kernel read ahead as far as large requests go. Only root may say so; others keep what the system has.
+/// Lets the kernel read ahead as far as large requests go. Only root may say so; others keep what
+/// the system has.
 pub(crate) fn read_ahead(path: &Path, kilobytes: u32) {
     let found = mount_points()
         .ok()

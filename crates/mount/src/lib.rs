@@ -11,9 +11,11 @@
 //! | what `-o` understands | `options.rs` |
 //! | what is mounted on this host, and who uses it | `host.rs`, `users.rs` |
 //!
-//! The process that mounts is the only one that changes the image, so the kernel may keep what it has read. What is written goes
-//! through at once, so that a full volume is told to who fills it; gathered, small writes are cheaper, and a program that neither
-//! syncs nor looks at what close says hears nothing. A sync makes everything so far durable, and a clock does so every few seconds.
+//! The process that mounts is the only one that changes the image, so the kernel may keep what it
+//! has read. What is written goes through at once, so that a full volume is told to who fills it;
+//! gathered, small writes are cheaper, and a program that neither syncs nor looks at what close
+//! says hears nothing. A sync makes everything so far durable, and a clock does so every few
+//! seconds.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 

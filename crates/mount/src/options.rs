@@ -11,8 +11,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Other users may look at it, too, as far as permissions let them.
     pub allow_other: bool,
-    /// Whether recorded owners count. Where they do not, everything is the mounter's. `None`: they do if root
-    /// mounts.
+    /// Whether recorded owners count. Where they do not, everything is the mounter's. `None`: they
+    /// do if root mounts.
     pub owners: Option<bool>,
     /// The owner of everything, whatever is recorded.
     pub uid: Option<u32>,
@@ -26,9 +26,11 @@ pub struct MountOptions {
     pub suid: bool,
     /// Device nodes on it are devices.
     pub dev: bool,
-    /// The kernel gathers small writes. Programs then learn only from fsync and close that a volume is full.
+    /// The kernel gathers small writes. Programs then learn only from fsync and close that a volume
+    /// is full.
     pub gather: bool,
-    /// Names of HFS+ are listed decomposed (NFD), as on disk and on macOS. Else composed (NFC), as programs on Linux write them.
+    /// Names of HFS+ are listed decomposed (NFD), as on disk and on macOS. Else composed (NFC), as
+    /// programs on Linux write them.
     pub decomposed: bool,
     /// Threads that answer the kernel; `None`: as many as fit the machine.
     pub threads: Option<usize>,
@@ -85,8 +87,8 @@ const NOT_OURS: [&str; 21] = [
 ];
 
 impl MountOptions {
-    /// Takes a list of options apart, as in `ro,uid=1000`. What is meant for others than mounts is passed over; what is not
-    /// known here is returned for the caller to know: name and value.
+    /// Takes a list of options apart, as in `ro,uid=1000`. What is meant for others than mounts is
+    /// passed over; what is not known here is returned for the caller to know: name and value.
     pub fn apply<'a>(&mut self, list: &'a str) -> Result<Vec<(&'a str, Option<&'a str>)>> {
         let mut rest = Vec::new();
         for option in list.split(',').filter(|option| !option.is_empty()) {

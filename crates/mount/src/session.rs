@@ -39,8 +39,8 @@ pub enum Shown {
     Disk(Arc<dyn BlockDevice>, String),
 }
 
-/// A folder that shows a volume, or a disk. Programs see errors of the image as errors of their calls; the owner is told of
-/// them by a [`Note`].
+/// A folder that shows a volume, or a disk. Programs see errors of the image as errors of their
+/// calls; the owner is told of them by a [`Note`].
 pub struct Mounted {
     folder: PathBuf,
     shown: Shown,
@@ -51,8 +51,8 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts on `folder`, which exists. [`Kind::Unsupported`] where the host has no FUSE. `on_end` is called once nothing is
-    /// mounted there any more, whoever unmounted it.
+    /// Mounts on `folder`, which exists. [`Kind::Unsupported`] where the host has no FUSE. `on_end`
+    /// is called once nothing is mounted there any more, whoever unmounted it.
     pub fn new(
         shown: Shown,
         folder: &Path,
@@ -122,8 +122,8 @@ impl Mounted {
         &self.folder
     }
 
-    /// Ends the mount, if nobody has yet, and leaves the volume clean and durable. Programs that still use it get errors from
-    /// here on.
+    /// Ends the mount, if nobody has yet, and leaves the volume clean and durable. Programs that
+    /// still use it get errors from here on.
     pub fn end(self) -> Result<()> {
         let waits = || self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let mut gone = self.session.is_finished() || waits().try_recv().is_ok();

@@ -113,7 +113,8 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     }
 }
 
-/// macOS's device number, its major number in the top 8 bits, as FUSE sends Linux's: minor, major, minor.
+/// macOS's device number, its major number in the top 8 bits, as FUSE sends Linux's: minor, major,
+/// minor.
 fn linux_device(device: u32) -> u32 {
     let (major, minor) = (device >> 24, device & 0xff_ffff);
     minor & 0xff | major << 8 | (minor & !0xff) << 12

@@ -40,8 +40,8 @@ pub fn users_of(path: &Path) -> Vec<User> {
     users
 }
 
-/// The first thing at or below `path` that the process of this folder of `/proc` uses. Links are read, never followed: what they
-/// lead to may not answer any more.
+/// The first thing at or below `path` that the process of this folder of `/proc` uses. Links are
+/// read, never followed: what they lead to may not answer any more.
 fn used_by(process: &Path, path: &Path) -> Option<PathBuf> {
     let below = |link: PathBuf| {
         fs::read_link(link)

@@ -1,5 +1,5 @@
-//! Reads that were received one after the other and go on where the last one ends, done as one: a device that decodes does parts of
-//! much on every core, and the replies leave together.
+//! Reads that were received one after the other and go on where the last one ends, done as one: a
+//! device that decodes does parts of much on every core, and the replies leave together.
 
 use std::io::{self, IoSlice};
 
@@ -13,7 +13,8 @@ use crate::transmission::Session;
 pub(crate) const TOGETHER: u64 = 256 << 10;
 
 impl Session<'_> {
-    /// Answers `first`, of which nothing is lent and which is no longer than [`TOGETHER`], and the reads that go on behind it.
+    /// Answers `first`, of which nothing is lent and which is no longer than [`TOGETHER`], and the
+    /// reads that go on behind it.
     pub(crate) fn read_together(&mut self, first: &Request) -> io::Result<()> {
         let link = self.link;
         let requests = self.take_adjacent(first);
@@ -43,7 +44,8 @@ impl Session<'_> {
         done
     }
 
-    /// `first`, and those that were received behind it and go on reading where it ends. These are taken.
+    /// `first`, and those that were received behind it and go on reading where it ends. These are
+    /// taken.
     fn take_adjacent(&mut self, first: &Request) -> Vec<Request> {
         let mut requests = vec![*first];
         let mut range = first.range();
@@ -72,7 +74,8 @@ impl Session<'_> {
         requests
     }
 
-    /// Sends what waits, and behind it a reply to each of `requests`, whose bytes follow each other in `bytes`.
+    /// Sends what waits, and behind it a reply to each of `requests`, whose bytes follow each other
+    /// in `bytes`.
     fn send_together(&mut self, requests: &[Request], mut bytes: &[u8]) -> io::Result<()> {
         let mut heads = Vec::with_capacity(requests.len() * DATA_HEAD);
         let ends: Vec<_> = requests

@@ -40,8 +40,8 @@ impl Buffers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `len` bytes, at most [`MAX_PAYLOAD`]; waits until the connection has so many left. Only the thread that receives may
-    /// wait here: those that free buffers must not.
+    /// `len` bytes, at most [`MAX_PAYLOAD`]; waits until the connection has so many left. Only the
+    /// thread that receives may wait here: those that free buffers must not.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Buffer {
         let full = |state: &mut State| state.used + len > BUDGET && state.used > 0;
         let mut state = self.state();

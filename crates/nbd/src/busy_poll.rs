@@ -1,8 +1,9 @@
 //! Looking for the next request instead of sleeping until it comes.
 //!
-//! A client that waits for each answer, or for any of a few, sends the next request within microseconds. To fall asleep and be
-//! woken for it costs both sides more than that, in virtual machines several times more. So a thread that was not left alone for
-//! long the last time looks for a while before it sleeps, and lets others run between two looks.
+//! A client that waits for each answer, or for any of a few, sends the next request within
+//! microseconds. To fall asleep and be woken for it costs both sides more than that, in virtual
+//! machines several times more. So a thread that was not left alone for long the last time looks
+//! for a while before it sleeps, and lets others run between two looks.
 
 use std::io;
 use std::sync::LazyLock;

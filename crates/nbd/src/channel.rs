@@ -34,7 +34,8 @@ impl Socket {
     }
 }
 
-/// How long a lent place is held for a client that does not read: whoever wants to cut the file waits for it.
+/// How long a lent place is held for a client that does not read: whoever wants to cut the file
+/// waits for it.
 const HOLD: Duration = Duration::from_secs(1);
 
 impl Channel {
@@ -51,7 +52,8 @@ impl Channel {
         self.tls.get().is_some()
     }
 
-    /// Encrypts from here on, once the client has shown a certificate. `deadline` is when it must have.
+    /// Encrypts from here on, once the client has shown a certificate. `deadline` is when it must
+    /// have.
     pub(crate) fn start_tls(&self, tls: &Tls, deadline: Instant) -> io::Result<()> {
         let session = Session::new(tls)?;
         session.greet(&self.socket, &mut |into| {
@@ -67,7 +69,8 @@ impl Channel {
         self.receive_until(into, None)
     }
 
-    /// The same, but fails once `deadline` is over. The limit stays on the socket: see [`without_deadline`](Self::without_deadline).
+    /// The same, but fails once `deadline` is over. The limit stays on the socket: see
+    /// [`without_deadline`](Self::without_deadline).
     pub(crate) fn receive_until(
         &self,
         into: &mut [u8],
@@ -102,7 +105,8 @@ impl Channel {
         self.socket.limit_writes(Some(HOLD))
     }
 
-    /// Sends all of `parts`. `more`: something follows at once. One thread at a time, so that replies stay whole.
+    /// Sends all of `parts`. `more`: something follows at once. One thread at a time, so that
+    /// replies stay whole.
     pub(crate) fn send(&self, parts: &mut [IoSlice<'_>], more: bool) -> io::Result<()> {
         match self.tls.get() {
             Some(session) => session.send(&self.socket, parts),

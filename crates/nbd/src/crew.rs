@@ -1,5 +1,6 @@
-//! Threads that help a connection while its device makes requests wait. They are begun when there is work for them and end
-//! when there is none for a while; each connection has its own, so that a client can only hold up itself.
+//! Threads that help a connection while its device makes requests wait. They are begun when there
+//! is work for them and end when there is none for a while; each connection has its own, so that a
+//! client can only hold up itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -25,8 +25,8 @@ pub struct Export {
 }
 
 impl Export {
-    /// Serves `device` as `name`; an empty name is what clients get that ask for none. The description is for people.
-    /// Whether it may be changed is for the device to say.
+    /// Serves `device` as `name`; an empty name is what clients get that ask for none. The
+    /// description is for people. Whether it may be changed is for the device to say.
     pub fn new(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -43,8 +43,8 @@ impl Export {
         }
     }
 
-    /// Lets clients make the device longer, by the protocol's extension for that. Never shorter: others may be using what
-    /// would be cut off.
+    /// Lets clients make the device longer, by the protocol's extension for that. Never shorter:
+    /// others may be using what would be cut off.
     pub fn may_grow(self) -> Self {
         Self {
             grows: true,
@@ -91,7 +91,8 @@ impl Export {
 
     /// What clients are told it can do.
     ///
-    /// Several connections may be used at once: nothing is cached here, and a device's flush covers the writes of all.
+    /// Several connections may be used at once: nothing is cached here, and a device's flush covers
+    /// the writes of all.
     pub(crate) fn flags(&self, structured: bool) -> u16 {
         use transmission::*;
         let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN | SEND_CACHE;

@@ -1,8 +1,10 @@
-//! The kernel of Linux as client: a disk of ours becomes one of its own, `/dev/nbd0`, with its partitions.
+//! The kernel of Linux as client: a disk of ours becomes one of its own, `/dev/nbd0`, with its
+//! partitions.
 //!
-//! The kernel is told over generic netlink, and given sockets on which it asks at once: what a handshake agrees on is in the
-//! message (`include/uapi/linux/nbd-netlink.h`, `drivers/block/nbd.c`). It keeps a disk until it is told to let go, even one
-//! whose server is gone and whose every request therefore fails.
+//! The kernel is told over generic netlink, and given sockets on which it asks at once: what a
+//! handshake agrees on is in the message (`include/uapi/linux/nbd-netlink.h`,
+//! `drivers/block/nbd.c`). It keeps a disk until it is told to let go, even one whose server is
+//! gone and whose every request therefore fails.
 #![allow(
     clippy::host_endian_bytes,
     reason = "the kernel talks in its own order"
@@ -64,11 +66,11 @@ pub struct KernelDisk {
 }
 
 impl KernelDisk {
-    /// Makes the first export of `server` a disk of the kernel's. `on_end` is called when the kernel has let go of it, whoever
-    /// made it do so.
+    /// Makes the first export of `server` a disk of the kernel's. `on_end` is called when the
+    /// kernel has let go of it, whoever made it do so.
     ///
-    /// [`Kind::Unsupported`] for a kernel that has no such disks (the module `nbd` is not loaded), or gives this process none;
-    /// nothing has happened then.
+    /// [`Kind::Unsupported`] for a kernel that has no such disks (the module `nbd` is not loaded),
+    /// or gives this process none; nothing has happened then.
     pub fn new(server: Server, on_end: impl FnOnce() + Send + 'static) -> Result<Self> {
         let family = Family::of(FAMILY).map_err(unavailable)?;
         let count =
@@ -99,7 +101,8 @@ impl KernelDisk {
             let _ = disconnect(index);
             return Err(Error::io(LAYER, "begin a thread", source));
         }
-        // Whoever opens it first has the kernel look for partitions. A disk that cannot be read has none.
+        // Whoever opens it first has the kernel look for partitions. A disk that cannot be read has
+        // none.
         let _ = File::open(path_of(index));
         Ok(disk)
     }
@@ -117,7 +120,8 @@ impl KernelDisk {
                 Arc::clone(&on_end),
             );
             let serve = move || {
-                // What the kernel waits for must not wait for the kernel to write something back, perhaps to this very disk.
+                // What the kernel waits for must not wait for the kernel to write something back,
+                // perhaps to this very disk.
                 let _ = rustix::process::configure_io_flusher_behavior(true);
                 server.serve_kernel(socket);
                 if open.fetch_sub(1, Ordering::AcqRel) == 1
@@ -138,14 +142,16 @@ impl KernelDisk {
         self.id
     }
 
-    /// Takes it from the kernel, whoever uses it, and makes everything durable. What is mounted of it is the caller's to sync.
+    /// Takes it from the kernel, whoever uses it, and makes everything durable. What is mounted of
+    /// it is the caller's to sync.
     pub fn end(self) -> Result<()> {
         let path = path_of(self.id.index);
         // Others may have taken it away, and the kernel have given the number to others since.
         let is_there =
             self.open.load(Ordering::Acquire) > 0 || DiskId::of(self.id.index) == Some(self.id);
         let taken = if is_there {
-            // A program that uses it gets errors from now on, for what it has not synced, too; what the kernel holds does not.
+            // A program that uses it gets errors from now on, for what it has not synced, too; what
+            // the kernel holds does not.
             let synced = File::open(&path).and_then(|disk| disk.sync_all());
             let synced = synced.map_err(|source| Error::io(LAYER, "sync", source).in_file(&path));
             disconnect(self.id.index).and(synced)
@@ -260,7 +266,8 @@ fn connect(family: &Family, server: &Server, sockets: &[OwnedFd]) -> io::Result<
         items.nest(attribute::SOCKET_ITEM, &item);
     }
     let (info, flags) = server.for_kernel();
-    // The kernel counts in sectors; a disk that ends within one of 4096 bytes still has whole ones of 512.
+    // The kernel counts in sectors; a disk that ends within one of 4096 bytes still has whole ones
+    // of 512.
     let sector = if info.len.is_multiple_of(u64::from(info.block)) {
         info.block
     } else {

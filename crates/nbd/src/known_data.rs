@@ -1,7 +1,7 @@
 //! Where data is known to be, so that reads need not ask for holes again and again.
 //!
-//! Only *data* is remembered: what has become a hole meanwhile still reads right, as zeros. That is why nothing has to be
-//! forgotten when something is written or discarded.
+//! Only *data* is remembered: what has become a hole meanwhile still reads right, as zeros. That is
+//! why nothing has to be forgotten when something is written or discarded.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,8 +46,8 @@ impl KnownData {
         }
     }
 
-    /// What is worth asking about, on a device of `len` bytes, before reading at `offset`: from the beginning of its grain
-    /// as far as can be remembered.
+    /// What is worth asking about, on a device of `len` bytes, before reading at `offset`: from the
+    /// beginning of its grain as far as can be remembered.
     pub(crate) fn around(offset: u64, len: u64) -> Range<u64> {
         let start = offset - offset % GRAIN;
         start..start.saturating_add(GRAIN * SLOTS as u64).min(len)

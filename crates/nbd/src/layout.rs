@@ -1,4 +1,5 @@
-//! The numbers of the protocol and the shapes of its messages, all big-endian: doc/proto.md of the NetworkBlockDevice project.
+//! The numbers of the protocol and the shapes of its messages, all big-endian: doc/proto.md of the
+//! NetworkBlockDevice project.
 
 /// Begins the server's greeting: `NBDMAGIC`.
 pub(crate) const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;

@@ -1,4 +1,5 @@
-//! An NBD server: block devices for the kernel, for virtual machines and for every program that speaks the protocol.
+//! An NBD server: block devices for the kernel, for virtual machines and for every program that
+//! speaks the protocol.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -12,8 +13,9 @@
 //! # }
 //! ```
 //!
-//! It knows no format: all it serves is [`BlockDevice`](bandsaw::device::BlockDevice). It speaks the fixed newstyle handshake
-//! with TLS, simple and structured replies and block status in `base:allocation`; requests read and write up to 32 MiB.
+//! It knows no format: all it serves is [`BlockDevice`](bandsaw::device::BlockDevice). It speaks
+//! the fixed newstyle handshake with TLS, simple and structured replies and block status in
+//! `base:allocation`; requests read and write up to 32 MiB.
 //!
 //! | what | where |
 //! | --- | --- |
@@ -25,7 +27,8 @@
 //! | what the messages look like | `layout` |
 //! | the kernel of this host as client | `kernel`, told over `netlink` |
 //!
-//! Threads block; there is no runtime. Memory is bounded for each connection, and so is the number of these.
+//! Threads block; there is no runtime. Memory is bounded for each connection, and so is the number
+//! of these.
 #![forbid(unsafe_code)]
 
 mod adjacent;

@@ -227,7 +227,8 @@ impl Link {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what lies in the outbox, unless another thread is sending: that one looks into it when it is done.
+    /// Sends what lies in the outbox, unless another thread is sending: that one looks into it when
+    /// it is done.
     pub(crate) fn drain(&self) {
         while !self.outbox().is_empty() {
             let _wire = match self.wire.try_lock() {

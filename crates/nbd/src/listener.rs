@@ -27,8 +27,8 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens at a path. What a server that crashed left there is replaced; a server that answers is a
-    /// [`Kind::Conflict`], and so is anything else that stands there.
+    /// Listens at a path. What a server that crashed left there is replaced; a server that answers
+    /// is a [`Kind::Conflict`], and so is anything else that stands there.
     pub fn unix(path: &Path) -> Result<Self> {
         let failed =
             |doing: &'static str, source: io::Error| Error::io(LAYER, doing, source).in_file(path);
@@ -77,8 +77,8 @@ impl Listener {
             .map_err(|source| Error::io(LAYER, "listen", source).named(address.to_string()))
     }
 
-    /// How clients name it: an NBD URI without an export, `nbd+unix:///?socket=/run/x` or `nbd://127.0.0.1:10809`; with
-    /// `tls`, `nbds`.
+    /// How clients name it: an NBD URI without an export, `nbd+unix:///?socket=/run/x` or
+    /// `nbd://127.0.0.1:10809`; with `tls`, `nbds`.
     pub fn uri(&self, export: &str, tls: bool) -> String {
         let scheme = if tls { "nbds" } else { "nbd" };
         let export = escaped(export, "");

@@ -1,5 +1,5 @@
-//! Generic netlink, as far as one request and its answer: what `include/uapi/linux/netlink.h` and `genetlink.h` of Linux lay
-//! down, in the host's own order of bytes.
+//! Generic netlink, as far as one request and its answer: what `include/uapi/linux/netlink.h` and
+//! `genetlink.h` of Linux lay down, in the host's own order of bytes.
 #![allow(
     clippy::host_endian_bytes,
     reason = "the kernel talks in its own order"
@@ -53,7 +53,8 @@ pub(crate) struct Family {
     id: u16,
 }
 
-/// Attributes of a message: 2 bytes of length with this head, 2 of type, the value, zeros up to a multiple of 4.
+/// Attributes of a message: 2 bytes of length with this head, 2 of type, the value, zeros up to a
+/// multiple of 4.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes(Vec<u8>);
 

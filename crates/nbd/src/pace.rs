@@ -1,14 +1,16 @@
 //! Whether a device answers at once.
 //!
-//! A request that takes microseconds is best done by the thread that received it: waking another costs more. One that waits
-//! for a disk must not hold up those behind it. Which it is shows in the time that the last ones took.
+//! A request that takes microseconds is best done by the thread that received it: waking another
+//! costs more. One that waits for a disk must not hold up those behind it. Which it is shows in the
+//! time that the last ones took.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// What handing a request over costs, about: a request that takes longer is slow.
 const SLOW_MICROS: u32 = 60;
-/// More is remembered as this: one hiccup of the host (the thread had to wait for a processor) is not yet slow, two are.
+/// More is remembered as this: one hiccup of the host (the thread had to wait for a processor) is
+/// not yet slow, two are.
 const MOST_MICROS: u32 = 4 * SLOW_MICROS;
 /// Bytes that memory moves in a microsecond at least: not counted as waiting.
 const BYTES_PER_MICRO: u32 = 2048;

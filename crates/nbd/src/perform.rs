@@ -91,7 +91,8 @@ fn write_zeroes(
         .map_err(failed)
 }
 
-/// Makes the export as long as is asked for, durably. Whoever connects from now on is told the new length.
+/// Makes the export as long as is asked for, durably. Whoever connects from now on is told the new
+/// length.
 fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<(), Refusal> {
     let _one_at_a_time = link
         .export
@@ -124,7 +125,8 @@ fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<
     })
 }
 
-/// Returns whether zeroing costs no data write: where something is stored, it must be in a file of the host that can be punched.
+/// Returns whether zeroing costs no data write: where something is stored, it must be in a file of
+/// the host that can be punched.
 fn is_fast(device: &dyn BlockDevice, range: Range<u64>) -> Result<bool> {
     let mut at = range.start;
     for _ in 0..FAST_RUNS {

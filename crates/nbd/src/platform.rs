@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-/// Sends all of `parts`. `more`: something follows at once, which may share a packet with it. `patient`: however long the
-/// client takes, else as long as the socket's limit.
+/// Sends all of `parts`. `more`: something follows at once, which may share a packet with it.
+/// `patient`: however long the client takes, else as long as the socket's limit.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     mut parts: &mut [IoSlice<'_>],
@@ -61,8 +61,9 @@ fn flags(_more: bool) -> SendFlags {
 /// Whether [`send_file`] works here at all.
 pub(crate) const SENDS_FILES: bool = cfg!(target_os = "linux");
 
-/// Sends `range` of a file without copying it; `range.start` tells how far it came, also on failure:
-/// [`WouldBlock`](io::ErrorKind::WouldBlock) if the client took nothing for as long as the socket's limit.
+/// Sends `range` of a file without copying it; `range.start` tells how far it came, also on
+/// failure: [`WouldBlock`](io::ErrorKind::WouldBlock) if the client took nothing for as long as the
+/// socket's limit.
 #[cfg(target_os = "linux")]
 pub(crate) fn send_file(
     socket: BorrowedFd<'_>,
@@ -89,8 +90,9 @@ pub(crate) fn send_file(
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Returns whether reading `range` of a file would wait for a disk, or fail, as far as the host tells of its last byte: what is
-/// read one after the other it reads ahead, and of what is not read so the end is missing with the rest.
+/// Returns whether reading `range` of a file would wait for a disk, or fail, as far as the host
+/// tells of its last byte: what is read one after the other it reads ahead, and of what is not read
+/// so the end is missing with the rest.
 #[cfg(target_os = "linux")]
 pub(crate) fn would_wait(file: &File, range: &Range<u64>) -> bool {
     use rustix::io::ReadWriteFlags;

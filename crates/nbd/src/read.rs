@@ -1,4 +1,5 @@
-//! Reads: holes are told, what a file of the host holds is sent from there without copying, the rest is read and sent.
+//! Reads: holes are told, what a file of the host holds is sent from there without copying, the
+//! rest is read and sent.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -13,13 +14,15 @@ use crate::link::{Link, Parcel, Refusal};
 use crate::platform;
 use crate::transmission::{BATCH, Session};
 
-/// Up to here a copy costs less than what it saves: small replies are read behind each other and leave together.
+/// Up to here a copy costs less than what it saves: small replies are read behind each other and
+/// leave together.
 pub(crate) const SMALL: u32 = 32 << 10;
-/// Read and sent in one go of what is too long to be read at once, where nothing is lent because of the connection: it stays in
-/// the processor's cache in between.
+/// Read and sent in one go of what is too long to be read at once, where nothing is lent because of
+/// the connection: it stays in the processor's cache in between.
 const PIECE: u64 = 256 << 10;
-/// Up to here the client is told in the head of what is lent that nothing follows, which saves it a look for the end: a failure
-/// after that costs the connection. Of so little hardly ever any is missing whose end is in memory.
+/// Up to here the client is told in the head of what is lent that nothing follows, which saves it a
+/// look for the end: a failure after that costs the connection. Of so little hardly ever any is
+/// missing whose end is in memory.
 const SURE: u64 = 128 << 10;
 /// What a thread of the crew reads in one go.
 const CREW_PIECE: u32 = 1 << 20;
@@ -202,7 +205,8 @@ impl Session<'_> {
                 Err(error) => return self.refuse_read(request, &link.failed("read", &error)),
             }
         }
-        // Much that was sent from a file could not be called the last before all of it was: it might have failed.
+        // Much that was sent from a file could not be called the last before all of it was: it
+        // might have failed.
         end_chunk(&mut self.out, request.cookie);
         Ok(())
     }
@@ -221,8 +225,9 @@ impl Session<'_> {
         sent
     }
 
-    /// Sends what waits, which ends with the head of `range`, and `range` behind it. `promised`: the head says that all is well.
-    /// A refusal: the bytes that followed are not all right; of a promise the rest is missing, and the connection ended.
+    /// Sends what waits, which ends with the head of `range`, and `range` behind it. `promised`:
+    /// the head says that all is well. A refusal: the bytes that followed are not all right; of a
+    /// promise the rest is missing, and the connection ended.
     fn send_lent(
         &mut self,
         range: Range<u64>,
@@ -242,7 +247,8 @@ impl Session<'_> {
     }
 }
 
-/// Sends `range`, of which `lent` is the beginning, from files as long as that works, else by copying.
+/// Sends `range`, of which `lent` is the beginning, from files as long as that works, else by
+/// copying.
 fn from_file(
     link: &Link,
     range: Range<u64>,
@@ -279,8 +285,9 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Sends `range`, whose length the client has been told: what cannot be read is made up for by zeros, and refused. Where the client
-/// would take these for what was read, the connection ends instead, before anything else can follow.
+/// Sends `range`, whose length the client has been told: what cannot be read is made up for by
+/// zeros, and refused. Where the client would take these for what was read, the connection ends
+/// instead, before anything else can follow.
 fn by_copying(link: &Link, range: Range<u64>, promised: bool) -> io::Result<Result<(), Refusal>> {
     let mut at = range.start;
     let mut piece = vec![0; PIECE.min(range.end - range.start) as usize];

@@ -38,7 +38,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct Limits {
     /// Clients that have chosen an export; the next is refused.
     pub connections: usize,
-    /// Clients that have not chosen yet. The one that has been at it longest makes room for the next.
+    /// Clients that have not chosen yet. The one that has been at it longest makes room for the
+    /// next.
     pub handshakes: usize,
     /// How long a client may take to choose.
     pub handshake_time: Duration,
@@ -171,7 +172,8 @@ impl Server {
         self.attend(number, socket);
     }
 
-    /// Serves the first export to the kernel, which knows already what a handshake tells; returns when it has left.
+    /// Serves the first export to the kernel, which knows already what a handshake tells; returns
+    /// when it has left.
     #[cfg(target_os = "linux")]
     pub(crate) fn serve_kernel(&self, socket: UnixStream) {
         let socket = Arc::new(Socket::from(socket));
@@ -197,7 +199,8 @@ impl Server {
         self.leave(number);
     }
 
-    /// What a handshake would tell the kernel: what the device of the first export is, and the flags of its transmission phase.
+    /// What a handshake would tell the kernel: what the device of the first export is, and the
+    /// flags of its transmission phase.
     #[cfg(target_os = "linux")]
     pub(crate) fn for_kernel(&self) -> (Info, u16) {
         let export = self.0.exports.first();
@@ -274,7 +277,8 @@ impl Server {
             Ok(Some(agreement)) => self.transmit(&channel, client, agreement),
             Ok(None) => {}
             Err(error) => {
-                // Whoever connects and leaves is no news, and a flood of them must not become one of lines.
+                // Whoever connects and leaves is no news, and a flood of them must not become one
+                // of lines.
                 if error.kind() != io::ErrorKind::UnexpectedEof && throttle.admit().is_some() {
                     watch.note(&Note::Refused {
                         client,
@@ -324,8 +328,9 @@ impl Server {
         self.0.stopping.load(Ordering::SeqCst)
     }
 
-    /// Ends: nobody is let in any more, what was received is done and answered, and everything is flushed. Returns when that
-    /// is so; clients that do not take their answers are left behind after ten seconds.
+    /// Ends: nobody is let in any more, what was received is done and answered, and everything is
+    /// flushed. Returns when that is so; clients that do not take their answers are left behind
+    /// after ten seconds.
     pub fn stop(&self) -> Result<()> {
         self.0.stopping.store(true, Ordering::SeqCst);
         let _ = self.0.waker.1.shutdown(Shutdown::Both);

@@ -13,7 +13,8 @@ use crate::{Export, Options, Server};
 /// Bytes of the disk that is served.
 const LEN: usize = 64 << 10;
 
-/// Serves a client that sends `input` and leaves: whatever it is, the server neither panics nor waits for more.
+/// Serves a client that sends `input` and leaves: whatever it is, the server neither panics nor
+/// waits for more.
 pub fn session(input: &[u8]) {
     let exports = vec![Export::new("", "the disk", Arc::new(Memory::zeros(LEN)))];
     let server = Server::new(exports, Options::default()).expect("one export");

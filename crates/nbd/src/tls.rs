@@ -18,8 +18,9 @@ use crate::socket::Socket;
 pub struct Tls(Arc<ServerConfig>);
 
 impl Tls {
-    /// Reads a folder of PEM files with the names that other NBD programs use: `ca-cert.pem` (who signs clients),
-    /// `server-cert.pem`, `server-key.pem`, and `ca-crl.pem` (certificates that are no longer good), which may be missing.
+    /// Reads a folder of PEM files with the names that other NBD programs use: `ca-cert.pem` (who
+    /// signs clients), `server-cert.pem`, `server-key.pem`, and `ca-crl.pem` (certificates that are
+    /// no longer good), which may be missing.
     pub fn from_folder(folder: &Path) -> Result<Self> {
         let mut authorities = RootCertStore::empty();
         let path = folder.join("ca-cert.pem");
@@ -85,11 +86,13 @@ const LAYER: &str = "certificates";
 /// Read from the socket in one go: as much as the library keeps.
 const PIECE: usize = 64 << 10;
 
-/// An encrypted connection. What is read is decrypted by one thread, while others encrypt what is written.
+/// An encrypted connection. What is read is decrypted by one thread, while others encrypt what is
+/// written.
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: Mutex<ServerConnection>,
-    /// Encrypted bytes on their way: locked from encryption to the socket, so that records leave in order.
+    /// Encrypted bytes on their way: locked from encryption to the socket, so that records leave in
+    /// order.
     leaving: Mutex<Vec<u8>>,
     /// Encrypted bytes that came; only the thread that receives uses them.
     arriving: Mutex<Arriving>,

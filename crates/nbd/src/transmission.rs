@@ -1,9 +1,10 @@
-//! The transmission phase: requests are received many at a time, done one after another where that is quickest, and their
-//! replies leave together.
+//! The transmission phase: requests are received many at a time, done one after another where that
+//! is quickest, and their replies leave together.
 //!
-//! The thread that receives does the work itself: a wake of another thread costs more than a read of what is in memory.
-//! Only where the device makes requests wait (see [`Pace`](crate::pace::Pace)) are they handed to the
-//! [`Crew`](crate::crew::Crew), so that many wait side by side.
+//! The thread that receives does the work itself: a wake of another thread costs more than a read
+//! of what is in memory. Only where the device makes requests wait (see
+//! [`Pace`](crate::pace::Pace)) are they handed to the [`Crew`](crate::crew::Crew), so that many
+//! wait side by side.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -126,7 +127,8 @@ impl Input {
         self.end - self.start
     }
 
-    /// Receives until `need` bytes are here. `false`: the client is gone, and all that it sent is used.
+    /// Receives until `need` bytes are here. `false`: the client is gone, and all that it sent is
+    /// used.
     fn fill(&mut self, channel: &Channel, need: usize) -> io::Result<bool> {
         if self.bytes.is_empty() {
             self.bytes.resize(INPUT, 0);

@@ -1,4 +1,5 @@
-//! Writes: straight from what was received where the device is quick, else piece by piece by the crew.
+//! Writes: straight from what was received where the device is quick, else piece by piece by the
+//! crew.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +11,9 @@ use crate::link::{Link, Parcel, Refusal};
 use crate::perform::durable;
 use crate::transmission::Session;
 
-/// Received and written in one go: it stays in the processor's cache in between, and it is less than a socket holds, so that the
-/// client sends on meanwhile. Pieces begin and end at multiples of this, so that no layer has to read before it writes.
+/// Received and written in one go: it stays in the processor's cache in between, and it is less
+/// than a socket holds, so that the client sends on meanwhile. Pieces begin and end at multiples of
+/// this, so that no layer has to read before it writes.
 const PIECE: u64 = 128 << 10;
 /// What a thread of the crew writes in one go.
 const CREW_PIECE: u64 = 1 << 20;

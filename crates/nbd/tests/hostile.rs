@@ -165,7 +165,8 @@ fn a_client_that_does_not_read() {
     other.leave();
 }
 
-/// Sends bytes to a new connection, from its beginning or after the handshake; returns when the server has given it up.
+/// Sends bytes to a new connection, from its beginning or after the handshake; returns when the
+/// server has given it up.
 fn session(server: &Server, bytes: &[u8], chosen: bool) {
     let mut client = if chosen {
         Client::new(server, bytes.len().is_multiple_of(2))

@@ -176,7 +176,8 @@ fn it_is_like_a_vector() {
     }
 }
 
-/// Requests of one connection wait for a slow device side by side: each read waits until four are there.
+/// Requests of one connection wait for a slow device side by side: each read waits until four are
+/// there.
 #[test]
 fn slow_requests_wait_together() {
     let slow = Slow::new(Arc::new(Memory::zeros(LEN as usize)));
@@ -317,7 +318,8 @@ fn the_largest_requests() {
     }
 }
 
-/// Longer for whoever asks and whoever comes later, also where the end was; never shorter, and in whole sectors.
+/// Longer for whoever asks and whoever comes later, also where the end was; never shorter, and in
+/// whole sectors.
 #[test]
 fn exports_that_grow() {
     let folder = tempfile::tempdir().unwrap();
@@ -365,7 +367,8 @@ fn exports_that_grow() {
     two.leave();
 }
 
-/// What one connection wrote is durable when another has flushed: that is what "several connections" promises.
+/// What one connection wrote is durable when another has flushed: that is what "several
+/// connections" promises.
 #[test]
 fn fua_and_flush_reach_the_device() {
     let slow = Arc::new(Slow::new(Arc::new(Memory::zeros(8192))));
@@ -426,8 +429,8 @@ fn failures_of_the_device_are_told_and_the_connection_goes_on() {
     }
 }
 
-/// A long write that fails in the middle: it is an error, nothing behind that place is changed, and what the client still sends of
-/// it is not taken for the next request.
+/// A long write that fails in the middle: it is an error, nothing behind that place is changed, and
+/// what the client still sends of it is not taken for the next request.
 #[test]
 fn a_write_that_fails_half_way() {
     for (structured, fault) in [(false, Fault::Short), (true, Fault::NoSpace)] {
@@ -474,7 +477,8 @@ fn a_file_that_is_cut_is_an_error_of_reading() {
     client.leave();
 }
 
-/// Several reads that go on where the last one ends, received at once: each has its own answer, also if one cannot be given.
+/// Several reads that go on where the last one ends, received at once: each has its own answer,
+/// also if one cannot be given.
 #[test]
 fn adjacent_reads_are_answered_one_by_one() {
     const PIECE: u32 = 64 << 10;
@@ -491,7 +495,8 @@ fn adjacent_reads_are_answered_one_by_one() {
             if broken {
                 faults.break_all(Call::Read, Fault::Io);
             }
-            // Twenty behind each other, of which the first sixteen are a megabyte; then one elsewhere, and one behind that.
+            // Twenty behind each other, of which the first sixteen are a megabyte; then one
+            // elsewhere, and one behind that.
             let offsets: Vec<_> = (0..20)
                 .map(|at| at * u64::from(PIECE))
                 .chain([3 << 20, (3 << 20) + u64::from(PIECE)])
@@ -511,7 +516,8 @@ fn adjacent_reads_are_answered_one_by_one() {
     }
 }
 
-/// The head of a reply has said that all is well, and then it is not: the client must not take anything for the rest.
+/// The head of a reply has said that all is well, and then it is not: the client must not take
+/// anything for the rest.
 #[test]
 fn a_promise_that_cannot_be_kept_ends_the_connection() {
     for structured in [false, true] {

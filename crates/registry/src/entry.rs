@@ -45,7 +45,8 @@ pub struct Entry {
     pub kernel_disk: Option<DiskEntry>,
 }
 
-/// A disk of the kernel's, `/dev/nbd0`, as an entry keeps it: on every system, and whatever serves it.
+/// A disk of the kernel's, `/dev/nbd0`, as an entry keeps it: on every system, and whatever serves
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskEntry {
     /// Its number: 0 for `/dev/nbd0`.

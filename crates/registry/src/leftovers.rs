@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::Entry;
 
-/// Removes what the process of an entry has left: sockets, mounts, folders that were made for these, a disk of the kernel's.
+/// Removes what the process of an entry has left: sockets, mounts, folders that were made for
+/// these, a disk of the kernel's.
 pub(crate) fn remove(entry: &Entry) {
     entry
         .sockets

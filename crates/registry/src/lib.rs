@@ -1,8 +1,9 @@
 //! Which images are in use, by which process, since when.
 //!
-//! Each process that serves, mounts or attaches an image keeps a small file `diskN.json` in a folder of its user, locked for
-//! as long as it lives. The lock is the proof of life: process numbers are used again, locks are not. Whoever lists the folder
-//! and finds an entry that nobody locks removes it, the sockets that its process left, and mounts and disks of the kernel's that
+//! Each process that serves, mounts or attaches an image keeps a small file `diskN.json` in a
+//! folder of its user, locked for as long as it lives. The lock is the proof of life: process
+//! numbers are used again, locks are not. Whoever lists the folder and finds an entry that nobody
+//! locks removes it, the sockets that its process left, and mounts and disks of the kernel's that
 //! nobody answers for any more.
 #![forbid(unsafe_code)]
 
@@ -41,8 +42,9 @@ pub struct Registration {
 }
 
 impl Registry {
-    /// The folder of this user: `bandsaw` in `XDG_RUNTIME_DIR`, else in `/run/user`, else one of the user's own beside other
-    /// temporary files. It is made if it is missing; one that others may write to is refused.
+    /// The folder of this user: `bandsaw` in `XDG_RUNTIME_DIR`, else in `/run/user`, else one of
+    /// the user's own beside other temporary files. It is made if it is missing; one that others
+    /// may write to is refused.
     pub fn of_user() -> Result<Self> {
         folder::of_user().map(|folder| Self { folder })
     }
@@ -91,7 +93,8 @@ impl Registry {
         Err(Error::new(Kind::Limit, LAYER, "no device name is free").in_file(&self.folder))
     }
 
-    /// What is in use, by number. Entries of processes that are gone are removed, with what they left.
+    /// What is in use, by number. Entries of processes that are gone are removed, with what they
+    /// left.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         let names =
             fs::read_dir(&self.folder).map_err(|source| failed("list", source, &self.folder))?;
@@ -135,8 +138,8 @@ impl Registration {
         written.map_err(|source| failed("write an entry", source, &self.path))
     }
 
-    /// Leaves the entry until the process has gone, and its locks with it: whoever waits for the entry to go wants to use the
-    /// image next.
+    /// Leaves the entry until the process has gone, and its locks with it: whoever waits for the
+    /// entry to go wants to use the image next.
     pub fn until_exit(self) {
         std::mem::forget(self);
     }
@@ -172,7 +175,8 @@ fn look_at(path: &Path) -> Result<Option<Entry>> {
         Err(source) => return Err(failed("lock an entry", source, path)),
         Ok(()) => {}
     }
-    // Nobody has it: a leftover, unless it was removed, and its name taken anew, before it was locked here.
+    // Nobody has it: a leftover, unless it was removed, and its name taken anew, before it was
+    // locked here.
     let same = |meta: fs::Metadata| {
         file.metadata()
             .is_ok_and(|ours| (ours.dev(), ours.ino()) == (meta.dev(), meta.ino()))

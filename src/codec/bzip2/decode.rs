@@ -1,9 +1,9 @@
-//! Streams read. About twice as fast as the reference implementation and its relatives, which wait for memory most of the time:
-//! see [`sorted`](super::sorted).
+//! Streams read. About twice as fast as the reference implementation and its relatives, which wait
+//! for memory most of the time: see [`sorted`](super::sorted).
 //!
-//! The format has no specification but its programs: a stream is `BZh`, a digit for the longest block, blocks, and a sum. A
-//! block is run-length encoded, sorted, moved to front, run-length encoded again, and written in up to six Huffman codes that
-//! take turns every fifty symbols.
+//! The format has no specification but its programs: a stream is `BZh`, a digit for the longest
+//! block, blocks, and a sum. A block is run-length encoded, sorted, moved to front, run-length
+//! encoded again, and written in up to six Huffman codes that take turns every fifty symbols.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -215,7 +215,8 @@ impl Runs<'_> {
     }
 }
 
-/// The sum of a block: CRC-32 that takes the highest bit of each byte first, so the usual one of bytes turned round.
+/// The sum of a block: CRC-32 that takes the highest bit of each byte first, so the usual one of
+/// bytes turned round.
 fn crc(plain: &[u8]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     let mut turned = [0; 4096];
@@ -312,7 +313,8 @@ mod tests {
         }
     }
 
-    /// Whatever is done to a stream: what the reference reads is read, to the same bytes, and nothing else.
+    /// Whatever is done to a stream: what the reference reads is read, to the same bytes, and
+    /// nothing else.
     #[test]
     fn broken_streams_are_judged_as_by_the_reference() {
         let mut random = Random::new(19);

@@ -13,9 +13,11 @@ pub(super) const MOST_SYMBOLS: usize = 258;
 /// One code, from bits to symbols.
 #[derive(Debug)]
 pub(super) struct Code {
-    /// By the next [`SHORT`] bits: the symbol, and below it four bits for the code's length; 0 if that is longer.
+    /// By the next [`SHORT`] bits: the symbol, and below it four bits for the code's length; 0 if
+    /// that is longer.
     short: [u16; 1 << SHORT],
-    /// For each length the first code that is longer, as [`LONGEST`] bits; lengths without codes have that of the one before.
+    /// For each length the first code that is longer, as [`LONGEST`] bits; lengths without codes
+    /// have that of the one before.
     limits: [u32; LONGEST as usize + 1],
     /// For each length what to add to a code to have its place among `symbols`.
     places: [i32; LONGEST as usize + 1],
@@ -24,7 +26,8 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Reads the lengths of the codes of `count` symbols, each told by its difference to the one before.
+    /// Reads the lengths of the codes of `count` symbols, each told by its difference to the one
+    /// before.
     pub(super) fn read(bits: &mut BitReader<'_>, count: usize) -> Result<Self, Fault> {
         let mut lengths = [0; MOST_SYMBOLS];
         let mut length = bits.take(5);

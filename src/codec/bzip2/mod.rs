@@ -1,6 +1,7 @@
 //! bzip2 streams.
 //!
-//! * [`decode`](mod@decode): read. [`bits`], [`huffman`] codes, [`recency`] and [`sorted`] blocks: its steps.
+//! * [`decode`](mod@decode): read. [`bits`], [`huffman`] codes, [`recency`] and [`sorted`] blocks:
+//!   its steps.
 
 mod bits;
 mod decode;
@@ -32,7 +33,8 @@ fn decode_old(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         match status {
             Status::StreamEnd if full => return Ok(()),
             Status::StreamEnd => return Err(Fault::new(TOO_SHORT)),
-            // No step forward: it waits for input that is not there, or for room that it must not have.
+            // No step forward: it waits for input that is not there, or for room that it must not
+            // have.
             _ if (stream.total_in() as usize, stream.total_out() as usize) == (taken, given) => {
                 return Err(Fault::new(if full { TOO_LONG } else { TOO_SHORT }));
             }

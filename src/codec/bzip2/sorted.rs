@@ -1,7 +1,8 @@
 //! A block as it is stored, its rotations sorted, and back.
 //!
-//! From each row of the sorted rotations one other follows: the way through all of them spells the block. Each step waits for
-//! memory, as the rows lie all over it. So the way is cut at some rows, and several stretches are walked side by side.
+//! From each row of the sorted rotations one other follows: the way through all of them spells the
+//! block. Each step waits for memory, as the rows lie all over it. So the way is cut at some rows,
+//! and several stretches are walked side by side.
 
 use std::slice;
 
@@ -80,8 +81,8 @@ impl Sorted {
         }
     }
 
-    /// Hands the block to `take`, piece after piece. `first` is the row of the block itself, and below the number of rows,
-    /// which is below 2^20.
+    /// Hands the block to `take`, piece after piece. `first` is the row of the block itself, and
+    /// below the number of rows, which is below 2^20.
     pub(super) fn spell<E>(
         &mut self,
         first: usize,

@@ -1,7 +1,7 @@
 //! Plain bytes into LZVN.
 //!
-//! Matches are found along chains of places whose next four bytes have the same hash. Of two places side by side the one
-//! that saves more is taken.
+//! Matches are found along chains of places whose next four bytes have the same hash. Of two places
+//! side by side the one that saves more is taken.
 
 use super::{END, LONG, MIN_MATCH};
 
@@ -70,7 +70,8 @@ impl Match {
 }
 
 impl Encoder {
-    /// Appends a stream of `plain` (shorter than 2^31). `false`: it would be no shorter than `plain`, and `packed` is as it was.
+    /// Appends a stream of `plain` (shorter than 2^31). `false`: it would be no shorter than
+    /// `plain`, and `packed` is as it was.
     pub(crate) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> bool {
         let before = packed.len();
         self.last.fill(NONE);
@@ -234,7 +235,8 @@ impl Output<'_> {
         self.distance = found.distance;
     }
 
-    /// An opcode of at most three literals and the beginning of a match; returns how much of the match it holds.
+    /// An opcode of at most three literals and the beginning of a match; returns how much of the
+    /// match it holds.
     fn shared(&mut self, literals: &[u8], found: Match, same: bool) -> usize {
         let count = literals.len();
         // The codes of longer ones mean something else.

@@ -1,6 +1,8 @@
-//! LZVN without a frame, as compressed files hold it: a byte code of literals and matches. Source: docs/formats/decmpfs.md §5.2.
+//! LZVN without a frame, as compressed files hold it: a byte code of literals and matches. Source:
+//! docs/formats/decmpfs.md §5.2.
 //!
-//! Inside LZFSE streams it has a frame, and the LZFSE decoder knows it; on its own it has no length, and often no proper end.
+//! Inside LZFSE streams it has a frame, and the LZFSE decoder knows it; on its own it has no
+//! length, and often no proper end.
 
 mod encode;
 #[cfg(test)]
@@ -48,7 +50,8 @@ impl Step {
         }
     }
 
-    /// The opcode at the beginning of `code`, which does something. `None`: there is no such one, or it is cut off.
+    /// The opcode at the beginning of `code`, which does something. `None`: there is no such one,
+    /// or it is cut off.
     fn parse(code: &[u8]) -> Option<Self> {
         let first = *code.first()?;
         let at = |index: usize| code.get(index).map(|&byte| usize::from(byte));
@@ -90,7 +93,8 @@ impl Step {
     }
 }
 
-/// Fills `plain`. Bytes after the end of the stream are ignored; an opcode that makes more is [`TOO_LONG`].
+/// Fills `plain`. Bytes after the end of the stream are ignored; an opcode that makes more is
+/// [`TOO_LONG`].
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     let (mut rest, mut at, mut distance) = (packed, 0, 0);
     while at < plain.len() {
@@ -130,7 +134,8 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     }
 }
 
-/// Copies `len` bytes to `at` from `distance` before it; where they overlap, what was just copied is copied again.
+/// Copies `len` bytes to `at` from `distance` before it; where they overlap, what was just copied
+/// is copied again.
 fn repeat(plain: &mut [u8], at: usize, distance: usize, len: usize) -> Result<(), Fault> {
     if distance == 0 || distance > at {
         return Err(Fault::new(BROKEN));

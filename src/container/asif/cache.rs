@@ -12,7 +12,8 @@ pub(super) struct Cache<K, V> {
     clock: VecDeque<K>,
     /// Keys of values that differ from what is on disk.
     changed: HashSet<K>,
-    /// Keys of values that are on their way to the disk: until they are there, they must not be read from it.
+    /// Keys of values that are on their way to the disk: until they are there, they must not be
+    /// read from it.
     writing: HashSet<K>,
     limit: usize,
 }

@@ -1,7 +1,8 @@
 //! Where bytes of the disk are in the file, and how they get there.
 //!
-//! A request is cut at the borders of chunks. Each piece holds its chunk's lock alone: shared while it is read, or
-//! written where all its blocks count already; exclusively to make blocks count, or to give the chunk a place or none.
+//! A request is cut at the borders of chunks. Each piece holds its chunk's lock alone: shared while
+//! it is read, or written where all its blocks count already; exclusively to make blocks count, or
+//! to give the chunk a place or none.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -205,8 +206,8 @@ impl Asif {
         fill(place).inspect_err(|_| self.space.give_back(place))
     }
 
-    /// Writes some blocks of a chunk and lets them count. What a block has beside `bytes` is made zeros if it did not
-    /// count before.
+    /// Writes some blocks of a chunk and lets them count. What a block has beside `bytes` is made
+    /// zeros if it did not count before.
     fn write_blocks(
         &self,
         piece: &Piece,
@@ -249,8 +250,9 @@ impl Asif {
         }
     }
 
-    /// Writes a whole chunk, zeros around `bytes`. Used for one that was discarded too, whatever `bytes` are: on disk it
-    /// may still be partly written in another place, and a mask is not to tell of two places.
+    /// Writes a whole chunk, zeros around `bytes`. Used for one that was discarded too, whatever
+    /// `bytes` are: on disk it may still be partly written in another place, and a mask is not to
+    /// tell of two places.
     fn write_whole(&self, piece: &Piece, place: FileChunk, bytes: &[u8]) -> Result<()> {
         for around in [
             0..piece.within.start,
@@ -301,7 +303,8 @@ impl Asif {
         Ok(())
     }
 
-    /// Returns how many chunks from that of `piece` on, up to `end`, have an entry without data. `None`: the first has data.
+    /// Returns how many chunks from that of `piece` on, up to `end`, have an entry without data.
+    /// `None`: the first has data.
     pub(super) fn without_data(&self, piece: &Piece, end: u64) -> Result<Option<(Entry, u64)>> {
         match self.tables.entry(piece.chunk)? {
             entry @ (Entry::Uninit | Entry::Unmapped) => {
@@ -334,8 +337,8 @@ impl Asif {
         Ok(())
     }
 
-    /// Makes what is stored in a part of a chunk zeros, or anything. In a layer, blocks that show what is below are
-    /// hidden.
+    /// Makes what is stored in a part of a chunk zeros, or anything. In a layer, blocks that show
+    /// what is below are hidden.
     fn drop_part(&self, piece: &Piece, leave: Leave, must_state_zeros: bool) -> Result<()> {
         if must_state_zeros {
             let _alone = self.units.exclusive(piece.chunk.0);
@@ -365,7 +368,8 @@ impl Asif {
         }
     }
 
-    /// Lets the whole blocks of `piece` that were never written state zeros. The caller holds its chunk alone.
+    /// Lets the whole blocks of `piece` that were never written state zeros. The caller holds its
+    /// chunk alone.
     pub(super) fn hide_blocks(&self, piece: &Piece) -> Result<()> {
         let block = u64::from(self.geometry.block);
         let blocks = piece.within.start.div_ceil(block) as u32..(piece.within.end / block) as u32;

@@ -9,10 +9,10 @@
 //!  chunks that nothing names any more are free
 //! ```
 //!
-//! A mask is durable before an entry tells that it counts: otherwise blocks of a former life would show. The entry of a
-//! chunk that was partly written, and is so in another place now, comes in one step with nothing else, so nobody writes
-//! to such a chunk from its move to the end of the commit. Steps without changes are left out; a flush after writes in
-//! place is one flush of the file.
+//! A mask is durable before an entry tells that it counts: otherwise blocks of a former life would
+//! show. The entry of a chunk that was partly written, and is so in another place now, comes in one
+//! step with nothing else, so nobody writes to such a chunk from its move to the end of the commit.
+//! Steps without changes are left out; a flush after writes in place is one flush of the file.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -29,8 +29,8 @@ use crate::{Error, Kind, Result};
 pub(super) type HeldChunks<'a> = Vec<Held<&'a Units>>;
 
 impl Asif {
-    /// Makes everything durable that was changed before this call. The caller lets one in at a time, and takes note of
-    /// failures.
+    /// Makes everything durable that was changed before this call. The caller lets one in at a
+    /// time, and takes note of failures.
     pub(super) fn commit(&self, held: HeldChunks<'_>) -> Result<()> {
         // What is released from now on may still be named by what is written now.
         let released = self.space.take_released();
@@ -73,8 +73,8 @@ impl Asif {
             return Err(Error::unsupported(LAYER, "there is only one directory"));
         };
         let mut bytes = vec![0; self.geometry.directory_bytes() as usize];
-        // Lower than the one that counts, so that it does not if it is half written. Where both have version 0 the
-        // first counts, and that is the other one's neighbour here.
+        // Lower than the one that counts, so that it does not if it is half written. Where both
+        // have version 0 the first counts, and that is the other one's neighbour here.
         bytes[..8].copy_from_slice(&head.version.saturating_sub(1).to_be_bytes());
         for (table, chunk) in tables {
             let start = 8 * (*table as usize + 1);
@@ -90,8 +90,8 @@ impl Asif {
         Ok(())
     }
 
-    /// Before the first change of a session: the image gets a new UUID, so that layers made above it are known to be
-    /// out of date, and that is durable before anything else changes.
+    /// Before the first change of a session: the image gets a new UUID, so that layers made above
+    /// it are known to be out of date, and that is durable before anything else changes.
     pub(super) fn begin(&self) -> Result<()> {
         if self.begun.load(Ordering::Acquire) {
             return Ok(());
@@ -105,7 +105,8 @@ impl Asif {
         self.begin_locked_as(Uuid::new_v4())
     }
 
-    /// As [`begin_locked`](Self::begin_locked), with a UUID for the image if it has none of this session.
+    /// As [`begin_locked`](Self::begin_locked), with a UUID for the image if it has none of this
+    /// session.
     pub(super) fn begin_locked_as(&self, uuid: Uuid) -> Result<()> {
         if self.begun.load(Ordering::Acquire) {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Moving the last chunks of the file into free ones before them, so that it can be cut. Source: docs/formats/asif.md §7.
+//! Moving the last chunks of the file into free ones before them, so that it can be cut. Source:
+//! docs/formats/asif.md §7.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -18,8 +19,9 @@ const MOVES_AT_ONCE: usize = 256;
 const SLACK: u64 = 4;
 
 impl Asif {
-    /// Moves chunks down until the file has no free chunks, and flushes. What is lent stays, and all before it. Between any
-    /// two steps the image is whole, so that it can be stopped, and gone on with, as one likes.
+    /// Moves chunks down until the file has no free chunks, and flushes. What is lent stays, and
+    /// all before it. Between any two steps the image is whole, so that it can be stopped, and gone
+    /// on with, as one likes.
     pub fn compact(&self, progress: &dyn Progress) -> Result<()> {
         self.check_changeable()?;
         self.begin()?;
@@ -55,8 +57,8 @@ impl Asif {
         }
     }
 
-    /// Moves some of the last chunks of the file, those from `above` on. Partly written ones are held until that is
-    /// committed.
+    /// Moves some of the last chunks of the file, those from `above` on. Partly written ones are
+    /// held until that is committed.
     fn relocate(&self, above: FileChunk) -> Result<HeldChunks<'_>> {
         let mut held = Vec::new();
         for (from, owner) in self
@@ -112,7 +114,8 @@ impl Asif {
         }
     }
 
-    /// Copies what counts of a chunk. What does not is left out: copied, it would take storage where it has none.
+    /// Copies what counts of a chunk. What does not is left out: copied, it would take storage
+    /// where it has none.
     fn copy_chunk(
         &self,
         chunk: DiskChunk,

@@ -1,8 +1,8 @@
 //! An ASIF file on disk. Big-endian, no checksums. Source: docs/formats/asif.md.
 //!
-//! The file is an array of chunks. The first holds the header and two directories; a directory names the chunks of
-//! tables; a table names, for each chunk of the disk, the chunk of the file that holds it, and bitmap chunks that tell
-//! which blocks of a partly written chunk count.
+//! The file is an array of chunks. The first holds the header and two directories; a directory
+//! names the chunks of tables; a table names, for each chunk of the disk, the chunk of the file
+//! that holds it, and bitmap chunks that tell which blocks of a partly written chunk count.
 
 use uuid::Uuid;
 use zerocopy::big_endian::{U16, U32, U64};
@@ -63,7 +63,8 @@ pub(super) struct Header {
 }
 
 impl HeaderRaw {
-    /// The fields of a header whose first bytes are `bytes`. Fields past the header's own size are zero.
+    /// The fields of a header whose first bytes are `bytes`. Fields past the header's own size are
+    /// zero.
     pub(super) fn read(mut bytes: [u8; HEADER]) -> Self {
         let size = u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
         if let Some(beyond) = bytes

@@ -1,7 +1,9 @@
-//! Reading header, directory and every table once, and what can be wrong with them. Source: docs/formats/asif.md §2-4.
+//! Reading header, directory and every table once, and what can be wrong with them. Source:
+//! docs/formats/asif.md §2-4.
 //!
-//! Nothing on disk says which chunks of the file are free, so all tables are walked when an image is opened: that finds
-//! two entries for one chunk, too. Of the tables nothing is kept but one bit for each chunk of the file.
+//! Nothing on disk says which chunks of the file are free, so all tables are walked when an image
+//! is opened: that finds two entries for one chunk, too. Of the tables nothing is kept but one bit
+//! for each chunk of the file.
 
 use std::collections::BTreeMap;
 
@@ -90,7 +92,8 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
     })
 }
 
-/// The UUID in the header of the image in `file`, nothing else of which is read. `None`: it is none.
+/// The UUID in the header of the image in `file`, nothing else of which is read. `None`: it is
+/// none.
 pub fn peek_uuid(file: &dyn BlockDevice) -> Result<Option<Uuid>> {
     if file.info().len < LEAST_FILE {
         return Ok(None);
@@ -124,7 +127,8 @@ fn choose_directory(file: &dyn BlockDevice, header: &Header) -> Result<(usize, u
     best.ok_or_else(|| Error::corrupt(LAYER, 0x10, "no directory"))
 }
 
-/// Directories of one version must not differ: readers need not agree which of them counts. Whoever opens takes the first.
+/// Directories of one version must not differ: readers need not agree which of them counts. Whoever
+/// opens takes the first.
 fn compare_directories(
     file: &dyn BlockDevice,
     header: &Header,
@@ -292,7 +296,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Looks at the states of partly written chunks. Whoever opens leaves that until they are asked for.
+    /// Looks at the states of partly written chunks. Whoever opens leaves that until they are asked
+    /// for.
     fn masks(&mut self, bitmap: FileChunk, partial: &[u32]) -> Result<()> {
         if matches!(self.findings, Findings::Open) {
             return Ok(());
@@ -313,8 +318,8 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Calls `each` for the numbers from byte `start` on: with the number's index, value and place. Zeros are left
-    /// out; what the file has no data for is not read.
+    /// Calls `each` for the numbers from byte `start` on: with the number's index, value and place.
+    /// Zeros are left out; what the file has no data for is not read.
     fn each_number(
         &mut self,
         start: u64,

@@ -1,4 +1,5 @@
-//! Which blocks of a partly written chunk count: two bits for each. Source: docs/formats/asif.md §4.2.
+//! Which blocks of a partly written chunk count: two bits for each. Source: docs/formats/asif.md
+//! §4.2.
 
 use std::ops::Range;
 

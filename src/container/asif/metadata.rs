@@ -1,4 +1,5 @@
-//! What an image says of itself beside the disk: a property list in segments of its own. Source: docs/formats/asif.md §5.
+//! What an image says of itself beside the disk: a property list in segments of its own. Source:
+//! docs/formats/asif.md §5.
 
 use std::fmt::Write;
 use std::io::Cursor;
@@ -287,7 +288,8 @@ impl Asif {
         Ok(())
     }
 
-    /// Writes a chunk anew in another place. One entry changes, so it is the old one or the new one.
+    /// Writes a chunk anew in another place. One entry changes, so it is the old one or the new
+    /// one.
     fn replace_chunk(&self, chunk: DiskChunk, bytes: &[u8]) -> Result<()> {
         let place = self.space.allocate()?;
         let at = self.geometry.in_file(place, 0..self.geometry.chunk_bytes());

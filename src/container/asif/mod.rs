@@ -1,14 +1,16 @@
-//! ASIF, Apple's sparse image format of macOS 26 (`.asif`): one file of chunks, and tables that tell where each chunk of
-//! the disk is. Also the form of the layers of a stack.
+//! ASIF, Apple's sparse image format of macOS 26 (`.asif`): one file of chunks, and tables that
+//! tell where each chunk of the disk is. Also the form of the layers of a stack.
 //!
-//! * [`layout`]: the bytes of header, entries and segments; [`geometry`]: how many of each there are, and where.
+//! * [`layout`]: the bytes of header, entries and segments; [`geometry`]: how many of each there
+//!   are, and where.
 //! * [`load`]: reading and checking all of that once.
-//! * [`tables`] in memory, page by page ([`cache`]); [`mask`]: the blocks of partly written chunks; [`space`]: which
-//!   chunks of the file are free.
+//! * [`tables`] in memory, page by page ([`cache`]); [`mask`]: the blocks of partly written chunks;
+//!   [`space`]: which chunks of the file are free.
 //! * [`chunks`]: where bytes of the disk are in the file, and how they get there.
-//! * [`commit`]: flush, by way of the directory that does not count; [`compact`]: moving chunks down and cutting the file,
-//!   for which [`owners`] finds out who names them.
-//! * [`create`], [`resize`], [`metadata`], [`check`](mod@check); [`overlay`]: what a stack asks of its layers.
+//! * [`commit`]: flush, by way of the directory that does not count; [`compact`]: moving chunks
+//!   down and cutting the file, for which [`owners`] finds out who names them.
+//! * [`create`], [`resize`], [`metadata`], [`check`](mod@check); [`overlay`]: what a stack asks of
+//!   its layers.
 
 mod cache;
 mod check;
@@ -64,7 +66,8 @@ pub struct Asif {
     len: AtomicU64,
     tables: Tables,
     space: Space,
-    /// One for each chunk of the disk: shared to read and write in place, exclusive to make, move or drop it.
+    /// One for each chunk of the disk: shared to read and write in place, exclusive to make, move
+    /// or drop it.
     units: Arc<Units>,
     /// Chunks whose first write is under way.
     making: Mutex<Vec<DiskChunk>>,
@@ -75,7 +78,8 @@ pub struct Asif {
     read_only: Option<String>,
     /// The header has the UUID of this session.
     begun: AtomicBool,
-    /// One flush, change of size or of metadata at a time: the second must not return before the first is done.
+    /// One flush, change of size or of metadata at a time: the second must not return before the
+    /// first is done.
     flushing: Mutex<()>,
     failed: Failed,
 }
@@ -101,7 +105,8 @@ struct Described {
 /// What an image is to others in a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layer {
-    /// The image below, as it was when this one was made; nil for an image of its own, and above a raw disk.
+    /// The image below, as it was when this one was made; nil for an image of its own, and above a
+    /// raw disk.
     pub parent: Uuid,
     /// It keeps copies of the blocks below it, and its UUID is that of the image below.
     pub is_cache: bool,
@@ -129,7 +134,8 @@ pub struct Usage {
 }
 
 impl Asif {
-    /// Opens the image in `file`, for writing if the file may be written and its header does not forbid it.
+    /// Opens the image in `file`, for writing if the file may be written and its header does not
+    /// forbid it.
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let loaded = load::load(&*file, &mut Findings::Open)?;
         let access = if loaded.header.read_only.is_some() {
@@ -189,8 +195,8 @@ impl Asif {
         Ok(image)
     }
 
-    /// The same image as a layer above others, of which nothing in its header need tell: the image below may be a raw
-    /// disk.
+    /// The same image as a layer above others, of which nothing in its header need tell: the image
+    /// below may be a raw disk.
     #[must_use]
     pub fn overlaid(mut self) -> Self {
         self.layer.is_overlaid = true;
@@ -321,8 +327,9 @@ impl BlockDevice for Asif {
             .note(self.relocate_some().and_then(|held| self.commit(held)))
     }
 
-    /// `len` must be a whole number of blocks, not zero, and leave room for the metadata. What is cut off, or grown, is
-    /// durable at once. New bytes of a layer are holes: they show what is below.
+    /// `len` must be a whole number of blocks, not zero, and leave room for the metadata. What is
+    /// cut off, or grown, is durable at once. New bytes of a layer are holes: they show what is
+    /// below.
     fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
         self.check_changeable()?;
         let _one_at_a_time = self.one_at_a_time()?;

@@ -17,8 +17,8 @@ pub(super) enum Owner {
 }
 
 impl Asif {
-    /// The last `count` chunks of the file in use, the very last first, with who names them. What damage names behind them
-    /// is none.
+    /// The last `count` chunks of the file in use, the very last first, with who names them. What
+    /// damage names behind them is none.
     pub(super) fn last_chunks(&self, count: usize) -> Result<Vec<(FileChunk, Owner)>> {
         let (mut last, (_, end)) = (BTreeMap::new(), self.space.extent());
         let mut keep = |chunk: FileChunk, owner: Owner| {

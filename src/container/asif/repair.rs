@@ -1,5 +1,5 @@
-//! Mending an image where it is certain what is right: what is stored past the end of the disk, and an end of the file that
-//! nothing names. Nothing of the disk changes by it.
+//! Mending an image where it is certain what is right: what is stored past the end of the disk, and
+//! an end of the file that nothing names. Nothing of the disk changes by it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,8 @@ use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// What [`repair`] would do to the image in `file`, a sentence each. Refused where bytes of the disk are lost or in doubt.
+/// What [`repair`] would do to the image in `file`, a sentence each. Refused where bytes of the
+/// disk are lost or in doubt.
 pub fn plan(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<String>> {
     let mut problems = Problems::default();
     let image = check(file, &mut problems, progress)?;
@@ -45,8 +46,8 @@ pub fn repair(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
 }
 
 impl Asif {
-    /// Forgets what is stored past the end of the disk but for the metadata, and cuts off the end of the file that is not
-    /// used.
+    /// Forgets what is stored past the end of the disk but for the metadata, and cuts off the end
+    /// of the file that is not used.
     fn give_up_beyond(&self) -> Result<()> {
         self.check_changeable()?;
         let _one_at_a_time = self.one_at_a_time()?;

@@ -1,4 +1,5 @@
-//! Growing and shrinking: the number of blocks in the header changes; tables reach further than any disk.
+//! Growing and shrinking: the number of blocks in the header changes; tables reach further than any
+//! disk.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -11,8 +12,8 @@ use crate::device::Leave;
 use crate::{Error, Kind, Result};
 
 impl Asif {
-    /// Gives the disk `len` bytes; new ones in `hidden` state zeros, the others are holes. The caller lets one in at a
-    /// time.
+    /// Gives the disk `len` bytes; new ones in `hidden` state zeros, the others are holes. The
+    /// caller lets one in at a time.
     pub(super) fn resize(&self, len: u64, hidden: Range<u64>) -> Result<()> {
         let blocks = blocks_of(self.geometry.block, len)?;
         let now = self.len.load(Ordering::SeqCst);
@@ -45,8 +46,8 @@ impl Asif {
             .unwrap_or(max)
     }
 
-    /// The size first: whoever opens the image midway sees a shorter disk with chunks past its end, which count for
-    /// nothing.
+    /// The size first: whoever opens the image midway sees a shorter disk with chunks past its end,
+    /// which count for nothing.
     fn shrink(&self, len: u64, now: u64, blocks: u64) -> Result<()> {
         self.len.store(len, Ordering::SeqCst);
         self.wait_for_requests(len);
@@ -55,8 +56,8 @@ impl Asif {
         self.commit(Vec::new())
     }
 
-    /// What the file holds past the end of the disk would come back: it goes first, durably. So do the zeros that hide
-    /// what is below.
+    /// What the file holds past the end of the disk would come back: it goes first, durably. So do
+    /// the zeros that hide what is below.
     fn grow(&self, new: Range<u64>, blocks: u64, hidden: Range<u64>) -> Result<()> {
         self.clear(new.start, new.end)?;
         self.hide(hidden.start.max(new.start)..hidden.end.min(new.end))?;
@@ -70,8 +71,8 @@ impl Asif {
         self.change_header(|raw| raw.sector_count = blocks.into())
     }
 
-    /// Lets the bytes of `range`, past the end of the disk and cleared, state zeros; whole blocks at its beginning, whole
-    /// chunks at its end.
+    /// Lets the bytes of `range`, past the end of the disk and cleared, state zeros; whole blocks
+    /// at its beginning, whole chunks at its end.
     fn hide(&self, range: Range<u64>) -> Result<()> {
         let (bytes, mut at) = (self.geometry.chunk_bytes(), range.start);
         while at < range.end {
@@ -94,8 +95,8 @@ impl Asif {
         Ok(())
     }
 
-    /// Waits for those who make a chunk past `len`; nobody else begins to. Whoever reads or writes one in place is
-    /// waited for when it is cleared.
+    /// Waits for those who make a chunk past `len`; nobody else begins to. Whoever reads or writes
+    /// one in place is waited for when it is cleared.
     fn wait_for_requests(&self, len: u64) {
         let first = self.geometry.chunk_at(len);
         let making: Vec<DiskChunk> = self
@@ -110,7 +111,8 @@ impl Asif {
         drop(self.units.exclusive(first.0));
     }
 
-    /// Forgets what is stored for the bytes from `start` to `end`, none of them on the disk, the metadata left out.
+    /// Forgets what is stored for the bytes from `start` to `end`, none of them on the disk, the
+    /// metadata left out.
     pub(super) fn clear(&self, start: u64, end: u64) -> Result<()> {
         let bytes = self.geometry.chunk_bytes();
         let mut chunk = self.geometry.chunk_at(start);

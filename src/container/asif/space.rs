@@ -1,5 +1,5 @@
-//! Which chunks of the file are in use. On disk there is no such list: it is what directory and tables name.
-//! Source: docs/formats/asif.md §7.
+//! Which chunks of the file are in use. On disk there is no such list: it is what directory and
+//! tables name. Source: docs/formats/asif.md §7.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,8 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// Nothing is used of a file of `chunks` chunks, the first of which hold header and directories.
+    /// Nothing is used of a file of `chunks` chunks, the first of which hold header and
+    /// directories.
     pub(super) fn none(first: FileChunk, chunks: u64) -> Result<Self> {
         if chunks > MAX_CHUNKS {
             let limit = format!("a file of {chunks} chunks, at most {MAX_CHUNKS} are supported");
@@ -102,7 +103,8 @@ struct Book {
     used: Used,
     /// No chunk before this one is free.
     hint: FileChunk,
-    /// Chunks that nothing in memory names any more. What is on disk still does, so they stay as they are.
+    /// Chunks that nothing in memory names any more. What is on disk still does, so they stay as
+    /// they are.
     released: Vec<FileChunk>,
 }
 
@@ -180,12 +182,14 @@ impl Space {
         self.book().released.push(chunk);
     }
 
-    /// The chunks released so far, to be [reclaimed](Self::reclaim) when nothing on disk names them either.
+    /// The chunks released so far, to be [reclaimed](Self::reclaim) when nothing on disk names them
+    /// either.
     pub(super) fn take_released(&self) -> Vec<FileChunk> {
         std::mem::take(&mut self.book().released)
     }
 
-    /// Makes chunks free, gives back their storage, and cuts off the end of the file that is not used.
+    /// Makes chunks free, gives back their storage, and cuts off the end of the file that is not
+    /// used.
     pub(super) fn reclaim(&self, mut chunks: Vec<FileChunk>) -> Result<()> {
         chunks.sort_unstable();
         let end = self.book().used.end();

@@ -1,7 +1,9 @@
-//! Where bytes of the disk are in `bands/`, and how they get there. Source: docs/formats/sparsebundle.md §3.
+//! Where bytes of the disk are in `bands/`, and how they get there. Source:
+//! docs/formats/sparsebundle.md §3.
 //!
-//! A request is cut at the borders of bands. Each piece looks its band's [`Slot`] up and holds that band's lock alone:
-//! shared while bytes move within the file, exclusively while the file is opened, made, grown or removed.
+//! A request is cut at the borders of bands. Each piece looks its band's [`Slot`] up and holds that
+//! band's lock alone: shared while bytes move within the file, exclusively while the file is
+//! opened, made, grown or removed.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +27,8 @@ use crate::{Error, Kind, Result, platform};
 const OPEN_BANDS: u64 = 4096;
 /// Descriptors left to everybody else in the process when the limit cannot be raised.
 const OTHER_FILES: u64 = 128;
-/// A band file grows by its own length within these bounds, so that a stream of small writes does not change the
-/// length for each of them. A flush cuts off what was not used.
+/// A band file grows by its own length within these bounds, so that a stream of small writes does
+/// not change the length for each of them. A flush cuts off what was not used.
 const LEAST_GROWTH: u64 = 1 << 20;
 const MOST_GROWTH: u64 = 16 << 20;
 
@@ -256,7 +258,8 @@ impl Bands {
         let file = self.create_file(index)?;
         let len = self.grown(index, 0, needed);
         if let Err(error) = file.set_len(len, Leave::Zeros) {
-            // Best effort: that there is no room is what the caller must hear of, and an empty band means nothing.
+            // Best effort: that there is no room is what the caller must hear of, and an empty band
+            // means nothing.
             let _ = self.store.remove(&self.name(index));
             return Err(error);
         }
@@ -336,7 +339,8 @@ impl Bands {
         let lent = band
             .file
             .lend(piece.within.start..piece.within.start + run.len)?;
-        // A slot in use is not forgotten, so that whoever cuts the band does it through the file that knows of the loan.
+        // A slot in use is not forgotten, so that whoever cuts the band does it through the file
+        // that knows of the loan.
         Ok(lent.map(|lent| lent.holding(slot.clone())))
     }
 

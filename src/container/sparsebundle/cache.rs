@@ -1,4 +1,5 @@
-//! The bands met last, with their files open: bounded, and in shards so that threads on different bands do not meet.
+//! The bands met last, with their files open: bounded, and in shards so that threads on different
+//! bands do not meet.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -76,8 +77,9 @@ impl Cache {
         }
     }
 
-    /// Forgets the slots that were not used for long, in the shard of `index`, as far as nobody uses them and they are
-    /// clean. Returns the one least recently used if that was none: it is to be flushed first.
+    /// Forgets the slots that were not used for long, in the shard of `index`, as far as nobody
+    /// uses them and they are clean. Returns the one least recently used if that was none: it is to
+    /// be flushed first.
     pub(super) fn forget_clean(&self, index: BandIndex) -> Option<Arc<Slot>> {
         let shard = self.shard(index);
         let long_ago = shard

@@ -1,4 +1,5 @@
-//! Everything that is wrong with a bundle. Source: docs/formats/sparsebundle.md §9, sanity check list.
+//! Everything that is wrong with a bundle. Source: docs/formats/sparsebundle.md §9, sanity check
+//! list.
 //!
 //! Nothing is kept of the bands but one bit for each: a bundle may have millions.
 
@@ -14,11 +15,13 @@ use crate::progress::Progress;
 use crate::store::{Entry, Open, Store};
 use crate::{Error, Kind, Result, crypt};
 
-/// Bands whose files are remembered, so that what stands in the place of a missing one is found: 512 KiB of bits.
+/// Bands whose files are remembered, so that what stands in the place of a missing one is found:
+/// 512 KiB of bits.
 const REMEMBERED: u64 = 1 << 22;
 
-/// Adds every problem of the bundle in `store`, which is only read: its lists, its token, every file of a band and of a
-/// map. An error is damage that leaves nothing to tell, or why the bundle cannot be judged.
+/// Adds every problem of the bundle in `store`, which is only read: its lists, its token, every
+/// file of a band and of a map. An error is damage that leaves nothing to tell, or why the bundle
+/// cannot be judged.
 pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress) -> Result<()> {
     progress.stage("check", 0);
     let token = check_token(store, problems);
@@ -143,7 +146,8 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) info: plist::Info,
-    /// What the files of bands are whole numbers of: a cipher block, 1 in a bundle that is not encrypted.
+    /// What the files of bands are whole numbers of: a cipher block, 1 in a bundle that is not
+    /// encrypted.
     pub(super) grain: u64,
 }
 
@@ -153,7 +157,8 @@ impl Rules {
         self.info.size.div_ceil(self.info.band_size)
     }
 
-    /// Returns how long a band's file may be: the last cipher block may reach past the end of the disk.
+    /// Returns how long a band's file may be: the last cipher block may reach past the end of the
+    /// disk.
     pub(super) fn most(&self, index: BandIndex) -> u64 {
         let band_size = self.info.band_size;
         self.info
@@ -290,7 +295,8 @@ impl Walk<'_> {
         self.met[word] |= 1 << (index.0 % 64);
     }
 
-    /// What is no file in the place of a band, a folder or a link for example, is not listed. Asking for it tells.
+    /// What is no file in the place of a band, a folder or a link for example, is not listed.
+    /// Asking for it tells.
     fn missing_bands(&mut self) -> Result<()> {
         let asked: Range<u64> = 0..self.rules.count().min(REMEMBERED);
         for index in asked {

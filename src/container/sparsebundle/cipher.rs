@@ -1,8 +1,9 @@
-//! The bytes of a band's file: as they are, or cipher text. Source: docs/formats/sparsebundle.md §4.
+//! The bytes of a band's file: as they are, or cipher text. Source: docs/formats/sparsebundle.md
+//! §4.
 //!
-//! In an encrypted bundle a missing band and what lies past the end of a band's file are plain zeros; every block inside the
-//! file is cipher text, so a gap has to be filled with encrypted zeros when the file grows. Block numbers start at 0 in every
-//! band.
+//! In an encrypted bundle a missing band and what lies past the end of a band's file are plain
+//! zeros; every block inside the file is cipher text, so a gap has to be filled with encrypted
+//! zeros when the file grows. Block numbers start at 0 in every band.
 
 use std::ops::Range;
 
@@ -14,18 +15,20 @@ use crate::crypt::Window;
 use crate::device::{Leave, is_zero};
 
 impl Bands {
-    /// What the file of a band is a whole number of: a cipher block, 1 in a bundle that is not encrypted.
+    /// What the file of a band is a whole number of: a cipher block, 1 in a bundle that is not
+    /// encrypted.
     pub(super) fn grain(&self) -> u64 {
         self.cipher.as_ref().map_or(1, |blocks| blocks.block())
     }
 
-    /// Returns how long the file of a band may be on a disk of `len` bytes: the last cipher block may reach past the end.
+    /// Returns how long the file of a band may be on a disk of `len` bytes: the last cipher block
+    /// may reach past the end.
     pub(super) fn most_stored(&self, index: BandIndex, len: u64) -> u64 {
         self.most(index, len).next_multiple_of(self.grain())
     }
 
-    /// Returns how many bytes of a band's file of `len` bytes count: macOS reads no more than the band size and ignores the rest.
-    /// Refuses a length that cannot be one.
+    /// Returns how many bytes of a band's file of `len` bytes count: macOS reads no more than the
+    /// band size and ignores the rest. Refuses a length that cannot be one.
     pub(super) fn check_stored(&self, len: u64) -> Result<u64, String> {
         let len = len.min(self.band_size);
         if !len.is_multiple_of(self.grain()) {
@@ -94,8 +97,8 @@ impl Bands {
         }
     }
 
-    /// Grows the file of a band for `piece` and writes it, gaps filled, in one step while the band is locked. `false`: there
-    /// is room by now, or somebody has to look again.
+    /// Grows the file of a band for `piece` and writes it, gaps filled, in one step while the band
+    /// is locked. `false`: there is room by now, or somebody has to look again.
     pub(super) fn write_past_end(&self, slot: &Slot, piece: &Piece, bytes: &[u8]) -> Result<bool> {
         let mut state = slot.exclusive();
         self.check_not_cut(piece)?;
@@ -105,7 +108,8 @@ impl Bands {
             if let Ok(len) = done {
                 *state = State::Stored(Band::new(band.file, len, len, None));
             } else {
-                // Best effort: that there is no room is what the caller must hear of, and an empty band means nothing.
+                // Best effort: that there is no room is what the caller must hear of, and an empty
+                // band means nothing.
                 let _ = self.store.remove(&self.name(slot.index));
             }
             self.changed(slot);
@@ -147,7 +151,8 @@ impl Bands {
             .next_multiple_of(block.max(BLOCK))
             .min(self.most_stored(index, self.len()));
         band.file.set_len(len, Leave::Zeros)?;
-        // Around the blocks of the piece: what these hold beside it is zeros already, by the rule for blank blocks.
+        // Around the blocks of the piece: what these hold beside it is zeros already, by the rule
+        // for blank blocks.
         let (start, window) = (self.start(index), self.window(index, band));
         let written =
             (within.start / block * block).max(band.len)..within.end.next_multiple_of(block);
@@ -157,7 +162,8 @@ impl Bands {
         Ok(len)
     }
 
-    /// Makes what the last cipher block holds past the end of the disk zeros, for a growth to show. `false`: it is.
+    /// Makes what the last cipher block holds past the end of the disk zeros, for a growth to show.
+    /// `false`: it is.
     pub(super) fn clear_beyond(&self, index: BandIndex, band: &Band, most: u64) -> Result<bool> {
         let Some(blocks) = &self.cipher else {
             return Ok(false);
@@ -190,8 +196,8 @@ impl Bands {
         }
     }
 
-    /// Reads those bytes of `range` over `buf`, which has all of them as they are, that would be others if block numbers went on
-    /// from band to band. `false`: there are none.
+    /// Reads those bytes of `range` over `buf`, which has all of them as they are, that would be
+    /// others if block numbers went on from band to band. `false`: there are none.
     pub(super) fn read_numbered_over_disk(
         &self,
         range: Range<u64>,

@@ -59,7 +59,8 @@ impl Bands {
         done
     }
 
-    /// Returns whether the band's file is longer than a band: what that was meant to be is not known, and so the file stays.
+    /// Returns whether the band's file is longer than a band: what that was meant to be is not
+    /// known, and so the file stays.
     fn has_more(&self, band: &Band) -> bool {
         band.len == self.band_size && band.file.info().len > self.band_size
     }
@@ -78,8 +79,9 @@ impl Bands {
         Ok(())
     }
 
-    /// Before a band of a version 2 bundle is first changed: the blocks that its map hides become zeros for everybody,
-    /// then the map goes, so that it cannot hide what is written next. Source: docs/formats/sparsebundle.md §7.
+    /// Before a band of a version 2 bundle is first changed: the blocks that its map hides become
+    /// zeros for everybody, then the map goes, so that it cannot hide what is written next. Source:
+    /// docs/formats/sparsebundle.md §7.
     pub(super) fn settle(&self, index: BandIndex, band: &mut Band) -> Result<()> {
         let Some(mapped) = &band.mapped else {
             return Ok(());

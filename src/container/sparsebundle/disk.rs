@@ -1,4 +1,5 @@
-//! The disk in a bundle as a device: a request goes to its bands, or while their size is being changed to those of two sizes.
+//! The disk in a bundle as a device: a request goes to its bands, or while their size is being
+//! changed to those of two sizes.
 
 use std::ops::Range;
 
@@ -8,7 +9,8 @@ use crate::store::Guard;
 use crate::{Error, Result};
 
 impl Bundle {
-    /// Returns whether the cipher blocks of some band would have other numbers if they were counted over the whole disk.
+    /// Returns whether the cipher blocks of some band would have other numbers if they were counted
+    /// over the whole disk.
     pub(crate) fn has_other_numbering(&self) -> bool {
         let bands = [
             Some(&self.bands),
@@ -20,8 +22,9 @@ impl Bundle {
             .any(|bands| bands.cipher.is_some() && bands.count(bands.len()) > 1)
     }
 
-    /// Reads bytes with cipher blocks counted over the whole disk, as development versions before the first release wrote them.
-    /// `false`: none of these bytes are cipher text that reads otherwise so.
+    /// Reads bytes with cipher blocks counted over the whole disk, as development versions before
+    /// the first release wrote them. `false`: none of these bytes are cipher text that reads
+    /// otherwise so.
     pub(crate) fn read_in_other_numbering(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
         self.read_at(offset, buf)?;
         let range = offset..offset + buf.len() as u64;
@@ -77,7 +80,8 @@ impl BlockDevice for Bundle {
         }
     }
 
-    /// `len` must be a whole number of sectors. Durable when it returns. [`Kind::Unsupported`](crate::Kind::Unsupported) while the bands are of two sizes.
+    /// `len` must be a whole number of sectors. Durable when it returns.
+    /// [`Kind::Unsupported`](crate::Kind::Unsupported) while the bands are of two sizes.
     fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
         if self.is_between() {
             return Err(Error::unsupported(LAYER, BETWEEN));

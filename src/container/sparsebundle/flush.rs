@@ -15,7 +15,8 @@ use crate::{Error, Kind, Result};
 /// Threads that wait for the disk in one flush, and how many dirty bands are worth one more.
 const MOST_FLUSHERS: usize = 8;
 const BANDS_PER_FLUSHER: usize = 4;
-/// A disk takes longer for a band. Memory does not, and there a thread would take longer to start than a band to flush.
+/// A disk takes longer for a band. Memory does not, and there a thread would take longer to start
+/// than a band to flush.
 const AT_ONCE: Duration = Duration::from_micros(100);
 
 /// What was changed since the last flush.
@@ -54,7 +55,8 @@ impl Bands {
         self.check_changeable()
     }
 
-    /// Makes what is in `bands` durable, and not their names: nobody who writes to others meanwhile is waited for.
+    /// Makes what is in `bands` durable, and not their names: nobody who writes to others meanwhile
+    /// is waited for.
     pub(super) fn flush_contents(&self, bands: Range<u64>) -> Result<()> {
         self.check_changeable()?;
         self.sync_bands(|index| bands.contains(&index.0))
@@ -63,12 +65,13 @@ impl Bands {
         self.check_changeable()
     }
 
-    /// Flushes bands, those of a large flush side by side once one has taken long: a file system that has to commit its journal
-    /// for each does it once for several that wait.
+    /// Flushes bands, those of a large flush side by side once one has taken long: a file system
+    /// that has to commit its journal for each does it once for several that wait.
     fn sync_bands(&self, wanted: impl Fn(BandIndex) -> bool) -> Result<()> {
         let mut slots = self.cache.all();
         slots.retain(|slot| wanted(slot.index));
-        // All of them first: where the flush of one file is that of all, the others then have nothing left to flush.
+        // All of them first: where the flush of one file is that of all, the others then have
+        // nothing left to flush.
         slots.iter().for_each(|slot| slot.trim());
         let dirty = slots.iter().filter(|slot| slot.is_dirty()).count();
         let others = (dirty / BANDS_PER_FLUSHER).min(MOST_FLUSHERS - 1);
@@ -127,8 +130,8 @@ impl Bands {
         }
     }
 
-    /// Closes bands that were not used for long, or at least the one least recently used, flushed first. Does nothing
-    /// where all are in use.
+    /// Closes bands that were not used for long, or at least the one least recently used, flushed
+    /// first. Does nothing where all are in use.
     pub(super) fn close_some(&self, near: BandIndex) -> Result<()> {
         if let Some(slot) = self.cache.forget_clean(near) {
             slot.sync().map_err(|error| self.lose(error))?;

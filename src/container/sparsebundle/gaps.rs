@@ -1,4 +1,5 @@
-//! Where the next band is, across very many that are missing: by one look at the folder instead of one for each.
+//! Where the next band is, across very many that are missing: by one look at the folder instead of
+//! one for each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,8 +7,9 @@ use super::bands::{Bands, Piece};
 use super::{BANDS, BandIndex, LAYER};
 use crate::{Error, Kind, Result};
 
-/// Missing bands that are looked for one by one before the folder is listed; a power of two. The folder of a new bundle has no more
-/// names than that, and a look at a band costs as much as a list of so few.
+/// Missing bands that are looked for one by one before the folder is listed; a power of two. The
+/// folder of a new bundle has no more names than that, and a look at a band costs as much as a list
+/// of so few.
 const FEW: u64 = 4;
 
 /// How many bands in a row were asked about and are missing.
@@ -20,8 +22,9 @@ impl Missed {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// One more is missing; how many names are worth reading now. Twice as many names are read each time as bands were looked for,
-    /// so that a folder that turns out to be full costs no more than the looks did.
+    /// One more is missing; how many names are worth reading now. Twice as many names are read each
+    /// time as bands were looked for, so that a folder that turns out to be full costs no more than
+    /// the looks did.
     fn more(&self) -> Option<u64> {
         let missed = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         (missed >= FEW && missed.is_power_of_two()).then_some(missed)
@@ -29,7 +32,8 @@ impl Missed {
 }
 
 impl Bands {
-    /// Where on the disk the hole ends, at least, that the missing band of `piece` begins; at most `end`.
+    /// Where on the disk the hole ends, at least, that the missing band of `piece` begins; at most
+    /// `end`.
     pub(super) fn gap_end(&self, piece: &Piece, end: u64) -> Result<u64> {
         let behind = end.min(
             piece

@@ -1,7 +1,9 @@
-//! `mapped/` of a version 2 bundle: which blocks of a band count. Source: docs/formats/sparsebundle.md §7.
+//! `mapped/` of a version 2 bundle: which blocks of a band count. Source:
+//! docs/formats/sparsebundle.md §7.
 //!
-//! The order of the bits within a byte is not known. A byte of zeros means eight unmapped blocks in either order, and
-//! only those are taken to read as zeros; every other block is taken at its stored bytes.
+//! The order of the bits within a byte is not known. A byte of zeros means eight unmapped blocks in
+//! either order, and only those are taken to read as zeros; every other block is taken at its
+//! stored bytes.
 
 use super::BandIndex;
 use super::slot::BLOCK;
@@ -57,7 +59,8 @@ impl Mapped {
         Ok(Some(Self { bits }))
     }
 
-    /// Returns whether the bytes at `offset` of the band are known to be unmapped, and for how many bytes the answer holds.
+    /// Returns whether the bytes at `offset` of the band are known to be unmapped, and for how many
+    /// bytes the answer holds.
     pub(super) fn run_at(&self, offset: u64) -> (bool, u64) {
         let first = usize::try_from(offset / PER_BYTE).unwrap_or(usize::MAX);
         let Some(rest @ [byte, ..]) = self.bits.get(first..) else {

@@ -61,7 +61,8 @@ pub(crate) const SNAPSHOTS: &str = ".bandsaw/snapshots/";
 
 /// The band size of a new bundle, unless the disk is so large that it would have too many.
 const DEFAULT_BAND_SIZE: u64 = 8 << 20;
-/// More bands than this are avoided by default: file servers and copies suffer from folders larger than that.
+/// More bands than this are avoided by default: file servers and copies suffer from folders larger
+/// than that.
 const DEFAULT_MOST_BANDS: u64 = 65_536;
 /// More bands than this are worth a warning.
 const MANY_BANDS: u64 = 100_000;
@@ -77,8 +78,8 @@ const BETWEEN: &str =
 pub struct CreateOptions {
     /// Bytes of the disk: whole sectors of 512.
     pub len: u64,
-    /// Bytes of a band: whole sectors within [`BAND_SIZES`], used exactly as given, also where the disk is smaller than
-    /// a band. `None`: [`default_band_size`].
+    /// Bytes of a band: whole sectors within [`BAND_SIZES`], used exactly as given, also where the
+    /// disk is smaller than a band. `None`: [`default_band_size`].
     pub band_size: Option<u64>,
 }
 
@@ -93,8 +94,9 @@ pub fn default_band_size(len: u64) -> u64 {
 
 /// An open sparse bundle: the disk in it, as a device.
 ///
-/// Opening reads the plists and nothing else: it takes as long with a million bands as with none. What a band's file has past
-/// the band size, or the last one past the end of the disk, is ignored, as macOS does, and left as it is.
+/// Opening reads the plists and nothing else: it takes as long with a million bands as with none.
+/// What a band's file has past the band size, or the last one past the end of the disk, is ignored,
+/// as macOS does, and left as it is.
 #[derive(Debug)]
 pub struct Bundle {
     bands: Bands,
@@ -116,7 +118,8 @@ impl Bundle {
         Self::make(store, options, None)
     }
 
-    /// The same with fresh keys that `protection` guards: what is written to the bands is encrypted.
+    /// The same with fresh keys that `protection` guards: what is written to the bands is
+    /// encrypted.
     pub fn create_encrypted(
         store: Arc<dyn Store>,
         options: &CreateOptions,
@@ -171,14 +174,14 @@ impl Bundle {
         ))
     }
 
-    /// Opens the bundle in `store`. Read-only opens change nothing; others make `lock` and `token` if missing.
-    /// [`Kind::WrongKey`] if it is encrypted.
+    /// Opens the bundle in `store`. Read-only opens change nothing; others make `lock` and `token`
+    /// if missing. [`Kind::WrongKey`] if it is encrypted.
     pub fn open(store: Arc<dyn Store>, access: Access) -> Result<Self> {
         Self::unlock(store, access, None)
     }
 
-    /// Opens the encrypted bundle in `store` with the keys that `header`, its [`encryption`], unlocked to. A bundle encrypted
-    /// by version 1 opens read-only.
+    /// Opens the encrypted bundle in `store` with the keys that `header`, its [`encryption`],
+    /// unlocked to. A bundle encrypted by version 1 opens read-only.
     pub fn open_encrypted(
         store: Arc<dyn Store>,
         access: Access,
@@ -259,7 +262,8 @@ impl Bundle {
         }
     }
 
-    /// Returns whether a change of the size of bands was interrupted: the bundle works, and what goes by its bands does not.
+    /// Returns whether a change of the size of bands was interrupted: the bundle works, and what
+    /// goes by its bands does not.
     pub fn is_between(&self) -> bool {
         self.front.is_some()
     }
@@ -318,8 +322,8 @@ fn check_band_size(size: u64) -> Result<()> {
     band_sizes(SECTOR).check(LAYER, size)
 }
 
-/// Refuses bands of a bundle that exists which are no whole number of cipher blocks. Smaller ones than are made now are read: macOS
-/// gave a disk that is smaller than a band one of its own size.
+/// Refuses bands of a bundle that exists which are no whole number of cipher blocks. Smaller ones
+/// than are made now are read: macOS gave a disk that is smaller than a band one of its own size.
 fn check_whole_blocks(band_size: u64, block: u64) -> Result<()> {
     if band_size.is_multiple_of(block) {
         return Ok(());
@@ -383,7 +387,8 @@ pub(crate) fn lock_shared(store: &dyn Store) -> Result<[Guard; 2]> {
     lock(store, Access::ReadOnly)
 }
 
-/// The locks of a bundle that is to be replaced as a whole, as far as it has the files. It is not changed.
+/// The locks of a bundle that is to be replaced as a whole, as far as it has the files. It is not
+/// changed.
 pub(crate) fn lock_unused(store: &dyn Store) -> Result<Vec<Guard>> {
     let mut guards = Vec::new();
     for name in [LOCK, TOKEN] {
@@ -394,8 +399,8 @@ pub(crate) fn lock_unused(store: &dyn Store) -> Result<Vec<Guard>> {
     Ok(guards)
 }
 
-/// The file that holds the encryption header of an encrypted bundle, with its name. It is changed in place: its inode
-/// carries the bundle's lock.
+/// The file that holds the encryption header of an encrypted bundle, with its name. It is changed
+/// in place: its inode carries the bundle's lock.
 pub(crate) fn open_token(
     store: &dyn Store,
     how: Open,

@@ -60,7 +60,8 @@ pub(super) enum Unread {
     Unreadable(Error),
     /// A list that says what cannot be. The copy has no say.
     Refused(Error),
-    /// What stands there while the size of bands is being changed: `rebanding.plist` tells the rest.
+    /// What stands there while the size of bands is being changed: `rebanding.plist` tells the
+    /// rest.
     Rebanding(Error),
 }
 
@@ -163,8 +164,8 @@ impl Info {
     }
 }
 
-/// What stands in both lists while the size of bands is being changed. Whoever else reads it finds another type of bundle, a
-/// version that nobody knows, and no size of bands or disk to go by.
+/// What stands in both lists while the size of bands is being changed. Whoever else reads it finds
+/// another type of bundle, a version that nobody knows, and no size of bands or disk to go by.
 pub(super) fn rebanding_xml() -> String {
     dictionary(&format!(
         "\t<key>CFBundleInfoDictionaryVersion</key>\n\
@@ -189,8 +190,8 @@ pub(super) fn dictionary(lines: &str) -> String {
     )
 }
 
-/// Calls `each` for the keys of the list and their values, event by event. Collections within the outermost dictionary are
-/// stepped over.
+/// Calls `each` for the keys of the list and their values, event by event. Collections within the
+/// outermost dictionary are stepped over.
 pub(super) fn each_value(bytes: &[u8], each: &mut dyn FnMut(&str, Event<'_>)) -> Result<()> {
     let broken = |error: plist::Error| {
         Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error)
@@ -402,7 +403,8 @@ mod tests {
         );
     }
 
-    /// A binary list of 40 arrays, each of which holds the next one twice: 2^40 values in 300 bytes.
+    /// A binary list of 40 arrays, each of which holds the next one twice: 2^40 values in 300
+    /// bytes.
     fn unfolding() -> Vec<u8> {
         let mut bytes = b"bplist00".to_vec();
         let mut offsets = Vec::new();

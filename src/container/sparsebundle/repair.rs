@@ -1,6 +1,7 @@
 //! Repairing a bundle: its lists, and files that are no part of the disk.
 //!
-//! Which list is right where they disagree is not decided here: that takes what lies on the disk, see `ops::repair`.
+//! Which list is right where they disagree is not decided here: that takes what lies on the disk,
+//! see `ops::repair`.
 
 use super::check::{Rules, spelled_otherwise};
 use super::plist::{self, BACKUP, INFO, Unread, Version};
@@ -77,7 +78,8 @@ pub const fn name_of(which: Which) -> &'static str {
     }
 }
 
-/// Makes both lists say `facts`. A list that does not is written with the bytes of the other, if that does; returns the steps.
+/// Makes both lists say `facts`. A list that does not is written with the bytes of the other, if
+/// that does; returns the steps.
 pub fn put_lists(store: &dyn Store, facts: Facts) -> Result<Vec<String>> {
     let says = |which| listed(store, which).facts() == Some(facts);
     let right = [Which::Primary, Which::Alternate]
@@ -173,8 +175,9 @@ pub struct Repair {
     pub refused: Vec<Error>,
 }
 
-/// What a repair would do to the bundle in `store`. `is_disk_whole`: nothing on the disk reaches past its end, so that the
-/// size that the lists tell is right, and what lies behind it is left from an interrupted change of size.
+/// What a repair would do to the bundle in `store`. `is_disk_whole`: nothing on the disk reaches
+/// past its end, so that the size that the lists tell is right, and what lies behind it is left
+/// from an interrupted change of size.
 pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Result<Repair> {
     let mut repair = Repair::default();
     let Some(info) = plan_lists(store, &mut repair)? else {
@@ -234,7 +237,8 @@ fn push(steps: &mut Vec<Step>, step: Step) {
     }
 }
 
-/// Which list is to be written anew; what the bundle says of itself. `None`: neither list can be used.
+/// Which list is to be written anew; what the bundle says of itself. `None`: neither list can be
+/// used.
 fn plan_lists(store: &dyn Store, repair: &mut Repair) -> Result<Option<plist::Info>> {
     let (info, backup) = (read_plist(store, INFO), read_plist(store, BACKUP));
     let copy = |from, to| Step::CopyList { from, to };
@@ -262,8 +266,8 @@ fn plan_lists(store: &dyn Store, repair: &mut Repair) -> Result<Option<plist::In
     }
 }
 
-/// A name in `bands/` that no band has. It is a band's for certain where that one is missing and macOS, to whom upper and
-/// lower case are mostly the same, would have read it.
+/// A name in `bands/` that no band has. It is a band's for certain where that one is missing and
+/// macOS, to whom upper and lower case are mostly the same, would have read it.
 fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Repair) -> Result<()> {
     let Some(index) = spelled_otherwise(name)
         .filter(|index| name[BANDS.len()..].eq_ignore_ascii_case(&format!("{:x}", index.0)))

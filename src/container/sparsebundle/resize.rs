@@ -11,8 +11,8 @@ use crate::Result;
 use crate::store::Put;
 
 impl Bundle {
-    /// Grows or cuts the disk, durably. If it fails before the plists tell the new size the bundle is as it was; a
-    /// failure afterwards leaves files past the end, which the next growth removes.
+    /// Grows or cuts the disk, durably. If it fails before the plists tell the new size the bundle
+    /// is as it was; a failure afterwards leaves files past the end, which the next growth removes.
     pub(super) fn resize(&self, len: u64) -> Result<()> {
         self.bands.check_changeable()?;
         check_len(LAYER, len)?;
@@ -72,7 +72,8 @@ impl Bands {
         before
     }
 
-    /// Removes what lies past the end of a disk of `len` bytes, durably: bands, and the tail of the last one's file.
+    /// Removes what lies past the end of a disk of `len` bytes, durably: bands, and the tail of the
+    /// last one's file.
     pub(super) fn remove_beyond(&self, len: u64) -> Result<()> {
         let count = self.count(len);
         let mut beyond = BTreeSet::new();
@@ -98,7 +99,8 @@ impl Bands {
         Ok(())
     }
 
-    /// Cuts the file of a band to `most` bytes and the cipher block they end in, durably. `false`: it was no longer than that.
+    /// Cuts the file of a band to `most` bytes and the cipher block they end in, durably. `false`:
+    /// it was no longer than that.
     fn cut_band(&self, index: BandIndex, most: u64) -> Result<bool> {
         let slot = self.slot(index)?;
         drop(self.opened(&slot)?);

@@ -14,15 +14,17 @@ pub(super) const BLOCK: u64 = 4096;
 
 /// One band, met at least once and not yet forgotten by the cache.
 ///
-/// Reading and writing within the file hold [`shared`](Self::shared); opening, making, growing, cutting and removing
-/// it hold [`exclusive`](Self::exclusive).
+/// Reading and writing within the file hold [`shared`](Self::shared); opening, making, growing,
+/// cutting and removing it hold [`exclusive`](Self::exclusive).
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) index: BandIndex,
     state: RwLock<State>,
-    /// Changed since it was last flushed. Set after a change, before its caller is told that it is done.
+    /// Changed since it was last flushed. Set after a change, before its caller is told that it is
+    /// done.
     dirty: AtomicBool,
-    /// Held while the file is being flushed, so that nobody takes a flush under way for one that is done.
+    /// Held while the file is being flushed, so that nobody takes a flush under way for one that is
+    /// done.
     syncing: Mutex<()>,
     /// The cache's clock when it was last asked for.
     pub(super) used: AtomicU64,
@@ -70,8 +72,9 @@ pub(super) enum RunKind {
 }
 
 impl State {
-    /// Where the bytes at `within.start` are, and for how long, never past `within.end`: what reading, `extent_at` and
-    /// lending go by. `Unopened` is for [`Bands::opened`](super::bands::Bands) to rule out.
+    /// Where the bytes at `within.start` are, and for how long, never past `within.end`: what
+    /// reading, `extent_at` and lending go by. `Unopened` is for
+    /// [`Bands::opened`](super::bands::Bands) to rule out.
     pub(super) fn locate(&self, within: &Range<u64>) -> Run {
         let most = within.end - within.start;
         match self {
@@ -197,7 +200,8 @@ impl Slot {
 
     /// Cuts off what was grown ahead, of a band that waits to be flushed.
     pub(super) fn trim(&self) {
-        // Whoever is busy with the band would only grow it again: then the tail can wait for the next flush.
+        // Whoever is busy with the band would only grow it again: then the tail can wait for the
+        // next flush.
         if self.is_dirty()
             && let Ok(mut state) = self.state.try_write()
             && let State::Stored(band) = &mut *state

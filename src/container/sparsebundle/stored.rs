@@ -1,5 +1,5 @@
-//! The bands that have a file: what each takes, and giving it back. What goes as a whole is not opened for it, so that it
-//! takes time with the number of bands and nothing else.
+//! The bands that have a file: what each takes, and giving it back. What goes as a whole is not
+//! opened for it, so that it takes time with the number of bands and nothing else.
 
 use std::ops::Range;
 
@@ -35,7 +35,8 @@ pub struct StrayFile {
 pub struct Stored {
     /// The bands, in the order of the disk.
     pub bands: Vec<StoredBand>,
-    /// What is no band of the disk: past its end, or called otherwise. `repair` removes what is certainly of no use.
+    /// What is no band of the disk: past its end, or called otherwise. `repair` removes what is
+    /// certainly of no use.
     pub stray: Vec<StrayFile>,
 }
 
@@ -53,8 +54,8 @@ impl Stored {
 }
 
 impl Bundle {
-    /// Lists and measures the files of all bands. [`Kind::Conflict`](crate::Kind::Conflict) where a change of their size was
-    /// interrupted.
+    /// Lists and measures the files of all bands. [`Kind::Conflict`](crate::Kind::Conflict) where a
+    /// change of their size was interrupted.
     pub fn stored(&self, progress: &dyn Progress) -> Result<Stored> {
         self.check_one_size()?;
         let (mut stored, count) = (Stored::default(), self.band_count());
@@ -100,14 +101,16 @@ impl Bundle {
         );
         let end = start.saturating_add(self.band_size()).min(len);
         let part = range.start.max(start)..range.end.min(end);
-        // A file that is longer than a band is left for somebody to look at: what the rest of it was meant to be is not known.
+        // A file that is longer than a band is left for somebody to look at: what the rest of it
+        // was meant to be is not known.
         let is_whole = part == (start..end)
             && band.len <= self.band_size()
             && self.bands.check_stored(band.len).is_ok();
         (part, is_whole)
     }
 
-    /// Bytes of storage behind `range` of the disk, which lies in one band, as far as whole blocks of the host are in it.
+    /// Bytes of storage behind `range` of the disk, which lies in one band, as far as whole blocks
+    /// of the host are in it.
     pub fn allocated_in(&self, range: Range<u64>) -> Result<u64> {
         let Some(piece) = self.bands.pieces(range).next() else {
             return Ok(0);
@@ -140,8 +143,8 @@ impl Bundle {
         Ok(allocated)
     }
 
-    /// Removes the file of `band`, all of which is to be given up, without opening it. What is read there afterwards is
-    /// zeros.
+    /// Removes the file of `band`, all of which is to be given up, without opening it. What is read
+    /// there afterwards is zeros.
     pub fn drop_band(&self, band: &StoredBand) -> Result<()> {
         self.bands.check_changeable()?;
         let index = BandIndex(band.index);
@@ -155,8 +158,8 @@ impl Bundle {
         self.bands.remove(index, &mut state)
     }
 
-    /// Gives back the storage behind `range` of the disk, of which `stored` tells what there is. Parts of bands are punched if
-    /// `parts` says so. Durable by the next flush.
+    /// Gives back the storage behind `range` of the disk, of which `stored` tells what there is.
+    /// Parts of bands are punched if `parts` says so. Durable by the next flush.
     pub fn give_back(&self, stored: &Stored, range: &Range<u64>, parts: bool) -> Result<()> {
         for band in stored.in_range(self.band_size(), range) {
             match self.part_in(band, range) {

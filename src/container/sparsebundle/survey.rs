@@ -51,7 +51,8 @@ impl Survey {
 }
 
 impl Bundle {
-    /// Lists and measures all bands and checks the rules that opening does not: it takes time with their number.
+    /// Lists and measures all bands and checks the rules that opening does not: it takes time with
+    /// their number.
     pub fn survey(&self, progress: &dyn Progress) -> Result<Survey> {
         let mut survey = Survey::default();
         if !self.is_between() {

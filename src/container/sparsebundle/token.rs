@@ -65,8 +65,8 @@ fn in_token(error: Error) -> Error {
     }
 }
 
-/// Refuses a bundle that is encrypted where no keys were given, and the reverse. Returns a warning if `token` holds what is
-/// no header.
+/// Refuses a bundle that is encrypted where no keys were given, and the reverse. Returns a warning
+/// if `token` holds what is no header.
 pub(super) fn check(
     store: &dyn Store,
     keys: Option<&Unlocked<'_>>,
@@ -100,7 +100,8 @@ pub(super) struct Unlocked<'a> {
 }
 
 impl Unlocked<'_> {
-    /// Compares with the header that is there now: a passphrase may have been changed meanwhile, the keys may not.
+    /// Compares with the header that is there now: a passphrase may have been changed meanwhile,
+    /// the keys may not.
     fn check(&self, now: &Locked, access: Access) -> Result<()> {
         let (then, now) = (self.header.describe(), now.describe());
         if (then.uuid, then.block, then.key_bits) != (now.uuid, now.block, now.key_bits) {
@@ -134,8 +135,9 @@ pub(super) fn create(store: &dyn Store, protection: &Protection) -> Result<Block
 }
 
 fn blocks(keys: &KeyMaterial, header: &Locked) -> Result<Blocks> {
-    // A crash can leave a band's file longer than what was written to it, and macOS may leave gaps. No cipher text is all
-    // zeros, so such a block is one that was never written, and what was never written reads as zeros.
+    // A crash can leave a band's file longer than what was written to it, and macOS may leave gaps.
+    // No cipher text is all zeros, so such a block is one that was never written, and what was
+    // never written reads as zeros.
     Ok(Blocks::new(
         Sectors::new(keys, header.describe().block)?,
         Blank::Zeros,

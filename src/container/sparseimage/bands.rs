@@ -1,7 +1,7 @@
 //! Where bytes of the disk are in the file, and how they get there.
 //!
-//! A request is cut at the borders of bands. Each piece holds its band's lock alone: shared while the band stays where
-//! it is, exclusively to give it a slot or to take it away.
+//! A request is cut at the borders of bands. Each piece holds its band's lock alone: shared while
+//! the band stays where it is, exclusively to give it a slot or to take it away.
 
 use std::ops::{Bound, Range};
 use std::sync::PoisonError;
@@ -61,8 +61,8 @@ impl SparseImage {
         BandIndex((offset / self.band_size) as u32)
     }
 
-    /// Where `piece` is. The caller holds its band, so that it stays there; the length is checked again, because it may
-    /// have changed since the request was let in.
+    /// Where `piece` is. The caller holds its band, so that it stays there; the length is checked
+    /// again, because it may have changed since the request was let in.
     fn locate(&self, piece: &Piece) -> Result<Run> {
         let table = self.table();
         if piece.start + piece.len() > table.len {
@@ -151,8 +151,9 @@ impl SparseImage {
         }
     }
 
-    /// Takes a discarded band back whose slot is still labelled with it. Every sector of which `bytes` are not all becomes zeros
-    /// first: none may be seen that is half as before the discard and half as after.
+    /// Takes a discarded band back whose slot is still labelled with it. Every sector of which
+    /// `bytes` are not all becomes zeros first: none may be seen that is half as before the discard
+    /// and half as after.
     fn revive(&self, piece: &Piece, slot: Slot, bytes: &[u8]) -> Result<()> {
         let place = self.table().place(slot);
         regions::blank(
@@ -170,8 +171,8 @@ impl SparseImage {
         written
     }
 
-    /// Gives a band a slot at the end. The label is told only when the place holds what it should: a flush waits for
-    /// that.
+    /// Gives a band a slot at the end. The label is told only when the place holds what it should:
+    /// a flush waits for that.
     fn add(&self, piece: &Piece, bytes: &[u8]) -> Result<()> {
         let slot = self.reserve(piece)?;
         let place = self.table().place(slot);
@@ -271,7 +272,8 @@ impl SparseImage {
         self.unlist(band);
     }
 
-    /// The same, and gives its storage back at once: whoever writes it again before the next flush need not take away what was there.
+    /// The same, and gives its storage back at once: whoever writes it again before the next flush
+    /// need not take away what was there.
     fn discard_band(&self, band: BandIndex) -> Result<()> {
         let _alone = self.units.exclusive(u64::from(band.0));
         let Some(slot) = self.unlist(band) else {

@@ -8,8 +8,8 @@ use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
-/// Adds every problem of the image in `file`, which is only read, and returns the disk as far as it can be told. An
-/// error is damage that leaves nothing to tell, or why the image cannot be judged.
+/// Adds every problem of the image in `file`, which is only read, and returns the disk as far as it
+/// can be told. An error is damage that leaves nothing to tell, or why the image cannot be judged.
 pub fn check(
     file: &Arc<dyn BlockDevice>,
     problems: &mut Problems,

@@ -1,12 +1,13 @@
 //! Making changes durable, and giving back the places of bands that were discarded.
 //!
-//! Bands in place need nothing but a flush of the file. New labels come after the bytes they tell of: bytes and new
-//! nodes, flush, labels and links, flush.
+//! Bands in place need nothing but a flush of the file. New labels come after the bytes they tell
+//! of: bytes and new nodes, flush, labels and links, flush.
 //!
-//! A discarded band leaves its slot behind, still labelled with it. The slot gets the last band of the file, so that
-//! slots have no gaps and the file can be cut. There is no label under which a band could be copied into the slot without
-//! showing its bytes as those of the discarded band, should the power fail. So the discarded band first gets a second
-//! slot, empty and later in the file, and of two slots with one label the later counts:
+//! A discarded band leaves its slot behind, still labelled with it. The slot gets the last band of
+//! the file, so that slots have no gaps and the file can be cut. There is no label under which a
+//! band could be copied into the slot without showing its bytes as those of the discarded band,
+//! should the power fail. So the discarded band first gets a second slot, empty and later in the
+//! file, and of two slots with one label the later counts:
 //!
 //! ```text
 //!   slots      ... 5 ... 9      band 5 was discarded, 9 is the last
@@ -15,7 +16,8 @@
 //!              ... 9            the labels at the end are cleared, the file is cut        label, flush
 //! ```
 //!
-//! A reader that lets the earlier slot count sees at worst other bytes in the discarded band. No reader loses a byte.
+//! A reader that lets the earlier slot count sees at worst other bytes in the discarded band. No
+//! reader loses a byte.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -33,7 +35,8 @@ use crate::Result;
 use crate::device::units::{Held, Units};
 use crate::device::{Leave, regions};
 
-/// What is moved between two flushes: few enough that nobody waits long for a band that is being moved.
+/// What is moved between two flushes: few enough that nobody waits long for a band that is being
+/// moved.
 const MOVED_AT_ONCE: u64 = 64 << 20;
 const MOVES_AT_ONCE: u64 = 256;
 
@@ -49,8 +52,8 @@ struct Move<'a> {
 }
 
 impl SparseImage {
-    /// Makes everything durable that was changed before this call. The caller lets one in at a time, and takes note of
-    /// failures.
+    /// Makes everything durable that was changed before this call. The caller lets one in at a
+    /// time, and takes note of failures.
     pub(super) fn commit(&self) -> Result<()> {
         let moves = { !self.table().gone.is_empty() || !self.table().spare.is_empty() };
         if moves {
@@ -168,8 +171,8 @@ impl SparseImage {
         }
     }
 
-    /// The last bands of the file, each with the first slot that nothing stands in any more. What is lent stays, and all
-    /// before it.
+    /// The last bands of the file, each with the first slot that nothing stands in any more. What
+    /// is lent stays, and all before it.
     fn plan(&self) -> Vec<Move<'_>> {
         let most = (MOVED_AT_ONCE / self.band_size).clamp(1, MOVES_AT_ONCE) as usize;
         let (holes, last) = {
@@ -280,7 +283,8 @@ impl SparseImage {
         Ok(())
     }
 
-    /// Labels the places that `moves` were copied to, once the copies, and all labels so far, are durable.
+    /// Labels the places that `moves` were copied to, once the copies, and all labels so far, are
+    /// durable.
     fn publish_moves(&self, moves: &[&Move<'_>]) -> Result<()> {
         let relabelled: Vec<_> = moves
             .iter()

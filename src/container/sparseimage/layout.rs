@@ -1,7 +1,8 @@
 //! A sparse image on disk. Big-endian, no checksums. Source: docs/formats/sparseimage.md.
 //!
-//! The file is a chain of index nodes, each followed by the bands that its slots name. A slot's *place* in the chain is
-//! the place of its band in the file; its *value* is the band's number on the disk plus one, or zero.
+//! The file is a chain of index nodes, each followed by the bands that its slots name. A slot's
+//! *place* in the chain is the place of its band in the file; its *value* is the band's number on
+//! the disk plus one, or zero.
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -37,7 +38,8 @@ pub(super) struct HeadRaw {
 }
 const _: () = assert!(size_of::<HeadRaw>() == NODE as usize);
 
-/// The disk's size, with the link to the next node in its midst. Written as one: it lies within a sector. Source: §1.
+/// The disk's size, with the link to the next node in its midst. Written as one: it lies within a
+/// sector. Source: §1.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
 #[repr(C)]
 pub(super) struct SizeRaw {

@@ -1,4 +1,5 @@
-//! Reading the index of a sparse image, and what can be wrong with it. Source: docs/formats/sparseimage.md §1-3, 6.
+//! Reading the index of a sparse image, and what can be wrong with it. Source:
+//! docs/formats/sparseimage.md §1-3, 6.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -184,7 +185,8 @@ fn compare(
     Ok(compared)
 }
 
-/// Returns whether the band in `slot` holds nothing but zeros. What the file does not have counts as zeros.
+/// Returns whether the band in `slot` holds nothing but zeros. What the file does not have counts
+/// as zeros.
 pub(super) fn is_zero_band(file: &dyn BlockDevice, table: &Table, slot: Slot) -> Result<bool> {
     let start = table.place(slot);
     regions::is_zero(file, start..start + table.band_size)

@@ -1,13 +1,16 @@
-//! UDSP, the sparse image (`.sparseimage`): one file of bands in the order of their first writing, with an index.
+//! UDSP, the sparse image (`.sparseimage`): one file of bands in the order of their first writing,
+//! with an index.
 //!
 //! * [`layout`]: the bytes of the index.
 //! * [`table`]: the index in memory; [`load`] reads and checks it.
 //! * [`bands`]: where bytes of the disk are in the file, and how they get there.
-//! * [`commit`]: flush; moving the last bands into gaps and cutting the file, so that no power cut shows the wrong bytes.
+//! * [`commit`]: flush; moving the last bands into gaps and cutting the file, so that no power cut
+//!   shows the wrong bytes.
 //! * [`check`](mod@check): all that is wrong.
 //! * [`resize`]: growing and shrinking. [`recover`]: tidying up what a power cut left.
 //!
-//! What is not done: nothing is kept about which parts of a band were written. On disk there is no place for it.
+//! What is not done: nothing is kept about which parts of a band were written. On disk there is no
+//! place for it.
 
 mod bands;
 mod check;
@@ -115,8 +118,9 @@ impl SparseImage {
         Ok(Self::over(file, Table::blank(band_size, options.len)))
     }
 
-    /// Opens the image in `file`, for writing if the file may be written. What an interrupted change left behind is
-    /// removed only then; reading changes nothing. Bands past the end of the disk stay, until [`repair`].
+    /// Opens the image in `file`, for writing if the file may be written. What an interrupted
+    /// change left behind is removed only then; reading changes nothing. Bands past the end of the
+    /// disk stay, until [`repair`].
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut loaded = load::load(&*file, &mut Findings::Open)?;
         let interrupted = !loaded.twins.is_empty();
@@ -161,7 +165,8 @@ impl SparseImage {
         }
     }
 
-    /// Bands that are stored past the end of the disk: an interrupted resize leaves them, and damage to the index.
+    /// Bands that are stored past the end of the disk: an interrupted resize leaves them, and
+    /// damage to the index.
     pub fn bands_beyond(&self) -> usize {
         self.table().beyond().count()
     }

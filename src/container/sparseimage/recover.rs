@@ -13,9 +13,10 @@ use super::load::{Loaded, Twins};
 use crate::device::{BlockDevice, regions};
 use crate::{Error, Result};
 
-/// Removes twins from the index of a writable image. Gaps that this leaves in the index are filled by the next
-/// [`commit`](super::commit). Data behind the last band stay until a band is written over them: mostly an interrupted write
-/// left them, but they may be a band whose label was damaged.
+/// Removes twins from the index of a writable image. Gaps that this leaves in the index are filled
+/// by the next [`commit`](super::commit). Data behind the last band stay until a band is written
+/// over them: mostly an interrupted write left them, but they may be a band whose label was
+/// damaged.
 pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()> {
     let (file_len, end) = (file.info().len, loaded.table.end());
     if file_len < end {
@@ -31,10 +32,12 @@ pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()>
     Ok(())
 }
 
-/// Keeps the earliest slot of each band, with what the latest one holds, which is the one that counts.
+/// Keeps the earliest slot of each band, with what the latest one holds, which is the one that
+/// counts.
 ///
-/// A band that stands in three slots is twice among the twins. If it is zeros in one, it is in all later ones, and then becomes
-/// zeros in all of them before the first label goes: whichever labels are left by a crash, the band is the same.
+/// A band that stands in three slots is twice among the twins. If it is zeros in one, it is in all
+/// later ones, and then becomes zeros in all of them before the first label goes: whichever labels
+/// are left by a crash, the band is the same.
 fn separate(file: &dyn BlockDevice, Loaded { table, twins }: &mut Loaded) -> Result<()> {
     let zeros: BTreeSet<BandIndex> = twins
         .iter()

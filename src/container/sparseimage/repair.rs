@@ -1,5 +1,5 @@
-//! Mending an image where it is certain what is right: what an interrupted change left, and an end that is too long or too
-//! short. Nothing of the disk changes by it.
+//! Mending an image where it is certain what is right: what an interrupted change left, and an end
+//! that is too long or too short. Nothing of the disk changes by it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Silent;
 use crate::{Error, Kind, Result};
 
-/// What [`repair`] would do to the image in `file`, a sentence each. Refused where bytes of the disk are lost.
+/// What [`repair`] would do to the image in `file`, a sentence each. Refused where bytes of the
+/// disk are lost.
 pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     let mut problems = Problems::default();
     let loaded = load::load(&**file, &mut Findings::Check(&mut problems, &Silent))?;
@@ -51,13 +52,13 @@ pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
 pub struct Beyond {
     /// Bytes of the disk.
     pub len: u64,
-    /// True if all of it lies behind the last band and nothing else is wrong: an interrupted write leaves that, and so does a
-    /// lost label of a band.
+    /// True if all of it lies behind the last band and nothing else is wrong: an interrupted write
+    /// leaves that, and so does a lost label of a band.
     pub is_tail: bool,
 }
 
-/// Finds data behind the last band, and in bands past the end of the disk: a resize was interrupted, or the size or the label of
-/// a band is wrong.
+/// Finds data behind the last band, and in bands past the end of the disk: a resize was
+/// interrupted, or the size or the label of a band is wrong.
 pub fn data_beyond(file: &dyn BlockDevice) -> Result<Option<Beyond>> {
     let mut problems = Problems::default();
     let table = load::load(file, &mut Findings::Check(&mut problems, &Silent))?.table;
@@ -80,7 +81,8 @@ pub fn data_beyond(file: &dyn BlockDevice) -> Result<Option<Beyond>> {
     Ok(None)
 }
 
-/// Mends the image in `file`, durably, and removes bands past the end of the disk; returns what was done.
+/// Mends the image in `file`, durably, and removes bands past the end of the disk; returns what was
+/// done.
 pub fn repair(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     let steps = plan(file)?;
     if steps.is_empty() {

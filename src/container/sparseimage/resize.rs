@@ -6,7 +6,8 @@ use crate::Result;
 use crate::device::regions;
 
 impl SparseImage {
-    /// Gives the disk `len` bytes. The caller lets one in at a time. Bands past the end of the disk are removed.
+    /// Gives the disk `len` bytes. The caller lets one in at a time. Bands past the end of the disk
+    /// are removed.
     pub(super) fn resize(&self, len: u64) -> Result<()> {
         let now = self.table().len;
         if len < now {
@@ -18,8 +19,8 @@ impl SparseImage {
         }
     }
 
-    /// The size first: whoever opens the image midway sees a shorter disk with bands past its end, which count for
-    /// nothing.
+    /// The size first: whoever opens the image midway sees a shorter disk with bands past its end,
+    /// which count for nothing.
     fn shrink(&self, len: u64) -> Result<()> {
         self.table_mut().len = len;
         self.drop_beyond(len);
@@ -39,7 +40,8 @@ impl SparseImage {
         Ok(())
     }
 
-    /// Removes the bands that are stored past the end of the disk; the next flush makes that durable.
+    /// Removes the bands that are stored past the end of the disk; the next flush makes that
+    /// durable.
     pub(super) fn drop_leftovers(&self) {
         let beyond: Vec<BandIndex> = self.table().beyond().map(|(band, _)| band).collect();
         beyond.into_iter().for_each(|band| self.drop_band(band));

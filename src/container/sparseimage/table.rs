@@ -1,4 +1,5 @@
-//! The index of a sparse image in memory: which band stands in which slot, and where slots stand in the file.
+//! The index of a sparse image in memory: which band stands in which slot, and where slots stand in
+//! the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -7,8 +8,8 @@ use super::LAYER;
 use super::layout::{BandIndex, Label, NODE, Slot, slots_of};
 use crate::{Error, Kind, Result};
 
-/// Bands that one image may store: what keeps this table below 200 MiB. 8 TiB of bands of a mebibyte; whoever needs
-/// more takes larger bands.
+/// Bands that one image may store: what keeps this table below 200 MiB. 8 TiB of bands of a
+/// mebibyte; whoever needs more takes larger bands.
 pub(super) const MAX_SLOTS: usize = 1 << 23;
 
 /// The whole index, as it is in memory.
@@ -17,22 +18,23 @@ pub(super) struct Table {
     pub(super) band_size: u64,
     /// Bytes of the disk.
     pub(super) len: u64,
-    /// Labels by slot. Up to `on_disk` this is what the file says, or will once a flush under way is done; beyond,
-    /// what the next flush will say.
+    /// Labels by slot. Up to `on_disk` this is what the file says, or will once a flush under way
+    /// is done; beyond, what the next flush will say.
     pub(super) slots: Vec<Label>,
     pub(super) on_disk: usize,
     /// Where each node begins; those from `nodes_on_disk` on are not linked yet.
     pub(super) nodes: Vec<u64>,
     pub(super) nodes_on_disk: usize,
-    /// Slots by band: what reads and writes go by. Bands past the end of the disk are among them: the size may be damaged, or
-    /// their labels.
+    /// Slots by band: what reads and writes go by. Bands past the end of the disk are among them:
+    /// the size may be damaged, or their labels.
     pub(super) bands: BTreeMap<BandIndex, Slot>,
-    /// Slots by the band they are still labelled with, though it was discarded or cut off since the image was opened. Their places are not
-    /// used for anything else until no label tells of them.
+    /// Slots by the band they are still labelled with, though it was discarded or cut off since the
+    /// image was opened. Their places are not used for anything else until no label tells of them.
     pub(super) gone: BTreeMap<BandIndex, Slot>,
     /// Slots before the last one without a label.
     pub(super) spare: BTreeSet<Slot>,
-    /// The length of the file when it was opened for writing: up to there, data behind the last band are kept.
+    /// The length of the file when it was opened for writing: up to there, data behind the last
+    /// band are kept.
     pub(super) leftover_end: u64,
     /// Slots handed out whose first write is still under way. They are labelled when it is done.
     pub(super) pending: BTreeMap<Slot, BandIndex>,
@@ -72,7 +74,8 @@ impl Table {
         self.bands.iter().rev().map_while(beyond)
     }
 
-    /// Where a band begins on the disk. Labels of damaged images may number bands that no disk reaches.
+    /// Where a band begins on the disk. Labels of damaged images may number bands that no disk
+    /// reaches.
     pub(super) fn start_of(&self, band: BandIndex) -> u64 {
         u64::from(band.0).saturating_mul(self.band_size)
     }
@@ -97,8 +100,8 @@ impl Table {
         })
     }
 
-    /// Where the file must reach for every byte of the disk that is stored to be there: the last band may lie partly past
-    /// the end of the disk.
+    /// Where the file must reach for every byte of the disk that is stored to be there: the last
+    /// band may lie partly past the end of the disk.
     pub(super) fn needed(&self) -> u64 {
         let last = self.slots.len().checked_sub(1);
         let visible = last.map(|last| match self.slots[last].band() {
@@ -114,7 +117,8 @@ impl Table {
         })
     }
 
-    /// The next slot, with the node it needs if that is not there yet, and where the file will end with it.
+    /// The next slot, with the node it needs if that is not there yet, and where the file will end
+    /// with it.
     pub(super) fn next_slot(&self) -> Result<Next> {
         if self.slots.len() >= MAX_SLOTS {
             let limit = format!(
@@ -159,7 +163,8 @@ impl Table {
             .map_or(1, |last| Slot(last as u32).in_node().0 + 1)
     }
 
-    /// Returns how many slots from the first on are settled: labelled, or never to be by a write under way.
+    /// Returns how many slots from the first on are settled: labelled, or never to be by a write
+    /// under way.
     pub(super) fn settled(&self) -> usize {
         self.pending
             .keys()

@@ -34,7 +34,8 @@ impl Cache {
         self.problem.get()
     }
 
-    /// A cache that takes no more is no reason to stop reading: whoever wants to know asks for the problem.
+    /// A cache that takes no more is no reason to stop reading: whoever wants to know asks for the
+    /// problem.
     fn note(&self, result: Result<()>) {
         if let Err(error) = result {
             let _first = self.problem.set(error);
@@ -49,8 +50,8 @@ impl Cache {
 }
 
 impl Stack {
-    /// Reads data that show through the cache, and lets it have the blocks that they are in. Nothing below ever changes,
-    /// so two readers of one block store the same bytes.
+    /// Reads data that show through the cache, and lets it have the blocks that they are in.
+    /// Nothing below ever changes, so two readers of one block store the same bytes.
     pub(super) fn read_through(&self, cache: &Cache, offset: u64, buf: &mut [u8]) -> Result<()> {
         let Some(layer) = cache
             .level

@@ -1,5 +1,6 @@
-//! Which layers belong over each other. No layer names the file below it; each tells the UUID that the image below had when
-//! the layer was made, and an image that is written to gets another. Source: docs/formats/stack.md §2.
+//! Which layers belong over each other. No layer names the file below it; each tells the UUID that
+//! the image below had when the layer was made, and an image that is written to gets another.
+//! Source: docs/formats/stack.md §2.
 
 use uuid::Uuid;
 
@@ -13,7 +14,8 @@ pub struct Identity {
     pub uuid: Uuid,
     /// The image below: nil for one of its own, and above one without a UUID.
     pub parent: Uuid,
-    /// Another UUID that the image below may have: it was to become its own when it was written to on purpose.
+    /// Another UUID that the image below may have: it was to become its own when it was written to
+    /// on purpose.
     pub next_parent: Option<Uuid>,
     /// It keeps copies of the blocks below it.
     pub is_cache: bool,
@@ -30,8 +32,9 @@ pub struct Link {
 
 /// Refuses images, the base first, that were not made over each other.
 ///
-/// [`Kind::NotFound`]: the first is itself a layer, and what is below it is missing. [`Kind::Conflict`]: a layer was made
-/// over another image than the one it is laid over, or that was changed since. Errors name the file.
+/// [`Kind::NotFound`]: the first is itself a layer, and what is below it is missing.
+/// [`Kind::Conflict`]: a layer was made over another image than the one it is laid over, or that
+/// was changed since. Errors name the file.
 pub fn check(links: &[Link]) -> Result<()> {
     if let Some(base) = links
         .first()

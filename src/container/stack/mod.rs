@@ -1,7 +1,7 @@
 //! A stack: a base and layers over it, one disk. Source: docs/formats/stack.md.
 //!
-//! A byte is that of the topmost layer that has its block, as data or as stated zeros; what no layer has is the base's.
-//! Only the topmost layer is written.
+//! A byte is that of the topmost layer that has its block, as data or as stated zeros; what no
+//! layer has is the base's. Only the topmost layer is written.
 //!
 //! * [`chain`]: which layers belong over each other.
 //! * [`write`]: blocks that are written or discarded in part.
@@ -43,17 +43,19 @@ pub struct Stack {
     layers: Vec<Arc<dyn Overlay>>,
     access: Access,
     cache: Option<Cache>,
-    /// One for each block of the topmost layer: held alone by whoever makes it that layer's own while a part of it is
-    /// somebody else's.
+    /// One for each block of the topmost layer: held alone by whoever makes it that layer's own
+    /// while a part of it is somebody else's.
     padding: Units,
-    /// Held by whoever does so, alone by whoever changes the length: what shows from below is another afterwards.
+    /// Held by whoever does so, alone by whoever changes the length: what shows from below is
+    /// another afterwards.
     resizing: RwLock<()>,
 }
 
 /// What stands at the beginning of a range.
 #[derive(Debug, Clone, Copy)]
 struct Run {
-    /// Which device tells it: 0 the base, 1 the first layer. `None` past the end of one below the topmost.
+    /// Which device tells it: 0 the base, 1 the first layer. `None` past the end of one below the
+    /// topmost.
     level: Option<usize>,
     kind: ExtentKind,
     end: u64,
@@ -62,9 +64,9 @@ struct Run {
 impl Stack {
     /// The disk of `base` and `layers`, from the bottom; at least one, and at most one cache.
     ///
-    /// The topmost layer is changed if `access` allows it; nothing else ever is, but a cache is filled then. A stack with
-    /// the cache on top is read-only: what is written is no copy. That the layers belong over each other is for
-    /// [`check_chain`] to say.
+    /// The topmost layer is changed if `access` allows it; nothing else ever is, but a cache is
+    /// filled then. A stack with the cache on top is read-only: what is written is no copy. That
+    /// the layers belong over each other is for [`check_chain`] to say.
     pub fn new(
         base: Arc<dyn BlockDevice>,
         layers: Vec<(Role, Arc<dyn Overlay>)>,
@@ -122,7 +124,8 @@ impl Stack {
         })
     }
 
-    /// Why the cache is not filled any more, if something went wrong with that. Reading goes on without it.
+    /// Why the cache is not filled any more, if something went wrong with that. Reading goes on
+    /// without it.
     pub fn cache_problem(&self) -> Option<&Error> {
         self.cache.as_ref().and_then(Cache::problem)
     }
@@ -149,8 +152,9 @@ impl Stack {
         }
     }
 
-    /// What stands at the start of `range`, which is not empty, as seen from the layer of number `from`. A layer below the
-    /// topmost that ends before it lets nothing through: as a disk of its own, it had nothing there.
+    /// What stands at the start of `range`, which is not empty, as seen from the layer of number
+    /// `from`. A layer below the topmost that ends before it lets nothing through: as a disk of its
+    /// own, it had nothing there.
     fn locate(&self, from: usize, range: Range<u64>) -> Result<Run> {
         let (start, mut end) = (range.start, range.end);
         for level in (0..=from).rev() {
@@ -190,7 +194,8 @@ impl Stack {
         })
     }
 
-    /// Reads what shows at `offset` as seen from the layer of number `from`; past the end of one below the topmost, zeros.
+    /// Reads what shows at `offset` as seen from the layer of number `from`; past the end of one
+    /// below the topmost, zeros.
     fn read(&self, from: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
@@ -259,7 +264,8 @@ impl BlockDevice for Stack {
         })
     }
 
-    /// The topmost layer alone has what must not be lost. What a cache could not store it can read again.
+    /// The topmost layer alone has what must not be lost. What a cache could not store it can read
+    /// again.
     fn flush(&self) -> Result<()> {
         if self.access == Access::ReadWrite {
             self.top().flush()?;

@@ -1,5 +1,6 @@
-//! Changes of the topmost layer. It has whole blocks, so what is written of a block that it does not have is filled up with
-//! what shows there; all else goes straight to it, and nothing is copied.
+//! Changes of the topmost layer. It has whole blocks, so what is written of a block that it does
+//! not have is filled up with what shows there; all else goes straight to it, and nothing is
+//! copied.
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -8,11 +9,12 @@ use super::Stack;
 use crate::Result;
 use crate::device::{ExtentKind, Leave, is_zero};
 
-/// Bytes discarded at a time: a layer keeps what changes in memory until it has the chance to write it.
+/// Bytes discarded at a time: a layer keeps what changes in memory until it has the chance to write
+/// it.
 const STRETCH: u64 = 64 << 30;
 
-/// A range cut at the borders of blocks: a part of the first block, whole ones, a part of the last. Those that are empty
-/// are left out.
+/// A range cut at the borders of blocks: a part of the first block, whole ones, a part of the last.
+/// Those that are empty are left out.
 #[derive(Debug)]
 pub(super) struct Pieces {
     rest: Range<u64>,
@@ -61,7 +63,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Returns whether the topmost layer has the block that `part` lies in. Once it has, it keeps it.
+    /// Returns whether the topmost layer has the block that `part` lies in. Once it has, it keeps
+    /// it.
     fn has(&self, part: &Range<u64>) -> Result<bool> {
         Ok(self.top().extent_at(part.clone())?.kind != ExtentKind::Hole)
     }
@@ -82,7 +85,8 @@ impl Stack {
         top.write_at(start, &block)
     }
 
-    /// Lets `range` read as zeros. Where it does already, because nothing shows there, nothing is done.
+    /// Lets `range` read as zeros. Where it does already, because nothing shows there, nothing is
+    /// done.
     pub(super) fn zero(&self, range: Range<u64>) -> Result<()> {
         for (piece, is_whole) in Pieces::of(range, self.top().grain()) {
             if is_whole {
@@ -115,8 +119,8 @@ impl Stack {
         top.write_at(start, &block)
     }
 
-    /// Lets whole blocks of the topmost layer be zeros. Chunks that hold something, or hide something, are discarded as
-    /// wholes as far as the range allows: then they take no room.
+    /// Lets whole blocks of the topmost layer be zeros. Chunks that hold something, or hide
+    /// something, are discarded as wholes as far as the range allows: then they take no room.
     fn zero_blocks(&self, range: Range<u64>) -> Result<()> {
         let top = self.top();
         let unit = top.info().discard.max(1);
@@ -151,7 +155,8 @@ impl Stack {
         self.top().set_len_hiding(len, hidden)
     }
 
-    /// Where in `range` the last data end that show from below the topmost layer; its start if there are none.
+    /// Where in `range` the last data end that show from below the topmost layer; its start if
+    /// there are none.
     fn end_of_data_below(&self, range: Range<u64>) -> Result<u64> {
         let (mut at, mut end) = (range.start, range.start);
         while at < range.end {

@@ -1,14 +1,16 @@
-//! Work that is done ahead of a reader who goes through the disk in order, and not after the image is closed.
+//! Work that is done ahead of a reader who goes through the disk in order, and not after the image
+//! is closed.
 
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are read in order before anybody is taken for a reader of the whole disk: more than it takes to find out what is
-/// on it, which begins with the chunks at the front, one after the other.
+/// Bytes that are read in order before anybody is taken for a reader of the whole disk: more than
+/// it takes to find out what is on it, which begins with the chunks at the front, one after the
+/// other.
 const WALK: u64 = 256 << 10;
 
-/// Knows where the reader is, and counts pieces of work in other threads, so that whoever closes an image can wait for them:
-/// they hold its file, and the lock on that.
+/// Knows where the reader is, and counts pieces of work in other threads, so that whoever closes an
+/// image can wait for them: they hold its file, and the lock on that.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     state: Mutex<State>,
@@ -44,9 +46,9 @@ impl Drop for Reader<'_> {
 }
 
 impl Reader<'_> {
-    /// Tells that `bytes` of the chunks `first` to `last` are read. Returns those of the `depth` after them that are worth
-    /// beginning: none unless somebody goes through the disk in order, alone, and has come some way. Readers side by side keep
-    /// the cores busy themselves.
+    /// Tells that `bytes` of the chunks `first` to `last` are read. Returns those of the `depth`
+    /// after them that are worth beginning: none unless somebody goes through the disk in order,
+    /// alone, and has come some way. Readers side by side keep the cores busy themselves.
     pub(super) fn passes(
         &self,
         first: u32,
@@ -90,7 +92,8 @@ impl Ahead {
         }
     }
 
-    /// Does `work` for chunk `index`, unless the image is closed or the reader has come there before.
+    /// Does `work` for chunk `index`, unless the image is closed or the reader has come there
+    /// before.
     pub(super) fn run(&self, index: u32, work: impl FnOnce()) {
         let mut state = self.state();
         if state.closed || state.next.is_some_and(|next| index < next) {

@@ -9,12 +9,14 @@ use crate::Result;
 /// A chunk's plain bytes, once somebody has decoded it.
 type Slot = Arc<Mutex<Option<Arc<Vec<u8>>>>>;
 
-/// Chunks last used, up to a bound in bytes. What is being decoded or in a reader's hands is beyond the bound.
+/// Chunks last used, up to a bound in bytes. What is being decoded or in a reader's hands is beyond
+/// the bound.
 #[derive(Debug)]
 pub(super) struct Cache {
     most: usize,
     inner: Mutex<Inner>,
-    /// Held while a chunk is decoded that is longer than any image of macOS has: there may be one for each of many cores.
+    /// Held while a chunk is decoded that is longer than any image of macOS has: there may be one
+    /// for each of many cores.
     one_by_one: Mutex<()>,
 }
 
@@ -96,7 +98,8 @@ impl Cache {
         entry.slot.clone()
     }
 
-    /// Counts the bytes of a chunk just decoded, and forgets those unused for longest until all fit.
+    /// Counts the bytes of a chunk just decoded, and forgets those unused for longest until all
+    /// fit.
     fn account(&self, index: ChunkIndex, bytes: usize) {
         let mut inner = self.inner();
         if let Some(entry) = inner.slots.get_mut(&index) {

@@ -1,4 +1,5 @@
-//! What is wrong with the structure of an image, all of it. Its sums are for [`verify`](super::verify).
+//! What is wrong with the structure of an image, all of it. Its sums are for
+//! [`verify`](super::verify).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -21,8 +22,9 @@ use crate::{Error, Kind, Result};
 const TABLE: &str = "udif block table";
 const MAP: &str = "udif chunk map";
 
-/// Adds every problem of the image in these files, one or all parts of a set in their order, and returns the disk as far as it can be told. An
-/// error is damage that leaves nothing to tell, or why the image cannot be judged.
+/// Adds every problem of the image in these files, one or all parts of a set in their order, and
+/// returns the disk as far as it can be told. An error is damage that leaves nothing to tell, or
+/// why the image cannot be judged.
 pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress) -> Result<Udif> {
     progress.stage("check", 0);
     let mut findings = Findings::Check(problems, progress);
@@ -272,7 +274,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The chunks in the order of the file. Programs that store equal chunks once are right to do so.
+    /// The chunks in the order of the file. Programs that store equal chunks once are right to do
+    /// so.
     fn storage(&mut self) -> Result<()> {
         let stored =
             |placed: &&Placed| matches!(placed.chunk.kind, RunKind::Raw | RunKind::Packed(_));

@@ -13,8 +13,8 @@ use crate::device::{BlockDevice, Extent, Info, Leave, Lent};
 use crate::progress::Silent;
 use crate::{Error, Result};
 
-/// The disk of an image, which sums what is read of it, in whatever order. [`Checked::finish`] tells whether that was what was
-/// stored.
+/// The disk of an image, which sums what is read of it, in whatever order. [`Checked::finish`]
+/// tells whether that was what was stored.
 #[derive(Debug)]
 pub struct Checked<'a> {
     udif: &'a Udif,
@@ -49,8 +49,9 @@ impl Udif {
 }
 
 impl Checked<'_> {
-    /// Compares with every sum of a table that is stored. What was not read, or twice, is read again.
-    /// [`Kind::Corrupt`](crate::Kind::Corrupt) says that the bytes that were read are not those that were stored.
+    /// Compares with every sum of a table that is stored. What was not read, or twice, is read
+    /// again. [`Kind::Corrupt`](crate::Kind::Corrupt) says that the bytes that were read are not
+    /// those that were stored.
     pub fn finish(self) -> Result<()> {
         let seen = self
             .seen

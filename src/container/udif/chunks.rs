@@ -36,7 +36,8 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// The chunks of all tables, checked against each other and against a data fork of `fork_len` bytes.
+    /// The chunks of all tables, checked against each other and against a data fork of `fork_len`
+    /// bytes.
     pub(super) fn new(tables: &[Table], fork_len: u64) -> Result<Self> {
         let mut all = Vec::with_capacity(tables.iter().map(|table| table.runs.len()).sum());
         for table in tables {
@@ -75,7 +76,8 @@ impl Chunks {
         self.all.get(index.0 as usize)
     }
 
-    /// The chunk that holds byte `offset` of the disk, or how far away the next one begins (`None`: there is none).
+    /// The chunk that holds byte `offset` of the disk, or how far away the next one begins (`None`:
+    /// there is none).
     pub(super) fn at(&self, offset: u64) -> Result<(ChunkIndex, &Chunk), Option<u64>> {
         let after = self.all.partition_point(|chunk| chunk.start <= offset);
         match after

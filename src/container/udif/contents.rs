@@ -11,9 +11,11 @@ use super::layout::RunKind;
 use super::set::Fork;
 use crate::{Error, Result};
 
-/// Decoded chunks that are kept: those that a few readers are in, and what is decoded ahead of one that goes through the disk.
+/// Decoded chunks that are kept: those that a few readers are in, and what is decoded ahead of one
+/// that goes through the disk.
 pub(super) const CACHE: usize = 32 << 20;
-/// Longer compressed chunks are decoded one at a time, and never ahead; those of macOS have 1 MiB at most.
+/// Longer compressed chunks are decoded one at a time, and never ahead; those of macOS have 1 MiB
+/// at most.
 pub(super) const LONG_CHUNK: u64 = 4 << 20;
 /// Room for compressed bytes that a thread keeps for the next chunk.
 const KEPT_ROOM: usize = 2 << 20;

@@ -1,4 +1,5 @@
-//! The resources of a finished image, changed: a new list and trailer behind the data fork, which stays as it is.
+//! The resources of a finished image, changed: a new list and trailer behind the data fork, which
+//! stays as it is.
 
 use std::ops::Range;
 
@@ -11,7 +12,8 @@ use super::{BlockDevice, LAYER, image_list};
 use crate::device::Leave;
 use crate::{Error, Kind, Result};
 
-/// The resources of the image in `file`, which may be the first of a set, and where its code signature stands.
+/// The resources of the image in `file`, which may be the first of a set, and where its code
+/// signature stands.
 pub fn read_list(file: &dyn BlockDevice) -> Result<(Vec<Resource>, Option<Range<u64>>)> {
     let (_, koly) = read_trailer(file)?;
     if koly.segment.number > 1 {
@@ -25,10 +27,12 @@ pub fn read_list(file: &dyn BlockDevice) -> Result<(Vec<Resource>, Option<Range<
     Ok((read_resources(file, &koly)?, signature))
 }
 
-/// Gives the image in `file` these resources, as a list in XML, and flushes. A resource fork and a code signature are left
-/// out. Only the tail of the file changes, but it changes in place: callers work on a copy.
+/// Gives the image in `file` these resources, as a list in XML, and flushes. A resource fork and a
+/// code signature are left out. Only the tail of the file changes, but it changes in place: callers
+/// work on a copy.
 ///
-/// [`Kind::Invalid`] where the block tables are not those of the image, [`Kind::Limit`] for more than is read again.
+/// [`Kind::Invalid`] where the block tables are not those of the image, [`Kind::Limit`] for more
+/// than is read again.
 pub fn write_list(file: &dyn BlockDevice, resources: &[Resource]) -> Result<()> {
     let (old, _) = read_list(file)?;
     let tables = |resources: &[Resource]| -> Vec<Vec<u8>> {

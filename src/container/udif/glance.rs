@@ -1,7 +1,9 @@
-//! A look at a compressed image for whoever only tells what it is: chunks decoded as far as somebody looks into them.
+//! A look at a compressed image for whoever only tells what it is: chunks decoded as far as
+//! somebody looks into them.
 //!
-//! What is found so was not compared with the sum at the end of its stream. It is kept here alone: nothing of it gets among the
-//! chunks that are decoded for readers, and only an image opened [for a glance](super::Udif::glancing) asks for it.
+//! What is found so was not compared with the sum at the end of its stream. It is kept here alone:
+//! nothing of it gets among the chunks that are decoded for readers, and only an image opened [for
+//! a glance](super::Udif::glancing) asks for it.
 
 use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
@@ -35,8 +37,9 @@ impl Piece {
 }
 
 impl Glance {
-    /// Fills `out` from byte `within` of a chunk of `codec`. `false`: it has to be decoded as a whole, because that is cheaper, or
-    /// the only way, or because something is wrong with it, which is then told.
+    /// Fills `out` from byte `within` of a chunk of `codec`. `false`: it has to be decoded as a
+    /// whole, because that is cheaper, or the only way, or because something is wrong with it,
+    /// which is then told.
     pub(super) fn read(
         &self,
         contents: &Contents,

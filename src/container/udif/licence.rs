@@ -1,7 +1,7 @@
 //! The resources that make macOS show a licence before an image is attached.
 //!
-//! `LPic` lists the languages and which resources are theirs, `STR#` holds the words of the dialog, `TEXT` with `styl` or `RTF `
-//! the licence. Source: docs/formats/udif.md §12.
+//! `LPic` lists the languages and which resources are theirs, `STR#` holds the words of the dialog,
+//! `TEXT` with `styl` or `RTF ` the licence. Source: docs/formats/udif.md §12.
 
 use super::resources::Resource;
 use super::roman;
@@ -25,7 +25,8 @@ const WORDS: [&str; 6] = [
     "Read the licence. \"Agree\" opens the disk image and means that you accept it; \"Disagree\" leaves the image closed.",
 ];
 
-/// The resources of a licence in English. `text` is RTF, or UTF-8; what Mac Roman cannot write of that becomes RTF.
+/// The resources of a licence in English. `text` is RTF, or UTF-8; what Mac Roman cannot write of
+/// that becomes RTF.
 ///
 /// [`Kind::Invalid`] for anything else and for what is empty, [`Kind::Limit`] above 16 MiB.
 pub fn licence(text: &[u8]) -> Result<Vec<Resource>> {
@@ -67,8 +68,8 @@ fn resource(kind: &str, data: Vec<u8>) -> Resource {
     }
 }
 
-/// The language shown by default, how many there are, and of each its code, its number from 5000, and whether its letters
-/// have two bytes.
+/// The language shown by default, how many there are, and of each its code, its number from 5000,
+/// and whether its letters have two bytes.
 fn languages() -> Vec<u8> {
     let (us_english, count, number, two_bytes) = (0u16, 1u16, 0u16, 0u16);
     [us_english, count, us_english, number, two_bytes]
@@ -95,7 +96,8 @@ fn words() -> Result<Vec<u8>> {
     Ok(list)
 }
 
-/// One style from the first character on: lines of 14 points, 11 of them above the base; Helvetica, plain, 12 points, black.
+/// One style from the first character on: lines of 14 points, 11 of them above the base; Helvetica,
+/// plain, 12 points, black.
 fn style() -> Vec<u8> {
     let (count, helvetica) = (1u16, 21u16);
     let mut style = count.to_be_bytes().to_vec();

@@ -1,4 +1,5 @@
-//! Resources written as a property list, letter for letter as macOS does: tabs, keys in order, Base64 in lines.
+//! Resources written as a property list, letter for letter as macOS does: tabs, keys in order,
+//! Base64 in lines.
 //!
 //! Source: docs/formats/udif.md §3 and §12.
 

@@ -1,17 +1,23 @@
 //! UDIF (`.dmg`): read-only, chunks compressed one by one, tables in a property list, a trailer.
 //!
-//! * [`layout`]: the bytes of trailer and tables. [`resources`]: the property list or resource fork that holds the tables.
-//! * [`index`]: what an image says of itself. [`chunks`]: which chunk holds which bytes of the disk.
-//! * [`read`]: the disk as a device. [`contents`]: chunks decoded; [`cache`]: those lately decoded, [`ahead`] of the reader by
-//!   others; [`glance`]: as far as somebody looks who only tells what it is.
-//! * [`set`]: the data fork, which may lie in several files; [`parts`]: an image cut into such files, or joined.
-//! * [`list`]: resources written as a property list, [`roman`] the text in them, [`taken`] the bytes as they are read; [`edit`]:
-//!   other resources in a finished image, [`licence`] those that make a licence. [`verify`]: the stored sums.
-//! * [`check`](mod@check): all that is wrong with the structure. [`checked`]: sums compared while a disk is read.
+//! * [`layout`]: the bytes of trailer and tables. [`resources`]: the property list or resource fork
+//!   that holds the tables.
+//! * [`index`]: what an image says of itself. [`chunks`]: which chunk holds which bytes of the
+//!   disk.
+//! * [`read`]: the disk as a device. [`contents`]: chunks decoded; [`cache`]: those lately decoded,
+//!   [`ahead`] of the reader by others; [`glance`]: as far as somebody looks who only tells what it
+//!   is.
+//! * [`set`]: the data fork, which may lie in several files; [`parts`]: an image cut into such
+//!   files, or joined.
+//! * [`list`]: resources written as a property list, [`roman`] the text in them, [`taken`] the
+//!   bytes as they are read; [`edit`]: other resources in a finished image, [`licence`] those that
+//!   make a licence. [`verify`]: the stored sums.
+//! * [`check`](mod@check): all that is wrong with the structure. [`checked`]: sums compared while a
+//!   disk is read.
 //! * [`encode`](mod@encode): a new image of any disk.
 //!
-//! Reading is never refused because of a signature, extra resources or a sector count of 0; what a file lacks of the disk reads as
-//! zeros. Source: docs/formats/udif.md.
+//! Reading is never refused because of a signature, extra resources or a sector count of 0; what a
+//! file lacks of the disk reads as zeros. Source: docs/formats/udif.md.
 
 mod ahead;
 mod cache;
@@ -118,7 +124,8 @@ pub fn probe(file: &dyn BlockDevice) -> Result<bool> {
 }
 
 impl Udif {
-    /// Opens the image in `file`, which is only read. A part of a set is refused: see [`Udif::open_parts`].
+    /// Opens the image in `file`, which is only read. A part of a set is refused: see
+    /// [`Udif::open_parts`].
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let (_, koly) = read_trailer(&*file)?;
         if koly.segment.count > 1 {
@@ -131,8 +138,8 @@ impl Udif {
         Self::new(file, koly, fork)
     }
 
-    /// Opens the image that lies in these files, all parts of one set in their order. The error about a file that is not
-    /// what its place demands says why and names it.
+    /// Opens the image that lies in these files, all parts of one set in their order. The error
+    /// about a file that is not what its place demands says why and names it.
     pub fn open_parts(parts: Vec<Part>) -> Result<Self> {
         let Some(Part { file, name }) = parts.first().cloned() else {
             return Err(Error::new(
@@ -170,8 +177,9 @@ impl Udif {
         })
     }
 
-    /// The same for whoever only tells what the image is: what is read of a chunk here and there is decoded just so far, and not
-    /// compared with the sum of its stream. Never to be taken for the contents of the disk.
+    /// The same for whoever only tells what the image is: what is read of a chunk here and there is
+    /// decoded just so far, and not compared with the sum of its stream. Never to be taken for the
+    /// contents of the disk.
     pub fn glancing(mut self) -> Self {
         self.glance = Some(Glance::default());
         self

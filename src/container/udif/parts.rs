@@ -1,4 +1,5 @@
-//! An image written anew into one file or several, its chunks as they are. Source: docs/formats/udif.md §8.
+//! An image written anew into one file or several, its chunks as they are. Source:
+//! docs/formats/udif.md §8.
 
 use std::ops::Range;
 
@@ -54,7 +55,8 @@ pub struct Parts<'a> {
 impl Udif {
     /// Plans the files. The same image and cuts give the same bytes.
     ///
-    /// [`Kind::Invalid`] where a file would have no room for data, or there would be more than [`MOST_WRITTEN_PARTS`].
+    /// [`Kind::Invalid`] where a file would have no room for data, or there would be more than
+    /// [`MOST_WRITTEN_PARTS`].
     pub fn cut(&self, cut: Cut) -> Result<Parts<'_>> {
         let list = match self.koly.xml.clone() {
             list if list.is_empty() => image_list(&self.resources)?,

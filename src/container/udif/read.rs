@@ -13,8 +13,8 @@ use super::{LAYER, SECTOR, Udif};
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
 use crate::{Error, Kind, Result};
 
-/// Chunks of at least this much that are asked for whole are decoded straight into the caller's buffer. Shorter ones are kept:
-/// they may be asked for again, as the nodes of a tree are.
+/// Chunks of at least this much that are asked for whole are decoded straight into the caller's
+/// buffer. Shorter ones are kept: they may be asked for again, as the nodes of a tree are.
 const DIRECT: usize = 64 << 10;
 
 impl Udif {
@@ -47,7 +47,8 @@ impl Udif {
         Ok(())
     }
 
-    /// Has the other cores decode what a reader who goes through the disk in order asks for after `range`.
+    /// Has the other cores decode what a reader who goes through the disk in order asks for after
+    /// `range`.
     fn begin_ahead(&self, reader: &Reader<'_>, range: Range<u64>) {
         let chunks = &self.contents.chunks;
         let bytes = range.end - range.start;
@@ -149,7 +150,8 @@ impl BlockDevice for Udif {
             };
             let len = run.end - run.start;
             match &mut extent {
-                // A chunk stands alone: whoever reads run after run asks for what is decoded in one go.
+                // A chunk stands alone: whoever reads run after run asks for what is decoded in one
+                // go.
                 None if is_packed(found) => return Ok(Extent { kind, len }),
                 None => extent = Some(Extent { kind, len }),
                 Some(extent) if extent.kind == kind && !is_packed(found) => extent.len += len,

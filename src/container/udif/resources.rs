@@ -1,7 +1,8 @@
-//! The resources of an image: its block tables, and whatever else was put there (licences, sums of other tools).
+//! The resources of an image: its block tables, and whatever else was put there (licences, sums of
+//! other tools).
 //!
-//! Newer images keep them in a property list, the oldest in a binary resource fork; both come out as the same list.
-//! Source: docs/formats/udif.md §3, §10.
+//! Newer images keep them in a property list, the oldest in a binary resource fork; both come out
+//! as the same list. Source: docs/formats/udif.md §3, §10.
 
 use std::io::Cursor;
 
@@ -13,8 +14,8 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "udif resources";
 
-/// A property list this large describes half a terabyte chunk by chunk; a larger one is not read, as the list, its text, its
-/// bytes and what they say stand in memory side by side.
+/// A property list this large describes half a terabyte chunk by chunk; a larger one is not read,
+/// as the list, its text, its bytes and what they say stand in memory side by side.
 pub(super) const MOST_BYTES: u64 = 32 << 20;
 /// Every block table is one dictionary of five entries, and no image has this many areas.
 const MOST_EVENTS: usize = 1 << 20;
@@ -41,7 +42,8 @@ pub(super) fn from_plist(bytes: &[u8]) -> Result<Vec<Resource>> {
     read_list(bytes, &[Some("resource-fork")])
 }
 
-/// Reads a list of resources from outside: as in images, or the resources alone, as `hdiutil udifderez -xml` prints them.
+/// Reads a list of resources from outside: as in images, or the resources alone, as `hdiutil
+/// udifderez -xml` prints them.
 ///
 /// [`Kind::Corrupt`] for what is no property list, [`Kind::Limit`] for one that no image has.
 pub fn from_list(bytes: &[u8]) -> Result<Vec<Resource>> {
@@ -71,7 +73,8 @@ fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
         Error::new(Kind::Corrupt, LAYER, "a property list expected").caused_by(error)
     };
     let (mut resources, mut held) = (Vec::new(), 0);
-    // The key that each open collection stands under, and the one just read in the innermost dictionary.
+    // The key that each open collection stands under, and the one just read in the innermost
+    // dictionary.
     let mut path: Vec<Option<String>> = Vec::new();
     let mut key: Option<String> = None;
     let mut current = Resource::default();
@@ -137,7 +140,8 @@ impl Resource {
     }
 }
 
-/// Reads a resource fork of classic Mac OS: a header, data with their lengths, and a map of types, references and names.
+/// Reads a resource fork of classic Mac OS: a header, data with their lengths, and a map of types,
+/// references and names.
 pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
     let fork = Fork(bytes);
     let (data, map) = (fork.u32(0)?, fork.u32(4)?);

@@ -1,6 +1,7 @@
 //! Mac Roman, in which classic Mac OS wrote text: ASCII, and 128 more characters.
 
-/// The characters of the bytes from 0x80 on. 0xF0 is Apple's logo, which Unicode leaves to private use.
+/// The characters of the bytes from 0x80 on. 0xF0 is Apple's logo, which Unicode leaves to private
+/// use.
 const UPPER: &str = "ÄÅÇÉÑÖÜáàâäãåçéèêëíìîïñóòôöõúùûü†°¢£§•¶ß®©™´¨≠ÆØ∞±≤≥¥µ∂∑∏π∫ªºΩæø¿¡¬√ƒ≈∆«»…\u{a0}ÀÃÕŒœ–—“”‘’÷◊ÿŸ⁄€‹›ﬁﬂ‡·‚„‰ÂÊÁËÈÍÎÏÌÓÔ\u{f8ff}ÒÚÛÙıˆ˜¯˘˙˚¸˝˛ˇ";
 
 /// The text that `bytes` are; all bytes are some.

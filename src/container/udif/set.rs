@@ -1,4 +1,5 @@
-//! The data fork of an image: in one file, or cut into the files of a set (`NAME.dmg`, `NAME.002.dmgpart`, ...).
+//! The data fork of an image: in one file, or cut into the files of a set (`NAME.dmg`,
+//! `NAME.002.dmgpart`, ...).
 //!
 //! Source: docs/formats/udif.md §8.
 
@@ -24,7 +25,8 @@ pub struct Part {
     pub file: Arc<dyn BlockDevice>,
 }
 
-/// Where part `number` (from 2) of the set is that begins with `first`: `NAME.002.dmgpart` beside `NAME.dmg`.
+/// Where part `number` (from 2) of the set is that begins with `first`: `NAME.002.dmgpart` beside
+/// `NAME.dmg`.
 pub fn part_path(first: &Path, number: u32) -> PathBuf {
     let is_dmg = first
         .extension()
@@ -171,7 +173,8 @@ impl Fork {
     }
 }
 
-/// The trailer of a part. What does not end in one was cut short as a rule: it is the last that is copied.
+/// The trailer of a part. What does not end in one was cut short as a rule: it is the last that is
+/// copied.
 fn part_trailer(part: &Part, number: u32) -> Result<Koly> {
     let Info { len, .. } = part.file.info();
     let at = len.saturating_sub(KOLY_SIZE);
@@ -184,7 +187,8 @@ fn part_trailer(part: &Part, number: u32) -> Result<Koly> {
     Ok(read_trailer(&*part.file)?.1)
 }
 
-/// Returns whether a trailer is that of part `number` of the set that `first` begins, whose bytes begin at `start` of the fork.
+/// Returns whether a trailer is that of part `number` of the set that `first` begins, whose bytes
+/// begin at `start` of the fork.
 fn check(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> {
     let (segment, set) = (koly.segment, first.segment);
     let wrong =

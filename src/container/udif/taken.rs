@@ -1,7 +1,8 @@
 //! Base64 as it stands in property lists: in lines, indented.
 //!
-//! Nearly all of a large image's list is block tables in Base64. A reader of XML copies them several times and takes the white
-//! space out letter by letter; [`Taken`] decodes them in one go before it comes to them.
+//! Nearly all of a large image's list is block tables in Base64. A reader of XML copies them
+//! several times and takes the white space out letter by letter; [`Taken`] decodes them in one go
+//! before it comes to them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,8 +24,8 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Takes the elements out of `list`, if it is XML. What is not Base64, letter for letter as the reader of XML wants it, stays
-    /// for that to complain of.
+    /// Takes the elements out of `list`, if it is XML. What is not Base64, letter for letter as the
+    /// reader of XML wants it, stays for that to complain of.
     pub(super) fn out_of(list: &[u8]) -> Self {
         let mut taken = Self {
             list: Vec::new(),
@@ -75,8 +76,9 @@ fn data_in(list: &[u8]) -> Option<usize> {
     }
 }
 
-/// The bytes that the Base64 at the front of `text` stands for, and where a `<` ends it. `None`: it is not, or not as it should
-/// be: in whole groups of four, with nothing but zeros in the bits left over.
+/// The bytes that the Base64 at the front of `text` stands for, and where a `<` ends it. `None`: it
+/// is not, or not as it should be: in whole groups of four, with nothing but zeros in the bits left
+/// over.
 fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     let end = memchr(b'<', text)?;
     let decoded = decode_lines(&text[..end]).or_else(|| {
@@ -91,7 +93,8 @@ fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     Some((decoded?, end))
 }
 
-/// The same for lines without white space but around them. Their letters never stand all side by side in memory.
+/// The same for lines without white space but around them. Their letters never stand all side by
+/// side in memory.
 fn decode_lines(text: &[u8]) -> Option<Vec<u8>> {
     let (mut decoded, mut digits) = (
         Vec::with_capacity(text.len() / 4 * 3),

@@ -23,7 +23,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns whether they agree; `None` where nothing is stored, or a sum of a kind that is not checked.
+    /// Returns whether they agree; `None` where nothing is stored, or a sum of a kind that is not
+    /// checked.
     pub fn agrees(&self) -> Option<bool> {
         match (self.stored, self.computed) {
             (Checksum::Crc32(stored), Some(computed)) => Some(stored == computed),
@@ -33,7 +34,8 @@ impl Verdict {
 }
 
 impl Udif {
-    /// Computes every stored sum anew, decoding the whole image on all cores. A chunk that does not decode is an error.
+    /// Computes every stored sum anew, decoding the whole image on all cores. A chunk that does not
+    /// decode is an error.
     pub fn verify(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
         progress.stage("verify", self.info().len);
         let names = self
@@ -55,8 +57,8 @@ impl Udif {
         Ok(verdicts)
     }
 
-    /// Returns whether the tables lie side by side from the first sector to the last. What they leave out reads as zeros, and no
-    /// sum would tell.
+    /// Returns whether the tables lie side by side from the first sector to the last. What they
+    /// leave out reads as zeros, and no sum would tell.
     pub(super) fn check_coverage(&self) -> Result<()> {
         let mut areas: Vec<_> = self
             .tables

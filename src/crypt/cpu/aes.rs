@@ -1,4 +1,5 @@
-//! AES-CBC of many blocks of an image: by AES-NI eight chains side by side, by VAES on 256-bit or 512-bit registers sixteen.
+//! AES-CBC of many blocks of an image: by AES-NI eight chains side by side, by VAES on 256-bit or
+//! 512-bit registers sixteen.
 
 use std::arch::x86_64::*;
 use std::array;
@@ -52,17 +53,19 @@ pub(in crate::crypt) struct NativeAes {
 }
 
 impl NativeAes {
-    /// The key's schedule, if this processor has the instructions, for registers no wider than `most`. The key is of 16 or 32 bytes.
+    /// The key's schedule, if this processor has the instructions, for registers no wider than
+    /// `most`. The key is of 16 or 32 bytes.
     pub(in crate::crypt) fn new(key: &[u8], most: Width) -> Option<Self> {
         let width = Width::detect(most).filter(|_| matches!(key.len(), 16 | 32))?;
-        // SAFETY: the processor has AES-NI, as every width needs.
         Some(Self {
+            // SAFETY: the processor has AES-NI, as every width needs.
             schedule: unsafe { expand(key) },
             width,
         })
     }
 
-    /// Encrypts `ivs.len()` blocks of `block` bytes from `plain` to `cipher`, each a CBC chain of its own that begins with its vector.
+    /// Encrypts `ivs.len()` blocks of `block` bytes from `plain` to `cipher`, each a CBC chain of
+    /// its own that begins with its vector.
     pub(in crate::crypt) fn encrypt(
         &self,
         ivs: &[[u8; CELL]],
@@ -80,8 +83,9 @@ impl NativeAes {
                 cipher: &mut cipher[done * block..],
                 block,
             };
-            // SAFETY: `new` detected AES-NI, and what `width` says beyond that; `check` proved that each chain has `block` bytes on
-            // both sides, and the arm taken that there are as many chains as its lanes.
+            // SAFETY: `new` detected AES-NI, and what `width` says beyond that; `check` proved that
+            // each chain has `block` bytes on both sides, and the arm taken that there are as many
+            // chains as its lanes.
             done += unsafe {
                 match (self.width, chains.ivs.len()) {
                     (Width::Quadruple, 16..) => encrypt_quadruple::<4>(&self.schedule, chains),
@@ -98,7 +102,8 @@ impl NativeAes {
         }
     }
 
-    /// Decrypts `ivs.len()` blocks of `block` bytes in place, each a CBC chain of its own that begins with its vector.
+    /// Decrypts `ivs.len()` blocks of `block` bytes in place, each a CBC chain of its own that
+    /// begins with its vector.
     pub(in crate::crypt) fn decrypt(&self, ivs: &[[u8; CELL]], data: &mut [u8], block: usize) {
         check(ivs, data, block);
         for (iv, chain) in ivs.iter().zip(data.chunks_exact_mut(block)) {
@@ -134,7 +139,8 @@ fn check(ivs: &[[u8; CELL]], data: &[u8], block: usize) {
     assert_eq!(ivs.len() * block, data.len(), "one vector for each block");
 }
 
-/// FIPS 197 key expansion; round constants are applied by hand, so that the loop needs no constant operand.
+/// FIPS 197 key expansion; round constants are applied by hand, so that the loop needs no constant
+/// operand.
 #[target_feature(enable = "aes")]
 pub(super) fn expand(key: &[u8]) -> Schedule {
     let words = key.len() / 4;
@@ -206,7 +212,8 @@ unsafe fn encrypt_single<const L: usize>(schedule: &Schedule, chains: Chains<'_>
         chains.block,
     );
     for at in (0..block).step_by(CELL) {
-        // SAFETY: lane < L and at + 16 <= block, so every access is within the L * block bytes of either side.
+        // SAFETY: lane < L and at + 16 <= block, so every access is within the L * block bytes of
+        // either side.
         unsafe {
             for (lane, x) in chain.iter_mut().enumerate() {
                 let plain = _mm_loadu_si128(source.add(lane * block + at).cast());
@@ -226,9 +233,10 @@ unsafe fn encrypt_single<const L: usize>(schedule: &Schedule, chains: Chains<'_>
     L
 }
 
-/// `2 * Y` chains, two in each 256-bit register. Each chain's next 32 bytes are loaded whole, so that at a stride of 4096 bytes, at
-/// which all chains use one set of the first-level cache, a line is fetched twice and not four times; halves are swapped so that
-/// lane l of a register belongs to chain l, and two AES blocks of each chain are encrypted one after another. Returns `2 * Y`.
+/// `2 * Y` chains, two in each 256-bit register. Each chain's next 32 bytes are loaded whole, so
+/// that at a stride of 4096 bytes, at which all chains use one set of the first-level cache, a line
+/// is fetched twice and not four times; halves are swapped so that lane l of a register belongs to
+/// chain l, and two AES blocks of each chain are encrypted one after another. Returns `2 * Y`.
 ///
 /// # Safety
 /// There are at least `2 * Y` chains.
@@ -289,8 +297,9 @@ fn swap_halves([a, b]: [__m256i; 2]) -> [__m256i; 2] {
     ]
 }
 
-/// `4 * Z` chains, four in each 512-bit register. Each chain's next 64 bytes are loaded whole and transposed in registers, so that
-/// lane l of a register belongs to chain l; then four AES blocks of each chain are encrypted one after another. Returns `4 * Z`.
+/// `4 * Z` chains, four in each 512-bit register. Each chain's next 64 bytes are loaded whole and
+/// transposed in registers, so that lane l of a register belongs to chain l; then four AES blocks
+/// of each chain are encrypted one after another. Returns `4 * Z`.
 ///
 /// # Safety
 /// There are at least `4 * Z` chains.

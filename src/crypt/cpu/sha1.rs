@@ -1,4 +1,5 @@
-//! HMAC-SHA1 by the SHA extensions: one compression is a chain of its own, so several run side by side.
+//! HMAC-SHA1 by the SHA extensions: one compression is a chain of its own, so several run side by
+//! side.
 
 use std::arch::x86_64::*;
 use std::array;
@@ -9,7 +10,8 @@ use super::{CELL, to_bytes};
 #[derive(Clone, Copy)]
 pub(in crate::crypt) struct NativeSha1(());
 
-/// A SHA-1 state as the instructions want it: the words A to D with A on top, and E in the top word of the second.
+/// A SHA-1 state as the instructions want it: the words A to D with A on top, and E in the top word
+/// of the second.
 #[derive(Clone, Copy)]
 struct Sha1State {
     abcd: __m128i,
@@ -22,7 +24,8 @@ impl NativeSha1 {
         (is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1")).then_some(Self(()))
     }
 
-    /// The first 16 bytes of HMAC-SHA1 of each of the numbers from `first`, 32 bits big-endian, by the states of the key's two pads.
+    /// The first 16 bytes of HMAC-SHA1 of each of the numbers from `first`, 32 bits big-endian, by
+    /// the states of the key's two pads.
     pub(in crate::crypt) fn number_macs(
         self,
         inner: &[u32; 5],
@@ -68,7 +71,8 @@ fn words(state: Sha1State) -> [u32; 5] {
     ]
 }
 
-/// One compression in each of `L` lanes: twenty groups of four rounds, the message schedule kept in four registers.
+/// One compression in each of `L` lanes: twenty groups of four rounds, the message schedule kept in
+/// four registers.
 #[inline]
 #[target_feature(enable = "sha,sse4.1")]
 fn compress<const L: usize>(state: &mut [Sha1State; L], mut message: [[__m128i; 4]; L]) {
@@ -104,7 +108,8 @@ fn compress<const L: usize>(state: &mut [Sha1State; L], mut message: [[__m128i; 
     }
 }
 
-/// The MAC of a message whose last block, padded, is `message`: the rest of the inner hash, then the whole outer one.
+/// The MAC of a message whose last block, padded, is `message`: the rest of the inner hash, then
+/// the whole outer one.
 #[inline]
 #[target_feature(enable = "sha,sse4.1")]
 fn mac<const L: usize>(

@@ -21,7 +21,8 @@ pub(in crate::crypt) struct NativeXts {
 }
 
 impl NativeXts {
-    /// The schedules of the key for the data and of the one for the numbers, if this processor has the instructions.
+    /// The schedules of the key for the data and of the one for the numbers, if this processor has
+    /// the instructions.
     pub(in crate::crypt) fn new(data: &[u8; CELL], tweak: &[u8; CELL]) -> Option<Self> {
         Width::detect(Width::Quadruple).filter(|width| *width == Width::Quadruple)?;
         // SAFETY: the processor has AES-NI, as that width needs.
@@ -33,13 +34,15 @@ impl NativeXts {
         }
     }
 
-    /// Encrypts units in place, the first of number `first`. What is left after the last whole unit stays as it is.
+    /// Encrypts units in place, the first of number `first`. What is left after the last whole unit
+    /// stays as it is.
     pub(in crate::crypt) fn encrypt(&self, first: u64, data: &mut [u8]) {
         // SAFETY: `new` detected VAES and AVX-512F.
         unsafe { self.each_unit::<true>(first, data) };
     }
 
-    /// Decrypts units in place, the first of number `first`. What is left after the last whole unit stays as it is.
+    /// Decrypts units in place, the first of number `first`. What is left after the last whole unit
+    /// stays as it is.
     pub(in crate::crypt) fn decrypt(&self, first: u64, data: &mut [u8]) {
         // SAFETY: as for `encrypt`.
         unsafe { self.each_unit::<false>(first, data) };
@@ -129,7 +132,8 @@ fn one_unit<const ENCRYPT: bool>(
     unit: &mut [u8; UNIT],
 ) {
     let base: *mut u8 = unit.as_mut_ptr();
-    // Lane l of register n belongs to cell 4n + l, whose tweak is the first one times x that many times.
+    // Lane l of register n belongs to cell 4n + l, whose tweak is the first one times x that many
+    // times.
     let mut tweak = times_x(start, _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0));
     let four = _mm512_set1_epi64(4);
     let tweaks: [__m512i; REGISTERS] = array::from_fn(|_| {
@@ -153,13 +157,15 @@ fn one_unit<const ENCRYPT: bool>(
     }
 }
 
-/// Each lane times x^count in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1. `count`: the same in both halves of a lane, at most 4.
+/// Each lane times x^count in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1. `count`: the same in
+/// both halves of a lane, at most 4.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn times_x(x: __m512i, count: __m512i) -> __m512i {
     // Shifts by 64 give zeros.
     let out = _mm512_srlv_epi64(x, _mm512_sub_epi64(_mm512_set1_epi64(64), count));
-    // What leaves the lower half enters the upper one; what leaves that comes back below as multiples of the polynomial.
+    // What leaves the lower half enters the upper one; what leaves that comes back below as
+    // multiples of the polynomial.
     let out = _mm512_shuffle_epi32::<0x4E>(out);
     let low = _mm512_maskz_mov_epi64(0x55, out);
     let shifted = _mm512_xor_si512(_mm512_sllv_epi64(x, count), out);

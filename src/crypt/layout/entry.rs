@@ -1,4 +1,5 @@
-//! What the directory of a version 2 header leads to: the keys, wrapped in one way or another. Source: docs/formats/encrypted.md §2.
+//! What the directory of a version 2 header leads to: the keys, wrapped in one way or another.
+//! Source: docs/formats/encrypted.md §2.
 
 use std::ops::Range;
 
@@ -132,7 +133,8 @@ impl Passphrase {
                 _ => KeyWrap::Aes256,
             },
         };
-        // A vector for AES is told by as many bytes as one for triple DES; one of full length would be used as it is.
+        // A vector for AES is told by as many bytes as one for triple DES; one of full length would
+        // be used as it is.
         if wrap == KeyWrap::TripleDes {
             known(ENTRY, "vector length", at + 0x30, raw.iv_length, 8)?;
         } else {

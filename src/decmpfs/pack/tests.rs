@@ -229,7 +229,8 @@ fn every_length_around_the_limits() {
             }
         }
     }
-    // Noise behind a marker of one byte: the last length that fits in the attribute, and the first that does not.
+    // Noise behind a marker of one byte: the last length that fits in the attribute, and the first
+    // that does not.
     let fork_len = |len: usize| packed(&noise[..len], Method::Lzvn, ALL).unwrap().0.fork_len;
     assert_eq!(fork_len(3785), 0);
     assert_eq!(fork_len(3786), 8 + 3787);

@@ -37,7 +37,8 @@ impl Superblock {
     }
 }
 
-/// The superblock at the front of a container, or the first that is found where that is damaged; it tells the geometry.
+/// The superblock at the front of a container, or the first that is found where that is damaged; it
+/// tells the geometry.
 pub(super) fn anchor(device: &dyn BlockDevice, problems: &mut Vec<Error>) -> Result<ContainerRaw> {
     match read_superblock(device, 0, None) {
         Ok(raw) => Ok(raw),
@@ -141,7 +142,8 @@ fn area(base: u64, count: u32, blocks: u64, name: &str) -> Result<Range<u64>> {
     })
 }
 
-/// The superblocks in the descriptor area that could be a checkpoint's, newest first, at most [`MAX_CHECKPOINTS`].
+/// The superblocks in the descriptor area that could be a checkpoint's, newest first, at most
+/// [`MAX_CHECKPOINTS`].
 pub(super) fn superblocks(store: &Store, anchor: &ContainerRaw) -> Result<Vec<Superblock>> {
     let area = descriptor_area(anchor, store.blocks)?;
     let count = area.end - area.start;
@@ -177,7 +179,8 @@ pub(super) fn superblocks(store: &Store, anchor: &ContainerRaw) -> Result<Vec<Su
     Ok(found)
 }
 
-/// Which blocks of an area, from 0, are not plainly empty: a container that was never full of checkpoints stores few.
+/// Which blocks of an area, from 0, are not plainly empty: a container that was never full of
+/// checkpoints stores few.
 fn stored(store: &Store, area: &Range<u64>) -> Result<Vec<u64>> {
     let (mut at, end) = (
         store.offset(Paddr(area.start)),

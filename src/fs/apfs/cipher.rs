@@ -24,8 +24,8 @@ impl VolumeCipher {
         }
     }
 
-    /// Decrypts blocks in place; `first` is the first one's number for the cipher: of metadata its address, of contents what the
-    /// extent says.
+    /// Decrypts blocks in place; `first` is the first one's number for the cipher: of metadata its
+    /// address, of contents what the extent says.
     pub(super) fn decrypt_blocks(&self, first: u64, data: &mut [u8]) {
         self.decrypt_units(first, 0, data);
     }
@@ -35,8 +35,9 @@ impl VolumeCipher {
         self.xts.decrypt(self.number(first, unit), data);
     }
 
-    /// Fills `data`, whole units numbered as for [`decrypt_units`](Self::decrypt_units), with what `read` gives for a piece of it that
-    /// begins so many bytes after its start, and decrypts each piece while the cache still holds it.
+    /// Fills `data`, whole units numbered as for [`decrypt_units`](Self::decrypt_units), with what
+    /// `read` gives for a piece of it that begins so many bytes after its start, and decrypts each
+    /// piece while the cache still holds it.
     pub(super) fn read_units(
         &self,
         first: u64,

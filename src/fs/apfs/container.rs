@@ -43,11 +43,12 @@ pub struct Container {
 }
 
 impl Container {
-    /// Opens the container that begins at the first byte of `device`, as of its newest checkpoint that is whole, or of that of
-    /// transaction `checkpoint`. A device that ends before the container does is read as far as it goes.
+    /// Opens the container that begins at the first byte of `device`, as of its newest checkpoint
+    /// that is whole, or of that of transaction `checkpoint`. A device that ends before the
+    /// container does is read as far as it goes.
     ///
-    /// [`Kind::Unsupported`] for Fusion drives and for what came after this library, [`Kind::NotFound`] for a checkpoint that is
-    /// not there any more.
+    /// [`Kind::Unsupported`] for Fusion drives and for what came after this library,
+    /// [`Kind::NotFound`] for a checkpoint that is not there any more.
     pub fn open(device: Arc<dyn BlockDevice>, checkpoint: Option<u64>) -> Result<Self> {
         let mut problems = Vec::new();
         let anchor = checkpoint::anchor(&*device, &mut problems)?;
@@ -117,20 +118,22 @@ impl Container {
             .unwrap_or_else(|| none_left(checkpoint, &found)))
     }
 
-    /// The same, for one of several openings of one container that `writer` keeps from being changed at the same time.
+    /// The same, for one of several openings of one container that `writer` keeps from being
+    /// changed at the same time.
     #[must_use]
     pub fn with_writer(mut self, writer: &Writer) -> Self {
         self.writer = writer.clone();
         self
     }
 
-    /// What is wrong with the container though it could be opened: newer checkpoints that are damaged, an image cut short.
+    /// What is wrong with the container though it could be opened: newer checkpoints that are
+    /// damaged, an image cut short.
     pub fn problems(&self) -> &[Error] {
         &self.problems
     }
 
-    /// The transactions of all superblocks that were found, newest first. Those older than the one that is open may be
-    /// overwritten in part.
+    /// The transactions of all superblocks that were found, newest first. Those older than the one
+    /// that is open may be overwritten in part.
     pub fn checkpoints(&self) -> &[u64] {
         &self.checkpoints
     }
@@ -168,8 +171,8 @@ impl Container {
         self.store.block_size.of(self.free).unwrap_or(u64::MAX)
     }
 
-    /// Bytes that no volume uses any more and that are not free yet: older checkpoints hold them, in the free queue of the space
-    /// manager.
+    /// Bytes that no volume uses any more and that are not free yet: older checkpoints hold them,
+    /// in the free queue of the space manager.
     pub fn pending(&self) -> u64 {
         let used = self.store.blocks.saturating_sub(self.free);
         self.store
@@ -183,8 +186,9 @@ impl Container {
         self.free
     }
 
-    /// What of the container no volume uses, and what no older checkpoint waits to have freed. Of a checkpoint that is not the
-    /// newest one, or while the container is being shrunk, the map is not in order.
+    /// What of the container no volume uses, and what no older checkpoint waits to have freed. Of a
+    /// checkpoint that is not the newest one, or while the container is being shrunk, the map is
+    /// not in order.
     pub fn free_map(&self) -> Result<ApfsFree> {
         let raw = &self.superblock;
         let newest = self.checkpoints.first() == Some(&self.checkpoint());
@@ -260,7 +264,8 @@ fn check_features(raw: &ContainerRaw) -> Result<()> {
     }
 }
 
-/// What is read of a checkpoint that is whole: one whose ephemeral objects verify and whose object map opens.
+/// What is read of a checkpoint that is whole: one whose ephemeral objects verify and whose object
+/// map opens.
 struct Loaded {
     store: Store,
     view: View,

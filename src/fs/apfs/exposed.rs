@@ -25,8 +25,8 @@ const KINDS: [TreeKind; 5] = [
     TreeKind::Fext,
 ];
 
-/// Returns how many records of a node have keys of some tree; 0 if the bytes are no node. Panics if a record is not within it, or
-/// if the order of two keys is not the same both ways.
+/// Returns how many records of a node have keys of some tree; 0 if the bytes are no node. Panics if
+/// a record is not within it, or if the order of two keys is not the same both ways.
 pub(crate) fn read_node(bytes: &[u8]) -> usize {
     let mut most = 0;
     for kind in KINDS {
@@ -57,7 +57,8 @@ pub(crate) fn read_node(bytes: &[u8]) -> usize {
     most
 }
 
-/// Takes bytes for a record's key and for its value, of every kind. Panics if a key that was understood is written otherwise.
+/// Takes bytes for a record's key and for its value, of every kind. Panics if a key that was
+/// understood is written otherwise.
 pub(crate) fn read_record(bytes: &[u8]) {
     for hashed in [false, true] {
         if let Some(key) = RecordKey::parse(bytes, hashed) {

@@ -61,7 +61,8 @@ impl Apfs {
         Ok(object.attributes(compression.and_then(|value| Compression::parse(&value))))
     }
 
-    /// The attribute that says how a file's contents are compressed, `None` if they are not: flag and attribute must agree.
+    /// The attribute that says how a file's contents are compressed, `None` if they are not: flag
+    /// and attribute must agree.
     fn compression(&self, object: &Object) -> Result<Option<Vec<u8>>> {
         let Some(xattr) = object.compression() else {
             return Ok(None);
@@ -76,7 +77,8 @@ impl Apfs {
         Ok(Compression::parse(&value).is_some().then_some(value))
     }
 
-    /// The attribute that says how the contents of an object are compressed, `None` if they are not.
+    /// The attribute that says how the contents of an object are compressed, `None` if they are
+    /// not.
     pub(super) fn compression_of(&self, node: NodeId) -> Result<Option<Vec<u8>>> {
         self.compression(&self.object(FileId(node.0))?)
     }

@@ -1,4 +1,5 @@
-//! What of a container will be free once a trim has made free what waits for older checkpoints: for those who only tell.
+//! What of a container will be free once a trim has made free what waits for older checkpoints: for
+//! those who only tell.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ struct Foretold {
 }
 
 impl Container {
-    /// The [trusted](Self::trusted_free_map) free map with what waits in the free queue, as a trim of the container gives both back.
+    /// The [trusted](Self::trusted_free_map) free map with what waits in the free queue, as a trim
+    /// of the container gives both back.
     pub fn foretold_free_map(&self) -> Result<Arc<dyn FreeMap>> {
         let map = self.trusted_free_map()?;
         let mut queued: Vec<_> = write::queued(self)?

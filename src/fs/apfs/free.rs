@@ -18,8 +18,8 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs space manager";
 
-/// The free map of a container: the bitmaps of its space manager, read piece by piece. Blocks that wait in a free queue count as
-/// used: older checkpoints still need them.
+/// The free map of a container: the bitmaps of its space manager, read piece by piece. Blocks that
+/// wait in a free queue count as used: older checkpoints still need them.
 #[derive(Debug)]
 pub struct ApfsFree {
     device: Arc<dyn BlockDevice>,
@@ -50,10 +50,11 @@ struct Chunk {
 }
 
 impl ApfsFree {
-    /// The map of a container of so many blocks, `spaceman` being all bytes of the object, which was verified. `in_order` is what
-    /// [`FreeMap::is_in_order`] is to say.
+    /// The map of a container of so many blocks, `spaceman` being all bytes of the object, which
+    /// was verified. `in_order` is what [`FreeMap::is_in_order`] is to say.
     ///
-    /// Every chunk's counts are read and have to add up: an error here means that nobody should go by the map.
+    /// Every chunk's counts are read and have to add up: an error here means that nobody should go
+    /// by the map.
     pub(super) fn new(
         device: Arc<dyn BlockDevice>,
         block_size: BlockSize,
@@ -289,7 +290,8 @@ fn corrupt(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(Kind::Corrupt, LAYER, message)
 }
 
-/// That the head fits a container of so many blocks. Everything that is counted later follows from those.
+/// That the head fits a container of so many blocks. Everything that is counted later follows from
+/// those.
 pub(super) fn check_head(head: &SpacemanRaw, block_size: BlockSize, blocks: u64) -> Result<()> {
     if head.devices[space_device::TIER_2].blocks.get() > 0 {
         return Err(Error::unsupported(
@@ -357,8 +359,9 @@ impl FreeMap for ApfsFree {
     }
 }
 
-/// The map of a container in memory by the bytes of a space manager, for fuzzing: the blocks that the map reads get the checksums
-/// that they should have, or nothing behind those would ever be looked at.
+/// The map of a container in memory by the bytes of a space manager, for fuzzing: the blocks that
+/// the map reads get the checksums that they should have, or nothing behind those would ever be
+/// looked at.
 #[cfg(feature = "testing")]
 pub(crate) fn free_map_of(container: &[u8], spaceman: &[u8]) -> Result<ApfsFree> {
     use super::layout::{object_type::MASK, seal};
@@ -396,7 +399,8 @@ mod tests {
 
     const SIZE: BlockSize = BlockSize::DEFAULT;
 
-    /// A container of so many blocks that is empty, the bytes of its space manager, and its free bytes.
+    /// A container of so many blocks that is empty, the bytes of its space manager, and its free
+    /// bytes.
     fn container(blocks: u64) -> (Arc<Memory>, Vec<u8>, u64) {
         let created = Timestamp::from_seconds(1_700_000_000);
         let volume = NewVolume {

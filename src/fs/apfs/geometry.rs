@@ -10,7 +10,8 @@ const LAYER: &str = "apfs";
 
 /// The least that makes a container: a disk of 1 MiB with a partition map is enough.
 pub(crate) const MIN_CONTAINER_LEN: u64 = (1 << 20) - (64 << 10);
-/// The most that this knows the structures of: beyond, the space manager's numbers of CIBs have not been seen anywhere.
+/// The most that this knows the structures of: beyond, the space manager's numbers of CIBs have not
+/// been seen anywhere.
 pub(crate) const MAX_CONTAINER_LEN: u64 = 1 << 50;
 /// A container has room for one volume more for each started one of so many bytes.
 pub(crate) const BYTES_PER_VOLUME: u64 = 512 << 20;

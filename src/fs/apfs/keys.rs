@@ -255,7 +255,8 @@ fn is_keybag(bytes: &[u8], kind: u32) -> bool {
         && ObjectRaw::ref_from_prefix(bytes).is_ok_and(|(header, _)| header.kind.get() == kind)
 }
 
-/// Does to bytes that may be a keybag, or a blob in one, what unlocking does; returns the number of entries.
+/// Does to bytes that may be a keybag, or a blob in one, what unlocking does; returns the number of
+/// entries.
 #[cfg(feature = "testing")]
 pub(crate) fn read_keybag_bytes(bytes: &[u8]) -> usize {
     let blobs = keybag_entries(bytes).unwrap_or_default();

@@ -1,8 +1,9 @@
 //! APFS containers and the volumes in them, read in place by any number of threads.
 //!
-//! [`Container::open`] finds the newest checkpoint that is whole (§3), [`Container::volumes`] tells what is in it, and
-//! [`Container::open_volume`] opens one of the volumes, or a snapshot, as a file system. Nodes of trees are read and verified as
-//! they are needed. Sections of `docs/formats/apfs.md` are cited as §n throughout.
+//! [`Container::open`] finds the newest checkpoint that is whole (§3), [`Container::volumes`] tells
+//! what is in it, and [`Container::open_volume`] opens one of the volumes, or a snapshot, as a file
+//! system. Nodes of trees are read and verified as they are needed. Sections of
+//! `docs/formats/apfs.md` are cited as §n throughout.
 
 mod btree;
 pub mod build;

@@ -47,7 +47,8 @@ impl NameRules {
     }
 }
 
-/// The low 22 bits of the CRC-32C, not complemented, of the code points as 32-bit numbers, little-endian.
+/// The low 22 bits of the CRC-32C, not complemented, of the code points as 32-bit numbers,
+/// little-endian.
 fn hash(form: &[u32]) -> u32 {
     let mut crc = u32::MAX;
     for &code in form {
@@ -60,7 +61,8 @@ fn hash(form: &[u32]) -> u32 {
     crc & 0x3F_FFFF
 }
 
-/// The remainder of a byte followed by as many zero bytes as the table's number: four bytes go in one step.
+/// The remainder of a byte followed by as many zero bytes as the table's number: four bytes go in
+/// one step.
 static SLICES: [[u32; 256]; 4] = {
     let mut slices = [[0; 256]; 4];
     let mut byte = 0;

@@ -1,4 +1,5 @@
-//! Small containers drawn by hand, for tests and for fuzzing: one checkpoint, one volume, what the test puts in it.
+//! Small containers drawn by hand, for tests and for fuzzing: one checkpoint, one volume, what the
+//! test puts in it.
 
 use std::collections::BTreeMap;
 
@@ -335,7 +336,8 @@ impl Disk {
     }
 }
 
-/// Makes right the checksum of every block that looks like an object, so that what was changed in it is looked at.
+/// Makes right the checksum of every block that looks like an object, so that what was changed in
+/// it is looked at.
 pub(crate) fn reseal(bytes: &mut [u8]) {
     for block in bytes.chunks_exact_mut(BLOCK) {
         let kind = u16::from_le_bytes([block[0x18], block[0x19]]);
@@ -439,7 +441,8 @@ fn tree_info(flags: u32, sizes: (u32, u32), keys: usize, nodes: usize) -> TreeIn
     info
 }
 
-/// A node with these records. `fixed` are the bytes of an entry of the table, if keys and values are of one length.
+/// A node with these records. `fixed` are the bytes of an entry of the table, if keys and values
+/// are of one length.
 fn node(
     object: ObjectRaw,
     level: u16,

@@ -56,10 +56,11 @@ impl Container {
         })
     }
 
-    /// The roots of the trees of references of a volume's snapshots, newest first: of those that keep contents.
+    /// The roots of the trees of references of a volume's snapshots, newest first: of those that
+    /// keep contents.
     ///
-    /// [`Kind::Conflict`] while one of them is being taken apart, or if they are not as many as the volume and its object map
-    /// count.
+    /// [`Kind::Conflict`] while one of them is being taken apart, or if they are not as many as the
+    /// volume and its object map count.
     pub(super) fn snapshot_references(
         &self,
         volume: &VolumeRaw,

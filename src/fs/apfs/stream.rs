@@ -108,7 +108,8 @@ impl Stream {
         }
     }
 
-    /// The stream is `len` bytes long now, and `range` of it, whole blocks, lies in `runs`, which may reach beyond.
+    /// The stream is `len` bytes long now, and `range` of it, whole blocks, lies in `runs`, which
+    /// may reach beyond.
     pub(super) fn change(&mut self, range: Range<u64>, runs: &[Run], len: u64) {
         let start = runs
             .first()
@@ -151,7 +152,8 @@ impl Stream {
         }
     }
 
-    /// The run at `offset`, which is below the length, cut to `length` bytes; `None` for zeros that nothing is stored for.
+    /// The run at `offset`, which is below the length, cut to `length` bytes; `None` for zeros that
+    /// nothing is stored for.
     fn locate(&self, offset: u64, length: u64) -> (u64, Option<&Run>) {
         if let Some((_, run)) = self
             .runs

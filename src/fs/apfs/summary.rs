@@ -90,7 +90,8 @@ impl Label {
         }
     }
 
-    /// Returns whether it is one of those that macOS keeps beside the user's: what starts the Mac, and what it needs to.
+    /// Returns whether it is one of those that macOS keeps beside the user's: what starts the Mac,
+    /// and what it needs to.
     pub fn is_auxiliary(&self) -> bool {
         const AUXILIARY: [&str; 9] = [
             "Recovery",
@@ -108,7 +109,8 @@ impl Label {
 }
 
 impl Container {
-    /// How the volumes are called, in the order of their slots, from their superblocks alone; an error for each that cannot be read.
+    /// How the volumes are called, in the order of their slots, from their superblocks alone; an
+    /// error for each that cannot be read.
     pub fn labels(&self) -> Vec<Result<Label>> {
         let label = |(number, oid)| {
             self.volume_superblock(oid)
@@ -148,7 +150,8 @@ impl Container {
         })
     }
 
-    /// Opens the volume of a number, from 1, as it is now or was in a snapshot. Of an encrypted one `key` is asked for the key.
+    /// Opens the volume of a number, from 1, as it is now or was in a snapshot. Of an encrypted one
+    /// `key` is asked for the key.
     pub fn open_volume(
         self: &Arc<Self>,
         number: u32,
@@ -178,7 +181,8 @@ impl Container {
         Apfs::open(self, &state, self.cipher(&raw, key)?)
     }
 
-    /// The cipher of a volume with this superblock, `None` for one that is not encrypted. `key` is asked for the key.
+    /// The cipher of a volume with this superblock, `None` for one that is not encrypted. `key` is
+    /// asked for the key.
     pub(super) fn cipher(
         &self,
         raw: &VolumeRaw,

@@ -129,7 +129,8 @@ fn holes_read_as_zeros() {
     assert!(device.read_vec(3 * BLOCK as u64, 1).is_err());
 }
 
-/// The error of opening, listing and reading a container that was changed at one place and sealed again.
+/// The error of opening, listing and reading a container that was changed at one place and sealed
+/// again.
 fn broken(change: impl FnOnce(&mut [u8])) -> Error {
     let mut bytes = sample(NameRules::CaseInsensitive);
     change(&mut bytes);

@@ -1,5 +1,5 @@
-//! Whether a container's map of used blocks can be gone by: a quick look at what would be lost first if it were wrong. Whatever
-//! trims a container gives back what the map says is free.
+//! Whether a container's map of used blocks can be gone by: a quick look at what would be lost
+//! first if it were wrong. Whatever trims a container gives back what the map says is free.
 
 use std::sync::Arc;
 
@@ -17,9 +17,10 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "apfs free space";
 
 impl Container {
-    /// The free map, once it is clear that nothing speaks against it: the newest checkpoint is whole, nobody was about to shrink
-    /// the container, no feature is unknown, and all that the container's own structures and the roots of its volumes lie in is
-    /// used. [`Kind::Conflict`] for a container that was not left in order, [`Kind::Unsupported`] for what came after this
+    /// The free map, once it is clear that nothing speaks against it: the newest checkpoint is
+    /// whole, nobody was about to shrink the container, no feature is unknown, and all that the
+    /// container's own structures and the roots of its volumes lie in is used. [`Kind::Conflict`]
+    /// for a container that was not left in order, [`Kind::Unsupported`] for what came after this
     /// library, [`Kind::Corrupt`] for a map that is wrong.
     pub fn trusted_free_map(&self) -> Result<ApfsFree> {
         if let Some(problem) = self.problems().first() {

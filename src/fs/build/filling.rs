@@ -1,8 +1,8 @@
 //! The contents of all files, written in the order in which they lie, by several threads.
 //!
-//! The data area is cut into stretches; a thread takes the next one, reads what belongs there, small files side by side in
-//! one buffer, and writes it in large pieces. Stretches are as long as a sparse bundle's default bands, because two
-//! threads are faster in two files than in one.
+//! The data area is cut into stretches; a thread takes the next one, reads what belongs there,
+//! small files side by side in one buffer, and writes it in large pieces. Stretches are as long as
+//! a sparse bundle's default bands, because two threads are faster in two files than in one.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -61,7 +61,8 @@ pub(in crate::fs) trait Places: Sync {
     /// Returns whether every byte of the device is zero, so that zeros need not be written.
     fn zeroed(&self) -> bool;
 
-    /// Calls `each` for every piece of which something lies in `stretch`, in the order in which they lie.
+    /// Calls `each` for every piece of which something lies in `stretch`, in the order in which
+    /// they lie.
     fn pieces(
         &self,
         stretch: Range<u64>,
@@ -84,8 +85,8 @@ struct Filling<'a> {
 /// Enough to keep a disk busy; each has a buffer of its own.
 const MOST_THREADS: usize = 4;
 
-/// Puts all contents of `tree` in their places on `device`, by all threads but one, while this one does `meanwhile` and then
-/// helps.
+/// Puts all contents of `tree` in their places on `device`, by all threads but one, while this one
+/// does `meanwhile` and then helps.
 pub(in crate::fs) fn fill(
     tree: &Tree,
     places: &dyn Places,
@@ -221,7 +222,8 @@ impl<'a> Filling<'a> {
                 (Content::InHand(bytes), _) => {
                     out.append(&bytes[from as usize..from as usize + length])?
                 }
-                // The last bytes are always read: that is when a reader finds out whether the file has changed.
+                // The last bytes are always read: that is when a reader finds out whether the file
+                // has changed.
                 (_, Some(reader))
                     if self.places.zeroed()
                         && here + (length as u64) < end
@@ -251,7 +253,8 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Returns whether a whole buffer's worth of a content is a hole, which needs neither reading nor writing.
+/// Returns whether a whole buffer's worth of a content is a hole, which needs neither reading nor
+/// writing.
 fn is_hole(reader: &dyn ContentReader, from: u64, length: usize) -> Result<bool> {
     if length < BUFFER {
         return Ok(false);

@@ -3,7 +3,8 @@
 use crate::Result;
 use crate::device::{BlockDevice, is_zero};
 
-/// Large enough that a call costs nothing beside the copy, small enough to stay in the processor's cache.
+/// Large enough that a call costs nothing beside the copy, small enough to stay in the processor's
+/// cache.
 pub(in crate::fs) const BUFFER: usize = 1 << 20;
 /// What is looked at in one go for zeros, which need not be written.
 const PIECE: usize = 64 << 10;
@@ -55,7 +56,8 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Bytes until the next write. Writes end at multiples of the buffer, wherever the first one begins.
+    /// Bytes until the next write. Writes end at multiples of the buffer, wherever the first one
+    /// begins.
     pub(in crate::fs) fn room(&self) -> usize {
         BUFFER - (self.start % BUFFER as u64) as usize - self.filled
     }

@@ -14,8 +14,8 @@ pub trait VolumePlan: fmt::Debug + Send + Sync {
     /// The same with room to work.
     fn comfortable_len(&self) -> Result<u64>;
 
-    /// Writes the volume over all of `device`, whose former contents are lost, flushed when this returns. On failure, the
-    /// device holds no volume.
+    /// Writes the volume over all of `device`, whose former contents are lost, flushed when this
+    /// returns. On failure, the device holds no volume.
     fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built>;
 }
 

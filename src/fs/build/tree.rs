@@ -42,7 +42,8 @@ pub(in crate::fs) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what no record can express, and lets `attributes` do so for the attributes of each node and put them in order.
+/// Refuses what no record can express, and lets `attributes` do so for the attributes of each node
+/// and put them in order.
 pub(in crate::fs) fn prepare(
     tree: &mut Tree,
     layer: &'static str,
@@ -59,7 +60,8 @@ pub(in crate::fs) fn prepare(
             );
             return Err(named(Error::new(Kind::Limit, layer, message), tree));
         }
-        // What a hard link says of attributes is not looked at: they are those of the node it leads to.
+        // What a hard link says of attributes is not looked at: they are those of the node it leads
+        // to.
         if !matches!(tree.nodes[node].kind, SourceKind::HardLink(_)) {
             attributes(&mut tree.nodes[node]).map_err(|error| named(error, tree))?;
         }
@@ -76,15 +78,15 @@ pub(in crate::fs) fn resolve(tree: &Tree, node: u32) -> (u32, &SourceNode) {
     }
 }
 
-/// The node whose body (forks and attributes) stands under the number of `node`; `None` for a name of a hard-linked file
-/// that has its body elsewhere.
+/// The node whose body (forks and attributes) stands under the number of `node`; `None` for a name
+/// of a hard-linked file that has its body elsewhere.
 pub(in crate::fs) fn body(tree: &Tree, node: u32) -> Option<&SourceNode> {
     let (owner, source) = resolve(tree, node);
     (owner == node || !matches!(source.kind, SourceKind::File(_))).then_some(source)
 }
 
-/// The further names of each file that has several. Like macOS, this knows hard links of files proper only; a further
-/// name of a symbolic link or a device becomes one more of its kind.
+/// The further names of each file that has several. Like macOS, this knows hard links of files
+/// proper only; a further name of a symbolic link or a device becomes one more of its kind.
 pub(in crate::fs) fn links(tree: &Tree, layer: &'static str) -> Result<BTreeMap<u32, Vec<u32>>> {
     let mut links = BTreeMap::<u32, Vec<u32>>::new();
     for (node, source) in (0..).zip(&tree.nodes) {
@@ -130,8 +132,8 @@ pub(in crate::fs) fn path(tree: &Tree, node: u32) -> String {
     tree.path(node)
 }
 
-/// How a file says it is compressed. One that says so and has contents of its own, or no description of the compression, is an
-/// ordinary file.
+/// How a file says it is compressed. One that says so and has contents of its own, or no
+/// description of the compression, is an ordinary file.
 pub(in crate::fs) fn compression(source: &SourceNode) -> Option<Compression> {
     if source.flags & UF_COMPRESSED == 0
         || !matches!(&source.kind, SourceKind::File(stream) if stream.is_empty())

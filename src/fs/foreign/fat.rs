@@ -1,5 +1,6 @@
-//! FAT12, FAT16 and FAT32: a table with an entry for each cluster, zero where it is free, and mostly a second one like it. A
-//! cluster is taken for free only if it is so in all tables that are kept.
+//! FAT12, FAT16 and FAT32: a table with an entry for each cluster, zero where it is free, and
+//! mostly a second one like it. A cluster is taken for free only if it is so in all tables that are
+//! kept.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -50,7 +51,8 @@ struct Fat {
 }
 
 impl Fat {
-    /// Why the volume is not in order, if it is not: by the flags of the boot sector, and those of entry 1, which FAT12 has none of.
+    /// Why the volume is not in order, if it is not: by the flags of the boot sector, and those of
+    /// entry 1, which FAT12 has none of.
     fn disorder(&self) -> Result<Option<&'static str>> {
         let mut flags = self.boot.flags;
         for table in self.boot.tables.clone() {

@@ -1,4 +1,5 @@
-//! A map of free blocks, or clusters, that is read piece by piece: what the file systems here have in common.
+//! A map of free blocks, or clusters, that is read piece by piece: what the file systems here have
+//! in common.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -33,10 +34,12 @@ pub(super) enum Piece {
 
 /// A file system's own way to its map.
 pub(super) trait Pieces: fmt::Debug + Send + Sync {
-    /// Piece `index` of the map, which has `count` blocks: with [`Piece::Bits`] at least as many bits.
+    /// Piece `index` of the map, which has `count` blocks: with [`Piece::Bits`] at least as many
+    /// bits.
     fn piece(&self, index: u64, count: usize) -> Result<Piece>;
 
-    /// A quick look at what would be lost first if the map were wrong: counts, and what the volume's own structures lie in.
+    /// A quick look at what would be lost first if the map were wrong: counts, and what the
+    /// volume's own structures lie in.
     fn check(&self, map: &ForeignFree) -> Result<()>;
 }
 
@@ -68,8 +71,9 @@ impl ForeignFree {
         }
     }
 
-    /// The map, once it is clear that the volume was left in order and that the map is not plainly wrong: [`Kind::Conflict`] for
-    /// a volume that was not left in order, [`Kind::Corrupt`] for a map that is wrong.
+    /// The map, once it is clear that the volume was left in order and that the map is not plainly
+    /// wrong: [`Kind::Conflict`] for a volume that was not left in order, [`Kind::Corrupt`] for a
+    /// map that is wrong.
     pub fn trusted(self) -> Result<Self> {
         if let Some(why) = &self.disorder {
             let message = format!(
@@ -104,7 +108,8 @@ impl ForeignFree {
         Ok(free)
     }
 
-    /// Refuses the map if one of so many blocks from `first` on, which are part of `what`, is free in it or none of the volume's.
+    /// Refuses the map if one of so many blocks from `first` on, which are part of `what`, is free
+    /// in it or none of the volume's.
     pub(super) fn check_used(&self, first: u64, count: u64, what: &str) -> Result<()> {
         let (mut block, end) = (first, first.saturating_add(count));
         if end > self.geometry.blocks {
@@ -135,7 +140,8 @@ impl ForeignFree {
             as usize
     }
 
-    /// Returns whether `block`, one of the map's, is used, and the first block from which on that may be otherwise.
+    /// Returns whether `block`, one of the map's, is used, and the first block from which on that
+    /// may be otherwise.
     fn run_at(&self, block: u64) -> Result<(bool, u64)> {
         let index = block / self.geometry.per_piece;
         let (first, count) = (index * self.geometry.per_piece, self.blocks_in(index));
@@ -173,7 +179,8 @@ mod tests {
     use super::*;
     use crate::fs::FreeMapExt;
 
-    /// Pieces of 16 blocks: all used, then every other block free, then nothing used, again and again.
+    /// Pieces of 16 blocks: all used, then every other block free, then nothing used, again and
+    /// again.
     #[derive(Debug)]
     struct Striped;
 

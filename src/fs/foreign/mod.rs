@@ -1,8 +1,9 @@
-//! File systems that Apple's are not, of which only the map of free space is read, so that what is freed in them returns to the
-//! host: ext2, ext3 and ext4, FAT12, FAT16 and FAT32, exFAT, NTFS.
+//! File systems that Apple's are not, of which only the map of free space is read, so that what is
+//! freed in them returns to the host: ext2, ext3 and ext4, FAT12, FAT16 and FAT32, exFAT, NTFS.
 //!
-//! Of each no more is read than the superblock or boot sector, the map, and what tells whether the volume was left in order.
-//! What on disk is of a kind not known here is refused by name. The formats are in `docs/formats/foreign.md`.
+//! Of each no more is read than the superblock or boot sector, the map, and what tells whether the
+//! volume was left in order. What on disk is of a kind not known here is refused by name. The
+//! formats are in `docs/formats/foreign.md`.
 
 mod exfat;
 mod ext;
@@ -37,7 +38,8 @@ pub enum Foreign {
 }
 
 impl Foreign {
-    /// The free map of the volume on all of `device`, whatever state it is in: [`ForeignFree::trusted`] says whether to go by it.
+    /// The free map of the volume on all of `device`, whatever state it is in:
+    /// [`ForeignFree::trusted`] says whether to go by it.
     pub fn free_map(self, device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
         match self {
             Self::Ext => ext::open(device),

@@ -53,7 +53,8 @@ impl AttributesTree {
         self.tree.as_mut()
     }
 
-    /// The records of attribute `name` of `file` as it stands on disk: their start blocks and contents.
+    /// The records of attribute `name` of `file` as it stands on disk: their start blocks and
+    /// contents.
     pub(super) fn records(&self, file: Cnid, name: &[U16]) -> Result<Vec<(u32, Stored)>> {
         let mut found = Vec::new();
         let Some(tree) = &self.tree else {
@@ -78,7 +79,8 @@ impl AttributesTree {
         Ok(found)
     }
 
-    /// The next attributes behind `after`, at most `most`, of which something lies in block `end` or behind it.
+    /// The next attributes behind `after`, at most `most`, of which something lies in block `end`
+    /// or behind it.
     pub(super) fn reaching(
         &self,
         after: Option<&(Cnid, Vec<U16>)>,
@@ -116,7 +118,8 @@ impl AttributesTree {
         Ok(found)
     }
 
-    /// The names of all attributes of `file` as they stand on disk, those that macOS keeps for itself too.
+    /// The names of all attributes of `file` as they stand on disk, those that macOS keeps for
+    /// itself too.
     pub(super) fn all_names(&self, file: Cnid) -> Result<Vec<Vec<U16>>> {
         let mut names: Vec<Vec<U16>> = Vec::new();
         let Some(tree) = &self.tree else {

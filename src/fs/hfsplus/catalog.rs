@@ -178,7 +178,8 @@ impl Catalog {
         }
     }
 
-    /// The next `most` files behind the entry `after`, in the order of the tree, with the forks that have blocks.
+    /// The next `most` files behind the entry `after`, in the order of the tree, with the forks
+    /// that have blocks.
     pub(super) fn files_after(
         &self,
         after: Option<&EntryKey>,
@@ -236,7 +237,8 @@ impl Catalog {
         Ok(None)
     }
 
-    /// Calls `each` for the records of folder `id`, in order, those behind the name `after` if there is one, until it breaks.
+    /// Calls `each` for the records of folder `id`, in order, those behind the name `after` if
+    /// there is one, until it breaks.
     pub(super) fn children(
         &self,
         id: Cnid,

@@ -66,8 +66,8 @@ pub(super) struct ForkDevice {
 }
 
 impl Space {
-    /// The fork as a device. `more` gives the record with the extents from some block of the fork on, where those in
-    /// the fork's own record do not reach to its end.
+    /// The fork as a device. `more` gives the record with the extents from some block of the fork
+    /// on, where those in the fork's own record do not reach to its end.
     pub(super) fn fork(
         &self,
         fork: &ForkRaw,
@@ -105,7 +105,8 @@ impl Space {
         }
     }
 
-    /// All extents of a fork: on the volume, not empty, not overlapping, and together the fork's blocks.
+    /// All extents of a fork: on the volume, not empty, not overlapping, and together the fork's
+    /// blocks.
     pub(super) fn collect(
         &self,
         fork: &ForkRaw,
@@ -116,7 +117,8 @@ impl Space {
         let mut extents = Vec::new();
         let mut found = self.append(&fork.extents, wanted, 0, owner, &mut extents)?;
         while found < wanted {
-            // Each record adds a block at least and comes from another key of a tree, so this ends with the tree.
+            // Each record adds a block at least and comes from another key of a tree, so this ends
+            // with the tree.
             let Some(record) = more(found)? else {
                 return Err(corrupt(
                     owner,
@@ -200,8 +202,8 @@ fn corrupt(owner: &Owner, message: String) -> Error {
 }
 
 impl ForkDevice {
-    /// Where the byte at `offset` lies on the volume, and for how many bytes of `length` the fork goes on there.
-    /// `offset` is below the fork's length.
+    /// Where the byte at `offset` lies on the volume, and for how many bytes of `length` the fork
+    /// goes on there. `offset` is below the fork's length.
     fn locate(&self, offset: u64, length: u64) -> Result<Range<u64>> {
         let at = self
             .runs
@@ -243,8 +245,8 @@ impl ForkDevice {
         Ok(())
     }
 
-    /// Writes `buf`, all of it within the fork, at `offset`. For the volume's own files; what is handed out as a device
-    /// stays read-only.
+    /// Writes `buf`, all of it within the fork, at `offset`. For the volume's own files; what is
+    /// handed out as a device stays read-only.
     pub(super) fn overwrite(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.info().check("hfs+ fork", offset, buf.len() as u64)?;
         let (mut offset, mut rest) = (offset, buf);

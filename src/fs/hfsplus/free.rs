@@ -15,7 +15,8 @@ const LAYER: &str = "hfs+ bitmap";
 /// Bytes of the bitmap that are kept: half a million blocks.
 const PIECE: u64 = 64 << 10;
 
-/// Which blocks of a volume are free. Positions are those of the device that the volume was opened on, wrapper included.
+/// Which blocks of a volume are free. Positions are those of the device that the volume was opened
+/// on, wrapper included.
 #[derive(Debug)]
 pub struct HfsPlusFree {
     file: ForkDevice,
@@ -88,7 +89,8 @@ impl HfsPlusFree {
             let needed = u64::from(self.blocks.end).div_ceil(8);
             let extent = self.file.extent_at(byte.into()..needed)?;
             if extent.kind != ExtentKind::Data {
-                // Nothing is stored, so nothing is marked: on a large volume that is nearly all of the bitmap.
+                // Nothing is stored, so nothing is marked: on a large volume that is nearly all of
+                // the bitmap.
                 let until = (u64::from(byte) + extent.len)
                     .saturating_mul(8)
                     .min(self.blocks.end.into());

@@ -1,4 +1,5 @@
-//! Finding the volume header: behind an old wrapper, or the alternate where the first is damaged (§1, §2.5).
+//! Finding the volume header: behind an old wrapper, or the alternate where the first is damaged
+//! (§1, §2.5).
 
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ pub enum Found {
     Hfs,
 }
 
-/// Returns whether a volume of this family begins at the first byte of `device`. Reads two sectors at most.
+/// Returns whether a volume of this family begins at the first byte of `device`. Reads two sectors
+/// at most.
 pub fn probe(device: &dyn BlockDevice) -> Result<Option<Found>> {
     Ok(match probe_front(device)? {
         None => probe_copy(device)?,
@@ -51,8 +53,9 @@ pub fn probe_front(device: &dyn BlockDevice) -> Result<Option<Found>> {
     Ok(signed(&read_structure(device, HEADER_OFFSET)?))
 }
 
-/// The same by the copy of the volume header at the end, which may be that of a volume that was there before. It has to tell the
-/// length of `device`: at the end of a disk whose partition map is damaged stands the copy of the last partition.
+/// The same by the copy of the volume header at the end, which may be that of a volume that was
+/// there before. It has to tell the length of `device`: at the end of a disk whose partition map is
+/// damaged stands the copy of the last partition.
 pub fn probe_copy(device: &dyn BlockDevice) -> Result<Option<Found>> {
     let len = device.info().len;
     if len < MIN_VOLUME {
@@ -64,8 +67,9 @@ pub fn probe_copy(device: &dyn BlockDevice) -> Result<Option<Found>> {
     Ok(signed(&header).filter(|_| rest.is_some_and(|rest| rest < block_size)))
 }
 
-/// The file records that the header of the volume on `device` counts (the first header, or the alternate if the first is
-/// damaged), and the records that the header of its catalog counts. `None` where these cannot be read.
+/// The file records that the header of the volume on `device` counts (the first header, or the
+/// alternate if the first is damaged), and the records that the header of its catalog counts.
+/// `None` where these cannot be read.
 pub(crate) fn recorded_counts(device: &Arc<dyn BlockDevice>) -> Option<(u64, Option<u64>)> {
     let Located { device, header, .. } = locate(device.clone()).ok()?;
     let [first, ..] = &header.raw.catalog_file.extents;

@@ -1,4 +1,5 @@
-//! Hard links: names that stand for an object kept in one of two private folders of the root (§7.7, §7.8).
+//! Hard links: names that stand for an object kept in one of two private folders of the root (§7.7,
+//! §7.8).
 
 use zerocopy::big_endian::U16;
 
@@ -21,7 +22,8 @@ pub(super) fn inode_name(id: Cnid) -> Vec<U16> {
     units(&format!("{INODE}{id}"))
 }
 
-/// The number in the name of a file in the private folder: mostly, not always, its own. Links refer to it.
+/// The number in the name of a file in the private folder: mostly, not always, its own. Links refer
+/// to it.
 pub(super) fn inode_number(name: &[U16]) -> Option<u32> {
     number_after(INODE, name)
 }
@@ -92,13 +94,15 @@ impl Links {
         })
     }
 
-    /// Returns whether `id` is one of the private folders, or a file that is there for one mount only.
+    /// Returns whether `id` is one of the private folders, or a file that is there for one mount
+    /// only.
     pub(super) fn is_private(&self, id: Cnid) -> bool {
         self.private_folders().any(|private| private.id == id) || self.is_journal_file(id)
     }
 
-    /// Returns whether `id` is neither listed nor found by name. As on macOS these are the private folders and the files of the journal
-    /// (`cat_lookup` and `cat_packdirentry` of Apple's driver).
+    /// Returns whether `id` is neither listed nor found by name. As on macOS these are the private
+    /// folders and the files of the journal (`cat_lookup` and `cat_packdirentry` of Apple's
+    /// driver).
     pub(super) fn is_hidden(&self, id: Cnid) -> bool {
         self.is_private(id) || (!self.system_files && self.is_kept(id))
     }
@@ -209,7 +213,8 @@ impl Links {
         }
     }
 
-    /// Type and creator alone prove nothing: anybody may set them. macOS looks at the date of creation too.
+    /// Type and creator alone prove nothing: anybody may set them. macOS looks at the date of
+    /// creation too.
     fn file_link(&self, file: &FileRaw) -> Option<Cnid> {
         let private = self.files?;
         let created = file.dates.create.get();

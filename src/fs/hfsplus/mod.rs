@@ -1,7 +1,8 @@
 //! HFS+ and HFSX volumes, read in place by any number of threads, built whole, and changed.
 //!
-//! [`HfsPlus::open`] reads the volume header (§1, §2), what waits in the journal (§14) and the headers of the trees;
-//! nodes are read and checked as they are needed. Sections of `docs/formats/hfsplus.md` are cited as §n throughout.
+//! [`HfsPlus::open`] reads the volume header (§1, §2), what waits in the journal (§14) and the
+//! headers of the trees; nodes are read and checked as they are needed. Sections of
+//! `docs/formats/hfsplus.md` are cited as §n throughout.
 
 mod attributes;
 mod btree;
@@ -87,14 +88,14 @@ impl HfsPlus {
     /// Opens the volume that begins at the first byte of `device` and ends with its last.
     ///
     /// A wrapper is looked into, a damaged volume header replaced by its alternate (see
-    /// [`problems`](Self::problems)). Changes that wait in a journal are seen as made; the device is not touched. Plain
-    /// HFS is [`Kind::Unsupported`].
+    /// [`problems`](Self::problems)). Changes that wait in a journal are seen as made; the device
+    /// is not touched. Plain HFS is [`Kind::Unsupported`].
     pub fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
         Self::open_with(device, DEFAULT_CACHE)
     }
 
-    /// The same with at most `cache` bytes of memory for nodes of its trees, half of it for the catalog; a handful of nodes of
-    /// each tree is kept in any case.
+    /// The same with at most `cache` bytes of memory for nodes of its trees, half of it for the
+    /// catalog; a handful of nodes of each tree is kept in any case.
     pub fn open_with(device: Arc<dyn BlockDevice>, cache: usize) -> Result<Self> {
         let mut volume = Self::open_any(device)?;
         volume.catalog.tree_mut().bound_cache(cache / 2);
@@ -107,7 +108,8 @@ impl HfsPlus {
         Ok(volume)
     }
 
-    /// Lists the files of the volume's journal and finds them by name, or hides them as macOS does, which is the default.
+    /// Lists the files of the volume's journal and finds them by name, or hides them as macOS does,
+    /// which is the default.
     #[must_use]
     pub fn system_files(mut self, shown: bool) -> Self {
         self.links.set_system_files(shown);
@@ -193,7 +195,8 @@ impl HfsPlus {
         })
     }
 
-    /// What is wrong with the volume though it could be opened: a damaged volume header, a journal that cannot be read.
+    /// What is wrong with the volume though it could be opened: a damaged volume header, a journal
+    /// that cannot be read.
     pub fn problems(&self) -> &[Error] {
         &self.problems
     }
@@ -253,7 +256,8 @@ impl HfsPlus {
         Ok(attributes)
     }
 
-    /// The attribute that says how a file's contents are compressed, `None` if they are not: flag and attribute must agree.
+    /// The attribute that says how a file's contents are compressed, `None` if they are not: flag
+    /// and attribute must agree.
     fn compression(&self, object: &Object) -> Result<Option<Vec<u8>>> {
         let Object::File(file) = object else {
             return Ok(None);
@@ -272,7 +276,8 @@ impl HfsPlus {
         self.compression(&self.object(node)?.object)
     }
 
-    /// Refuses a file whose contents cannot be told: a hard link that leads nowhere, no file at all.
+    /// Refuses a file whose contents cannot be told: a hard link that leads nowhere, no file at
+    /// all.
     fn check_readable(&self, node: NodeId) -> Result<()> {
         self.object(node)?.file().map(drop)
     }
@@ -315,7 +320,8 @@ impl HfsPlus {
         }))
     }
 
-    /// At most `most` entries of folder `dir` behind the name `after`, and the name to go on from if there may be more.
+    /// At most `most` entries of folder `dir` behind the name `after`, and the name to go on from
+    /// if there may be more.
     fn list_after(
         &self,
         dir: NodeId,
@@ -336,7 +342,8 @@ impl HfsPlus {
         Ok((entries, last))
     }
 
-    /// Refuses a folder whose thread does not lead back to where it was found: following it could go round in circles.
+    /// Refuses a folder whose thread does not lead back to where it was found: following it could
+    /// go round in circles.
     fn check_thread(&self, parent: Cnid, folder: &Object) -> Result<()> {
         match self.catalog.by_id(folder.id())? {
             Some(found) if found.parent == parent => Ok(()),
@@ -402,8 +409,8 @@ fn read_structure<T: FromBytes + IntoBytes>(device: &dyn BlockDevice, offset: u6
     Ok(structure)
 }
 
-/// Lays the changes that wait in the journal over the volume; returns whether the volume was left in order. What cannot
-/// be told counts as no, and is a problem.
+/// Lays the changes that wait in the journal over the volume; returns whether the volume was left
+/// in order. What cannot be told counts as no, and is a problem.
 fn settle(located: &mut header::Located) -> Result<bool> {
     let header = &located.header;
     let unmounted =
@@ -431,8 +438,8 @@ fn settle(located: &mut header::Located) -> Result<bool> {
     }
 }
 
-/// When the volume was formatted. The header says it in local time, the root folder in UTC, but the root's date may
-/// have been changed since.
+/// When the volume was formatted. The header says it in local time, the root folder in UTC, but the
+/// root's date may have been changed since.
 fn formatted_at(header: &VolumeHeader, root_created: u32) -> Option<super::Timestamp> {
     const DAY: u32 = 24 * 60 * 60;
     let local = header.raw.create_date.get();

@@ -110,8 +110,8 @@ impl Contents {
     }
 }
 
-/// The attribute `com.apple.FinderInfo` as macOS shows it: without what the system keeps there for itself. `None` if
-/// nothing is left.
+/// The attribute `com.apple.FinderInfo` as macOS shows it: without what the system keeps there for
+/// itself. `None` if nothing is left.
 pub(super) fn finder_info(object: &Object) -> Option<[u8; 32]> {
     let mut bytes = object.finder_info();
     bytes[16..24].fill(0); // document id and date added

@@ -1,5 +1,5 @@
-//! Whether a volume's map of used blocks can be gone by: a quick look at what would be lost first if it were wrong. Whatever
-//! trims a volume gives back what the map says is free.
+//! Whether a volume's map of used blocks can be gone by: a quick look at what would be lost first
+//! if it were wrong. Whatever trims a volume gives back what the map says is free.
 
 use super::extents::Owner;
 use super::free::HfsPlusFree;
@@ -14,9 +14,10 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "hfs+ free space";
 
 impl HfsPlus {
-    /// The free map, once it is clear that the volume was left in order and that the map is not plainly wrong: both headers
-    /// speak of the same volume, as many blocks are free as they say, and all that the volume's own files and its journal lie
-    /// in is used. [`Kind::Conflict`] for a volume that was not left in order, [`Kind::Corrupt`] for a map that is wrong.
+    /// The free map, once it is clear that the volume was left in order and that the map is not
+    /// plainly wrong: both headers speak of the same volume, as many blocks are free as they say,
+    /// and all that the volume's own files and its journal lie in is used. [`Kind::Conflict`] for a
+    /// volume that was not left in order, [`Kind::Corrupt`] for a map that is wrong.
     pub fn trusted_free_map(&self) -> Result<HfsPlusFree> {
         let map = self.free_map()?;
         if let Some(problem) = self.problems.first() {

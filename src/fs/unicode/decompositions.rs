@@ -1,6 +1,8 @@
-//! Canonical decompositions of names, from Unicode 9.0. Written by `xtask/unicode_names.pl`; do not edit.
+//! Canonical decompositions of names, from Unicode 9.0. Written by `xtask/unicode_names.pl`; do not
+//! edit.
 
-/// A character that decomposes, ascending; where its decomposition begins in [`POOL`], times 4, plus its length - 1.
+/// A character that decomposes, ascending; where its decomposition begins in [`POOL`], times 4,
+/// plus its length - 1.
 #[rustfmt::skip]
 pub(super) static DECOMPOSED: [(u32, u16); 2060] = [
     (0xC0, 1), (0xC1, 9), (0xC2, 17), (0xC3, 25), (0xC4, 33), (0xC5, 41), (0xC7, 49), (0xC8, 57), (0xC9, 65), (0xCA, 73),

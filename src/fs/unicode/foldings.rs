@@ -1,6 +1,8 @@
-//! Full case foldings (C and F) of characters that do not decompose, from Unicode 9.0. Written by `xtask/unicode_names.pl`; do not edit.
+//! Full case foldings (C and F) of characters that do not decompose, from Unicode 9.0. Written by
+//! `xtask/unicode_names.pl`; do not edit.
 
-/// A character that folds, ascending; where its folding begins in [`POOL`], times 4, plus its length - 1.
+/// A character that folds, ascending; where its folding begins in [`POOL`], times 4, plus its
+/// length - 1.
 #[rustfmt::skip]
 pub(super) static FOLDED: [(u32, u16); 960] = [
     (0x41, 0), (0x42, 4), (0x43, 8), (0x44, 12), (0x45, 16), (0x46, 20), (0x47, 24), (0x48, 28), (0x49, 32), (0x4A, 36),

@@ -1,4 +1,5 @@
-//! Names by the rules of Unicode 9.0, as APFS compares them: canonical decomposition, and full case folding.
+//! Names by the rules of Unicode 9.0, as APFS compares them: canonical decomposition, and full case
+//! folding.
 //!
 //! HFS+ froze older tables of its own (`fs::hfsplus`).
 
@@ -10,7 +11,8 @@ use self::classes::CLASSES;
 
 const HANGUL: std::ops::RangeInclusive<u32> = 0xAC00..=0xD7A3;
 
-/// The code points of `name` in the form in which names are equal: decomposed, folded if `fold`, in canonical order.
+/// The code points of `name` in the form in which names are equal: decomposed, folded if `fold`, in
+/// canonical order.
 pub(crate) fn normalize(name: &str, fold: bool) -> Vec<u32> {
     if name.is_ascii() {
         return name

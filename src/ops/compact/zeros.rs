@@ -12,8 +12,9 @@ use crate::progress::Progress;
 const PIECE: u64 = 1 << 20;
 const GRAIN: u64 = 4096;
 
-/// Calls `each` for the runs of zeros that have storage, outside of what `free` says is free. Each can be given back without
-/// being read as anything else afterwards, by a host that frees parts of files if `parts` says that it does.
+/// Calls `each` for the runs of zeros that have storage, outside of what `free` says is free. Each
+/// can be given back without being read as anything else afterwards, by a host that frees parts of
+/// files if `parts` says that it does.
 pub(super) fn find(
     image: &Image,
     storage: &Storage<'_>,
@@ -40,9 +41,10 @@ pub(super) fn find(
     Ok(())
 }
 
-/// What a run of zeros is made up of, so that it still reads as zeros once it is given back. Cipher text of which a part is
-/// gone reads as noise: to macOS everywhere, so only what the container does not store at all is safe. The same is all that
-/// takes no storage on hosts that free no parts of files. `None`: nothing is.
+/// What a run of zeros is made up of, so that it still reads as zeros once it is given back. Cipher
+/// text of which a part is gone reads as noise: to macOS everywhere, so only what the container
+/// does not store at all is safe. The same is all that takes no storage on hosts that free no parts
+/// of files. `None`: nothing is.
 fn grain(image: &Image, storage: &Storage<'_>, len: u64, parts: bool) -> Option<u64> {
     let encrypted = image
         .layers()
@@ -102,7 +104,8 @@ fn search(
     Ok(())
 }
 
-/// Calls `each` for the runs of whole grains of zeros in `bytes`, which begin at byte `at` of the disk.
+/// Calls `each` for the runs of whole grains of zeros in `bytes`, which begin at byte `at` of the
+/// disk.
 fn zeros_in(bytes: &[u8], at: u64, each: &mut dyn FnMut(Range<u64>) -> Result<()>) -> Result<()> {
     let skip = (at.next_multiple_of(GRAIN) - at).min(bytes.len() as u64);
     let mut zeros: Option<Range<u64>> = None;
@@ -123,7 +126,8 @@ fn zeros_in(bytes: &[u8], at: u64, each: &mut dyn FnMut(Range<u64>) -> Result<()
     zeros.map_or(Ok(()), each)
 }
 
-/// Calls `each` for the units in `range`, which begins with one, that are stored and nothing but zeros.
+/// Calls `each` for the units in `range`, which begins with one, that are stored and nothing but
+/// zeros.
 fn units(
     disk: &dyn BlockDevice,
     range: Range<u64>,

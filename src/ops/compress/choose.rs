@@ -77,7 +77,8 @@ impl CompressOptions {
         }
     }
 
-    /// What has to come of a file of `size` bytes that takes `allocated`, in blocks of `block` bytes.
+    /// What has to come of a file of `size` bytes that takes `allocated`, in blocks of `block`
+    /// bytes.
     pub(super) fn bounds(&self, size: u64, allocated: u64, block: u64) -> Bounds {
         // Files that are compressed are shorter than 4 GiB.
         let most = size - size * u64::from(self.min_saving.min(100)) / 100;

@@ -1,8 +1,11 @@
-//! Files of the host, on macOS, whose kernel unpacks them for whoever reads. No Mac has run this yet.
+//! Files of the host, on macOS, whose kernel unpacks them for whoever reads. No Mac has run this
+//! yet.
 //!
-//! A copy of the file, with all that belongs to it, is made beside it and stored the other way; only when the copy reads the same
-//! do the two change places, and only when nobody wrote to the file until then does the old one go. Whatever the system makes of it,
-//! the file is there, one way or the other. Nothing helps a program that has it open and writes to it later: it writes to the old one.
+//! A copy of the file, with all that belongs to it, is made beside it and stored the other way;
+//! only when the copy reads the same do the two change places, and only when nobody wrote to the
+//! file until then does the old one go. Whatever the system makes of it, the file is there, one way
+//! or the other. Nothing helps a program that has it open and writes to it later: it writes to the
+//! old one.
 
 use std::fs::{self, File, FileTimes};
 use std::os::darwin::fs::FileTimesExt;
@@ -30,8 +33,8 @@ const DATALESS: u32 = 0x4000_0000;
 /// Bytes of a block of the volumes of macOS.
 const BLOCK: u64 = 4096;
 
-/// Compresses the files at `paths`, and all below those that are folders. Files with several names are left: the copy would
-/// be one file more.
+/// Compresses the files at `paths`, and all below those that are folders. Files with several names
+/// are left: the copy would be one file more.
 pub fn compress_host(
     paths: &[PathBuf],
     options: &CompressOptions,
@@ -127,7 +130,8 @@ impl<'a> Original<'a> {
         })
     }
 
-    /// Makes a copy beside it, has `change` store that another way, and lets the two change places if the copy reads the same.
+    /// Makes a copy beside it, has `change` store that another way, and lets the two change places
+    /// if the copy reads the same.
     fn replace(
         mut self,
         progress: &dyn Progress,
@@ -152,7 +156,8 @@ impl<'a> Original<'a> {
                 Ok(self.report)
             }
             Err(error) => {
-                // Best effort: what went wrong before is what the caller must hear of. The file itself is never removed, wherever it is.
+                // Best effort: what went wrong before is what the caller must hear of. The file
+                // itself is never removed, wherever it is.
                 if nodes::node_at(CWD, &c_path(&aside)?)
                     .is_ok_and(|node| node.identity != self.node.identity)
                 {
@@ -167,7 +172,8 @@ impl<'a> Original<'a> {
         Error::new(Kind::Conflict, LAYER, message).in_file(self.path)
     }
 
-    /// Compares the copy, gives it the file's mode and dates, and makes it durable. Bytes that it takes are returned.
+    /// Compares the copy, gives it the file's mode and dates, and makes it durable. Bytes that it
+    /// takes are returned.
     fn settle(&self, aside: &Path, progress: &dyn Progress) -> Result<u64> {
         let copy = File::open(aside).map_err(|error| failed("open it", aside, error))?;
         let (mut expected, mut found) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
@@ -228,7 +234,8 @@ impl<'a> Original<'a> {
         Ok(all)
     }
 
-    /// Lets the two change places, and removes the old file, unless that was changed until then: it goes back.
+    /// Lets the two change places, and removes the old file, unless that was changed until then: it
+    /// goes back.
     fn exchange(&self, aside: &Path) -> Result<()> {
         let exchange =
             || rustix::fs::renameat_with(CWD, aside, CWD, self.path, RenameFlags::EXCHANGE);
@@ -369,7 +376,8 @@ fn why_left(original: &Original<'_>, options: &CompressOptions) -> Result<Option
     Ok(xattrs.iter().any(in_the_way).then_some(Left::ResourceFork))
 }
 
-/// Has the kernel take `packed` for the contents of the file at `path`: fork, then attribute, then the data go, then the flag.
+/// Has the kernel take `packed` for the contents of the file at `path`: fork, then attribute, then
+/// the data go, then the flag.
 fn store(path: &Path, packed: &Packed, fork: &File) -> Result<()> {
     if packed.fork_len > 0 {
         let place = path.join("..namedfork/rsrc");
@@ -444,8 +452,8 @@ fn decompress_one(path: &Path, progress: &dyn Progress) -> Result<FileReport> {
     })
 }
 
-/// Refuses a file whose payload holds more or less than the size in its attribute says: the kernel believes the size, and what it
-/// unpacks would be empty, or cut off.
+/// Refuses a file whose payload holds more or less than the size in its attribute says: the kernel
+/// believes the size, and what it unpacks would be empty, or cut off.
 fn check_sizes(path: &Path, size: u64, progress: &dyn Progress) -> Result<()> {
     let stored = |name: &str| shown_attribute(path, name);
     // A system whose `xattr` does not show it leaves nothing to compare.
@@ -474,8 +482,9 @@ fn check_sizes(path: &Path, size: u64, progress: &dyn Progress) -> Result<()> {
     Ok(())
 }
 
-/// An attribute as it is stored, also one that the kernel hides because it is how the file is compressed. By the command: the option
-/// of the call that shows those has no safe binding. `None`: the command shows none of that name.
+/// An attribute as it is stored, also one that the kernel hides because it is how the file is
+/// compressed. By the command: the option of the call that shows those has no safe binding. `None`:
+/// the command shows none of that name.
 fn shown_attribute(path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     // In hexadecimal: what is printed as text ends at a line break.
     let mut command = Command::new("/usr/bin/xattr");

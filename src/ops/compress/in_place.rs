@@ -1,4 +1,5 @@
-//! Files of a volume that exists, one after the other or side by side; each is switched over in one step.
+//! Files of a volume that exists, one after the other or side by side; each is switched over in one
+//! step.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -25,8 +26,9 @@ const BATCH: usize = 64;
 /// The flags that make a file immutable: `UF_IMMUTABLE`, `UF_APPEND`, `SF_IMMUTABLE`, `SF_APPEND`.
 const LOCKED: u32 = 0x2 | 0x4 | 0x2_0000 | 0x4_0000;
 
-/// Compresses the files at `paths`, and all below those that are folders; each file once, however many names it has. `each` is told
-/// of every file. What was done before an error stays done, each file whole.
+/// Compresses the files at `paths`, and all below those that are folders; each file once, however
+/// many names it has. `each` is told of every file. What was done before an error stays done, each
+/// file whole.
 pub fn compress(
     fs: &dyn FileSystemMut,
     paths: &[String],
@@ -45,7 +47,8 @@ pub fn compress(
     )
 }
 
-/// Says what [`compress`] would make of these files. Nothing is changed: there is nothing to change in a volume that is only read.
+/// Says what [`compress`] would make of these files. Nothing is changed: there is nothing to change
+/// in a volume that is only read.
 pub fn estimate(
     fs: &dyn FileSystem,
     paths: &[String],
@@ -137,7 +140,8 @@ fn files_below(
     Ok(files)
 }
 
-/// Compresses one file, which is told of as `path`, by its number: one that has no name yet, too. It is not open.
+/// Compresses one file, which is told of as `path`, by its number: one that has no name yet, too.
+/// It is not open.
 pub fn compress_one(
     fs: &dyn FileSystemMut,
     path: String,
@@ -282,7 +286,8 @@ struct Switch<'a> {
 }
 
 impl Switch<'_> {
-    /// Packs the contents beside the file, and then lets these be its contents. `None`: not worth it.
+    /// Packs the contents beside the file, and then lets these be its contents. `None`: not worth
+    /// it.
     fn run(&mut self, bounds: Bounds) -> Result<Option<Packed>> {
         let Self {
             fs,
@@ -426,8 +431,8 @@ fn decompress_one(
     })
 }
 
-/// Stores the compressed contents of one file as they are: what has to happen before any of it is written.
-/// [`Kind::Conflict`] if the file is open or not compressed.
+/// Stores the compressed contents of one file as they are: what has to happen before any of it is
+/// written. [`Kind::Conflict`] if the file is open or not compressed.
 pub fn decompress_file(
     fs: &dyn FileSystemMut,
     node: NodeId,

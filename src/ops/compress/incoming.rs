@@ -1,7 +1,8 @@
 //! Files compressed on their way into a volume that is being made.
 //!
-//! A volume is planned in full before its first byte is written, so how long everything is must be known by then: what is packed
-//! waits in a file beside the image, and goes from there to its place. Memory holds what is being packed and no more.
+//! A volume is planned in full before its first byte is written, so how long everything is must be
+//! known by then: what is packed waits in a file beside the image, and goes from there to its
+//! place. Memory holds what is being packed and no more.
 
 use std::fmt;
 use std::ops::Range;
@@ -52,8 +53,8 @@ pub(crate) fn spool_len(tree: &Tree) -> u64 {
         .fold(GRAIN, u64::saturating_add)
 }
 
-/// Compresses the files of `tree` that `options` choose, on all cores. `spool`, an empty disk of [`spool_len`] bytes that lasts as
-/// long as the tree, holds what is packed.
+/// Compresses the files of `tree` that `options` choose, on all cores. `spool`, an empty disk of
+/// [`spool_len`] bytes that lasts as long as the tree, holds what is packed.
 pub(crate) fn compress_tree(
     tree: Tree,
     room: Room,
@@ -344,7 +345,8 @@ impl Spool {
         place
     }
 
-    /// Room that was taken and is not needed: what was written there for nothing takes no more storage.
+    /// Room that was taken and is not needed: what was written there for nothing takes no more
+    /// storage.
     fn give_back(&self, unused: Range<u64>) -> Result<()> {
         let start = unused.start.next_multiple_of(GRAIN);
         let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! Files of a volume stored compressed, as macOS stores them, and as they are again; and files on their way into a new volume.
+//! Files of a volume stored compressed, as macOS stores them, and as they are again; and files on
+//! their way into a new volume.
 
 mod choose;
 #[cfg(target_os = "macos")]
@@ -29,7 +30,8 @@ const MOST_IN_ATTRIBUTE: usize = 3802;
 pub struct CompressOptions {
     /// How.
     pub packing: Packing,
-    /// Files that would take more than this many percent less are compressed; others stay as they are.
+    /// Files that would take more than this many percent less are compressed; others stay as they
+    /// are.
     pub min_saving: u8,
     /// Longer files, in bytes, stay as they are.
     pub max_size: u64,
@@ -37,7 +39,8 @@ pub struct CompressOptions {
     pub types: Types,
     /// Everything is decoded and compared before a file is switched over.
     pub verify: bool,
-    /// A folder of the host that gets a copy of each file before it is switched over, under its path in the volume.
+    /// A folder of the host that gets a copy of each file before it is switched over, under its
+    /// path in the volume.
     pub backup: Option<PathBuf>,
     /// How many cores are used; `None`: all.
     pub jobs: Option<NonZeroUsize>,
@@ -63,7 +66,8 @@ impl CompressOptions {
 pub struct FileReport {
     /// Its path in the volume.
     pub path: String,
-    /// The number of the way it is compressed now, or would be (`docs/formats/decmpfs.md` §3); `None`: it is not.
+    /// The number of the way it is compressed now, or would be (`docs/formats/decmpfs.md` §3);
+    /// `None`: it is not.
     pub number: Option<u32>,
     /// Bytes of its contents.
     pub size: u64,

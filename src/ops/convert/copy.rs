@@ -1,7 +1,8 @@
 //! A disk copied onto a blank one.
 //!
-//! For targets of many files it is cut in stretches, and threads take one after another: files written side by side are
-//! faster than one. What reads as zeros is not stored, whether the source says so (holes) or merely holds zeros.
+//! For targets of many files it is cut in stretches, and threads take one after another: files
+//! written side by side are faster than one. What reads as zeros is not stored, whether the source
+//! says so (holes) or merely holds zeros.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,13 +13,15 @@ use crate::ops::ahead::{self, Piece};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// What a thread takes at a time, if the target's bands allow: little, so that none is left with much of a source that takes
-/// long to decode.
+/// What a thread takes at a time, if the target's bands allow: little, so that none is left with
+/// much of a source that takes long to decode.
 const STRETCH: u64 = 4 << 20;
-/// Bytes read at a time: what a core's cache holds, so that looking for zeros and writing find them there. More is no
-/// faster anywhere, and on ext4 twice as slow. Copies by the kernel are not: it does not look for zeros.
+/// Bytes read at a time: what a core's cache holds, so that looking for zeros and writing find them
+/// there. More is no faster anywhere, and on ext4 twice as slow. Copies by the kernel are not: it
+/// does not look for zeros.
 const PIECE: usize = 256 << 10;
-/// A short extent is read at once: compressed chunks are extents of their own, and are decoded whole.
+/// A short extent is read at once: compressed chunks are extents of their own, and are decoded
+/// whole.
 const WHOLE: usize = 1 << 20;
 /// Zeros are left out in whole blocks of this size, the one in which files are stored.
 const BLOCK: usize = 4096;
@@ -305,7 +308,8 @@ impl Job<'_> {
     }
 }
 
-/// The runs of `bytes`, which stand at `offset` of the disk, that are left when blocks of zeros are taken out.
+/// The runs of `bytes`, which stand at `offset` of the disk, that are left when blocks of zeros are
+/// taken out.
 pub(super) fn runs_of_data(bytes: &[u8], offset: u64) -> impl Iterator<Item = Range<usize>> {
     let first = BLOCK - (offset % BLOCK as u64) as usize;
     let block_at = move |at: usize| at..(if at == 0 { first } else { at + BLOCK }).min(bytes.len());

@@ -1,8 +1,9 @@
 //! A disk in another container: any that is read to any that is written.
 //!
-//! [`convert`] makes the target under a name of its own and puts it in its place when it is whole. How the disk gets there
-//! depends on the target: containers that are changed in place are blank disks to which [`copy`](mod@copy) copies, standard
-//! output is a [`stream`], and [`udif`] images are written from front to back. [`resume`] goes on with what was broken off.
+//! [`convert`] makes the target under a name of its own and puts it in its place when it is whole.
+//! How the disk gets there depends on the target: containers that are changed in place are blank
+//! disks to which [`copy`](mod@copy) copies, standard output is a [`stream`], and [`udif`] images
+//! are written from front to back. [`resume`] goes on with what was broken off.
 
 pub mod copy;
 mod resume;
@@ -35,27 +36,31 @@ pub struct ConvertOptions {
     pub format: Format,
     /// Bytes of a band, of formats that have bands. `None`: the format's default.
     pub band_size: Option<u64>,
-    /// Bytes of a sector, of formats that have a choice. `None`: those of the source's partition map, or else of its disk.
+    /// Bytes of a sector, of formats that have a choice. `None`: those of the source's partition
+    /// map, or else of its disk.
     pub sector_size: Option<u32>,
     /// How hard UDZO is compressed. `None`: level 1.
     pub level: Option<Level>,
     /// True if an image that exists is to be replaced.
     pub overwrite: bool,
-    /// Leave out what no volume uses: those blocks read as zeros in the new image. Fails where a volume's map of them cannot be
-    /// relied on. The source's own checksums cover what is left out, and are not compared then.
+    /// Leave out what no volume uses: those blocks read as zeros in the new image. Fails where a
+    /// volume's map of them cannot be relied on. The source's own checksums cover what is left out,
+    /// and are not compared then.
     pub skip_free: bool,
     /// Whether and how the new image is encrypted, whatever the old one is: with fresh keys.
     pub encryption: Option<Encryption>,
-    /// True if a new compressed image may lack the code signature of the old one, which covers the bytes of that file. Of the
-    /// other formats, in which none can stand, nobody expects it.
+    /// True if a new compressed image may lack the code signature of the old one, which covers the
+    /// bytes of that file. Of the other formats, in which none can stand, nobody expects it.
     pub remove_signature: bool,
     /// True if to go on where the source's own checksums say that it is damaged.
     pub ignore_checksums: bool,
-    /// What is put into a compressed or read-only image beside its disk, such as a licence. Nothing is taken from the source.
+    /// What is put into a compressed or read-only image beside its disk, such as a licence. Nothing
+    /// is taken from the source.
     pub resources: Vec<Resource>,
     /// How a bucket is reached, if the new image is to be in one.
     pub reach: Reach<'static>,
-    /// The mode of the new image. `None`: as far as the source's goes, and for its owner only where either of the two is encrypted.
+    /// The mode of the new image. `None`: as far as the source's goes, and for its owner only where
+    /// either of the two is encrypted.
     pub mode: Option<FileMode>,
     /// As [`CreateOptions::round_band_size`].
     pub round_band_size: bool,
@@ -113,7 +118,8 @@ impl ConvertOptions {
     }
 }
 
-/// Refuses to lose the code signature of `image`, which covers the bytes of its file, unless it may go.
+/// Refuses to lose the code signature of `image`, which covers the bytes of its file, unless it may
+/// go.
 pub fn keep_signature(image: &Image, may_go: bool) -> Result<()> {
     if !may_go && image.udif().is_some_and(|udif| udif.signature().is_some()) {
         return Err(Error::new(Kind::ReadOnly, "image", SIGNED)
@@ -147,7 +153,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Has `work` read the whole disk, and compares that with the sums that the image stores, where it does.
+    /// Has `work` read the whole disk, and compares that with the sums that the image stores, where
+    /// it does.
     fn read<R>(
         &self,
         ignore_checksums: bool,
@@ -194,8 +201,9 @@ pub struct Converted {
 
 /// Makes an image at `to` that holds the same disk as `from`, durably.
 ///
-/// It is made under a name of its own beside `to` and gets its place when it is whole: whatever goes wrong, or if
-/// `progress` says stop, nothing is left of it, and what was at `to` is as it was.
+/// It is made under a name of its own beside `to` and gets its place when it is whole: whatever
+/// goes wrong, or if `progress` says stop, nothing is left of it, and what was at `to` is as it
+/// was.
 pub fn convert(
     from: &Image,
     to: &Path,
@@ -236,8 +244,9 @@ fn onto_blank_disk(
     })
 }
 
-/// A band that is a file of its own is written by one thread. What a sparse file takes in the order of writing is written
-/// from front to back, so that the same disk gives the same file, and reads as fast as it was written.
+/// A band that is a file of its own is written by one thread. What a sparse file takes in the order
+/// of writing is written from front to back, so that the same disk gives the same file, and reads
+/// as fast as it was written.
 fn order(target: &Image, noisy: bool) -> Order {
     match target.format() {
         _ if noisy => Order::Over,
@@ -247,7 +256,8 @@ fn order(target: &Image, noisy: bool) -> Order {
     }
 }
 
-/// The sectors that the map of a disk counts in: in a raw image they need not be those of the container.
+/// The sectors that the map of a disk counts in: in a raw image they need not be those of the
+/// container.
 fn sector_size(from: &Image, format: Format) -> Option<u32> {
     let used = from
         .partitions()

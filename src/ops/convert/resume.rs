@@ -18,10 +18,12 @@ use crate::{Error, Kind, Result};
 /// After so many bytes of the disk what was copied is made durable: what is done twice at most.
 const STEP: u64 = 256 << 20;
 
-/// As [`convert`](super::convert()), but what was done stays when it is broken off, in whatever way, beside `to`: the same
-/// call goes on from there. Where the image at `to` is complete already there is nothing to do. [`Kind::Conflict`](crate::Kind::Conflict) if what is kept was begun from another source, from one
-/// that was changed since, or with other options. What is kept of an encrypted image is encrypted, and
-/// [`Kind::WrongKey`](crate::Kind::WrongKey) says that its passphrase is another.
+/// As [`convert`](super::convert()), but what was done stays when it is broken off, in whatever
+/// way, beside `to`: the same call goes on from there. Where the image at `to` is complete already
+/// there is nothing to do. [`Kind::Conflict`](crate::Kind::Conflict) if what is kept was begun from
+/// another source, from one that was changed since, or with other options. What is kept of an
+/// encrypted image is encrypted, and [`Kind::WrongKey`](crate::Kind::WrongKey) says that its
+/// passphrase is another.
 pub fn resume(
     from: &Image,
     to: &Path,
@@ -73,7 +75,8 @@ pub fn resume(
     })
 }
 
-/// The image at `to`, if it is what was asked for: of the format, and with the disk of `from`. Both are read to tell.
+/// The image at `to`, if it is what was asked for: of the format, and with the disk of `from`. Both
+/// are read to tell.
 fn complete(
     from: &Image,
     to: &Path,

@@ -18,11 +18,13 @@ const LAYER: &str = "output";
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Writes the disk of `from` to `out` in a format that is written in one pass: a raw one, or a kind of UDIF. In a raw one holes
-/// and zeros become holes where `out` is a file that ends where it is written to, and zeros elsewhere.
+/// Writes the disk of `from` to `out` in a format that is written in one pass: a raw one, or a kind
+/// of UDIF. In a raw one holes and zeros become holes where `out` is a file that ends where it is
+/// written to, and zeros elsewhere.
 ///
-/// [`Kind::Unsupported`](crate::Kind::Unsupported) for other formats. What was written when it fails stays: nobody can take it
-/// back, also where the source's checksums say at the end that it is damaged.
+/// [`Kind::Unsupported`](crate::Kind::Unsupported) for other formats. What was written when it
+/// fails stays: nobody can take it back, also where the source's checksums say at the end that it
+/// is damaged.
 pub fn stream(
     from: &Image,
     options: &ConvertOptions,
@@ -145,7 +147,8 @@ impl Out {
     }
 }
 
-/// Returns whether what is passed over in `file` reads as zeros: it is a regular file that ends here, not open for appending.
+/// Returns whether what is passed over in `file` reads as zeros: it is a regular file that ends
+/// here, not open for appending.
 fn can_skip(file: &File) -> io::Result<bool> {
     let meta = file.metadata()?;
     let mut file = file;

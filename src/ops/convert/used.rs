@@ -1,4 +1,5 @@
-//! A disk whose free blocks read as zeros: what is copied when nobody wants to keep what was deleted.
+//! A disk whose free blocks read as zeros: what is copied when nobody wants to keep what was
+//! deleted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ pub(super) struct UsedOnly {
 }
 
 impl UsedOnly {
-    /// Fails where the map of a volume cannot be relied on: to copy all of that one, and say nothing, would not be what was
-    /// asked for.
+    /// Fails where the map of a volume cannot be relied on: to copy all of that one, and say
+    /// nothing, would not be what was asked for.
     pub(super) fn of(image: &Image) -> Result<Self> {
         let mut free = FreeSpace::of(image);
         if free.volumes.is_empty() {

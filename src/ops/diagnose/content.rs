@@ -1,4 +1,5 @@
-//! What a file is that is no image: what people have who download images, told by its first and last bytes.
+//! What a file is that is no image: what people have who download images, told by its first and
+//! last bytes.
 
 use std::io::Read;
 use std::path::Path;
@@ -13,7 +14,8 @@ use crate::device::{BlockDevice, BlockDeviceExt};
 const HEAD: usize = 64 << 10;
 /// A trailer is looked for in as many bytes at the end.
 const TAIL: u64 = 1 << 20;
-/// A chunk of a compressed image that is decoded to tell whether the file begins with one; hdiutil's have 512 KiB or 1 MiB.
+/// A chunk of a compressed image that is decoded to tell whether the file begins with one;
+/// hdiutil's have 512 KiB or 1 MiB.
 const CHUNK: u64 = 2 << 20;
 
 /// Endings of names that browsers give to what they have not finished.
@@ -181,7 +183,8 @@ fn trailer_before_end(file: &dyn BlockDevice) -> Result<Option<u64>> {
         .filter(|end| *end < len))
 }
 
-/// Returns whether a zlib stream begins the file that holds whole sectors, as the first chunk of a UDZO image does.
+/// Returns whether a zlib stream begins the file that holds whole sectors, as the first chunk of a
+/// UDZO image does.
 fn begins_with_chunk(head: &[u8]) -> bool {
     head.first() == Some(&0x78) && holds_sectors(flate2::read::ZlibDecoder::new(head))
 }
@@ -258,7 +261,8 @@ fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
     }
 }
 
-/// The 84-byte header of Disk Copy 4.2: lengths of data and tags that fill the file, and a mark at its end.
+/// The 84-byte header of Disk Copy 4.2: lengths of data and tags that fill the file, and a mark at
+/// its end.
 fn is_disk_copy(head: &[u8], len: u64) -> bool {
     let Some(header) = head.first_chunk::<84>() else {
         return false;

@@ -1,4 +1,5 @@
-//! Why an image does not open, and what can be done: what `open` says, and what people who have seen it before know.
+//! Why an image does not open, and what can be done: what `open` says, and what people who have
+//! seen it before know.
 //!
 //! * [`layers`]: the layers as far as they open, in words.
 //! * [`content`]: files that are no images at all.
@@ -64,7 +65,8 @@ impl Cause {
     }
 }
 
-/// Opens the image at `path` layer by layer, changing nothing, and says what is the first thing that is wrong.
+/// Opens the image at `path` layer by layer, changing nothing, and says what is the first thing
+/// that is wrong.
 ///
 /// An error is one of reading what is needed to tell; that the image does not open is none.
 pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {

@@ -1,9 +1,9 @@
 //! A folder of a volume into a folder of the host.
 //!
-//! One thread walks and makes the folders, all of them make what is in them. Hard links are made when everything they lead
-//! to is there; what folders have (owner, permissions, dates) comes last, from the deepest up, because everything before
-//! would change it. On hosts other than macOS, extended attributes get the prefix `user.`; BSD flags and creation dates
-//! are not kept there.
+//! One thread walks and makes the folders, all of them make what is in them. Hard links are made
+//! when everything they lead to is there; what folders have (owner, permissions, dates) comes last,
+//! from the deepest up, because everything before would change it. On hosts other than macOS,
+//! extended attributes get the prefix `user.`; BSD flags and creation dates are not kept there.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +20,8 @@ use crate::{Error, Result};
 /// How a folder of the host is filled.
 #[derive(Debug, Clone, Default)]
 pub struct FolderOptions {
-    /// Files and links that are in the way are replaced. Folders never are: what they hold stays beside what comes.
+    /// Files and links that are in the way are replaced. Folders never are: what they hold stays
+    /// beside what comes.
     pub overwrite: bool,
     /// What is no folder gets this name instead of its own.
     pub name: Option<String>,
@@ -30,10 +31,11 @@ pub struct FolderOptions {
     pub setuid: bool,
 }
 
-/// Brings the folder at `path` of a volume out: what is in it comes to be in `target`, which is made if it does not exist.
-/// Anything else at `path` comes to be in `target` under its own name.
+/// Brings the folder at `path` of a volume out: what is in it comes to be in `target`, which is
+/// made if it does not exist. Anything else at `path` comes to be in `target` under its own name.
 ///
-/// Without `overwrite`, nothing that exists is changed. Owners are restored when the process may do that.
+/// Without `overwrite`, nothing that exists is changed. Owners are restored when the process may do
+/// that.
 pub fn to_folder(
     fs: &dyn FileSystem,
     path: &str,
@@ -104,7 +106,8 @@ pub fn to_folder(
 
 /// Enough to keep a disk busy.
 const MOST_THREADS: usize = 4;
-/// Entries that a thread takes at a time: all of one folder, so that threads seldom wait for the same one.
+/// Entries that a thread takes at a time: all of one folder, so that threads seldom wait for the
+/// same one.
 pub(super) const BATCH: usize = 128;
 /// Batches that may wait; beyond, the walking thread works too.
 const MOST_WAITING: usize = 32;

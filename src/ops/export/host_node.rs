@@ -1,7 +1,7 @@
 //! One file, symbolic link or special node, made in an open folder of the host.
 //!
-//! Nothing here follows a link or takes a path: a name is one part, checked, in a folder that is open. What a volume says
-//! cannot lead out of the target.
+//! Nothing here follows a link or takes a path: a name is one part, checked, in a folder that is
+//! open. What a volume says cannot lead out of the target.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -35,8 +35,9 @@ pub(super) struct Maker<'a> {
     pub(super) made_here: &'a MadeHere,
 }
 
-/// The nodes of the host that were made so far, and the folders that are filled, by device and inode. Two names of a volume that are one name in a folder of the host
-/// (it ignores case, or composes names) would take each other's place.
+/// The nodes of the host that were made so far, and the folders that are filled, by device and
+/// inode. Two names of a volume that are one name in a folder of the host (it ignores case, or
+/// composes names) would take each other's place.
 #[derive(Debug, Default)]
 pub(super) struct MadeHere(Mutex<HashSet<(u64, u64)>>);
 
@@ -128,8 +129,8 @@ pub(super) fn failed(doing: &'static str) -> impl Fn(Errno) -> Error {
 }
 
 impl Maker<'_> {
-    /// Makes what `attributes` describe as `name` in `folder`; returns the bytes of contents. What it can do without
-    /// is told to `problem`.
+    /// Makes what `attributes` describe as `name` in `folder`; returns the bytes of contents. What
+    /// it can do without is told to `problem`.
     pub(super) fn make(
         &self,
         folder: BorrowedFd<'_>,
@@ -152,7 +153,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Calls `create` again after removing what stands in the way, if that is allowed and no folder.
+    /// Calls `create` again after removing what stands in the way, if that is allowed and no
+    /// folder.
     pub(super) fn create<T>(
         &self,
         folder: BorrowedFd<'_>,
@@ -301,8 +303,8 @@ impl Maker<'_> {
             .map_err(failed("set dates"))
     }
 
-    /// Extended attributes, owner, permissions and dates of an open file or folder, in the order in which they do not
-    /// undo each other.
+    /// Extended attributes, owner, permissions and dates of an open file or folder, in the order in
+    /// which they do not undo each other.
     pub(super) fn finish(
         &self,
         node: BorrowedFd<'_>,

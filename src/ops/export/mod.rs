@@ -1,7 +1,7 @@
 //! What is in a volume, out again: into a folder of the host, or as a tar archive.
 //!
-//! One object that cannot be read, or that the host cannot hold, does not stop the others: it is a problem in the
-//! report. What stops everything is a host that can take no more.
+//! One object that cannot be read, or that the host cannot hold, does not stop the others: it is a
+//! problem in the report. What stops everything is a host that can take no more.
 
 mod folder;
 mod host_node;
@@ -29,13 +29,13 @@ pub struct Exported {
     pub symlinks: u64,
     /// Bytes of contents.
     pub bytes: u64,
-    /// What could not be brought out, or not with everything it has, each with its path in the volume. At most
-    /// [`MOST_PROBLEMS`].
+    /// What could not be brought out, or not with everything it has, each with its path in the
+    /// volume. At most [`MOST_PROBLEMS`].
     pub problems: Vec<Error>,
     /// How many problems there were in all.
     pub problem_count: u64,
-    /// What was left out, or cleared, because nobody asked for it: special files, and bits that give a program rights. At most
-    /// [`MOST_PROBLEMS`].
+    /// What was left out, or cleared, because nobody asked for it: special files, and bits that
+    /// give a program rights. At most [`MOST_PROBLEMS`].
     pub notes: Vec<Error>,
     /// How many of these there were in all.
     pub note_count: u64,
@@ -101,7 +101,8 @@ fn is_fatal(error: &Error) -> bool {
         )
 }
 
-/// The error as one about the entry `name` of a folder of the volume, or about the folder itself if `name` is empty.
+/// The error as one about the entry `name` of a folder of the volume, or about the folder itself if
+/// `name` is empty.
 fn about(error: Error, folder: &str, name: &str) -> Error {
     let path = if name.is_empty() {
         folder.to_owned()

@@ -1,8 +1,9 @@
-//! A folder of a volume as a tar archive: POSIX's format, with pax headers where the old one is too narrow.
+//! A folder of a volume as a tar archive: POSIX's format, with pax headers where the old one is too
+//! narrow.
 //!
-//! Extended attributes are called as Linux calls them (`user.NAME`), so that `tar --xattrs` restores them there; those of
-//! macOS, FinderInfo and resource forks included, come back when a volume is made from the archive. BSD flags and creation
-//! dates are stored as libarchive does it.
+//! Extended attributes are called as Linux calls them (`user.NAME`), so that `tar --xattrs`
+//! restores them there; those of macOS, FinderInfo and resource forks included, come back when a
+//! volume is made from the archive. BSD flags and creation dates are stored as libarchive does it.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -18,11 +19,11 @@ use crate::ops::tar::write::{NewKind, NewMember, Writer};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Writes what is at `path` of a volume to `out`: the folder as `./` with everything in it, or the one file under its own
-/// name.
+/// Writes what is at `path` of a volume to `out`: the folder as `./` with everything in it, or the
+/// one file under its own name.
 ///
-/// A file whose contents turn out unreadable half-way is filled up with zeros, because the archive has promised its
-/// length; that is one of the problems in the report.
+/// A file whose contents turn out unreadable half-way is filled up with zeros, because the archive
+/// has promised its length; that is one of the problems in the report.
 pub fn to_tar(
     fs: &dyn FileSystem,
     path: &str,
@@ -120,7 +121,8 @@ impl Archive<'_> {
         };
         self.contents(top, &mut ahead)?;
         while let Some(folder) = ahead.pop() {
-            // All of a folder follows it at once: whoever unpacks sets its date when something else comes.
+            // All of a folder follows it at once: whoever unpacks sets its date when something else
+            // comes.
             if self.put(&folder.name, &folder.path, &folder.attributes)? {
                 self.contents(folder, &mut ahead)?;
             }
@@ -165,7 +167,8 @@ impl Archive<'_> {
         Ok(())
     }
 
-    /// Writes one object; returns whether that was possible. What it is called in the archive, and where in the volume.
+    /// Writes one object; returns whether that was possible. What it is called in the archive, and
+    /// where in the volume.
     fn put(&mut self, name: &str, path: &str, attributes: &Attributes) -> Result<bool> {
         self.progress.check()?;
         match self.write(name, attributes) {

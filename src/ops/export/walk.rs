@@ -1,5 +1,5 @@
-//! The one thread that knows where everything is: it walks the volume, makes the folders, and remembers what has to wait
-//! for the others.
+//! The one thread that knows where everything is: it walks the volume, makes the folders, and
+//! remembers what has to wait for the others.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -53,8 +53,8 @@ pub(super) struct Walk<'a, 'b> {
 }
 
 impl<'a, 'b> Walk<'a, 'b> {
-    /// A walk that begins at `top`, which is at `path` of the volume and goes to `target`; that was `made` just now, or
-    /// was there.
+    /// A walk that begins at `top`, which is at `path` of the volume and goes to `target`; that was
+    /// `made` just now, or was there.
     pub(super) fn new(
         shared: &'a Shared<'b>,
         path: &str,
@@ -125,8 +125,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         Ok(())
     }
 
-    /// Makes the folders in folder `number`, tells them to `ahead`, and puts the rest of its entries in line. If listing
-    /// fails half-way, what was listed before counts.
+    /// Makes the folders in folder `number`, tells them to `ahead`, and puts the rest of its
+    /// entries in line. If listing fails half-way, what was listed before counts.
     fn enter(
         &mut self,
         number: u32,
@@ -210,7 +210,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         Ok(number)
     }
 
-    /// Refuses a folder that contains itself, which hard links to folders could bring about on a damaged volume.
+    /// Refuses a folder that contains itself, which hard links to folders could bring about on a
+    /// damaged volume.
     fn check_ancestors(&self, mut folder: u32, id: NodeId) -> Result<()> {
         loop {
             let above = &self.folders.0[folder as usize];
@@ -228,7 +229,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// Returns whether `entry` is one more name of a file that has been met; it becomes a link later.
+    /// Returns whether `entry` is one more name of a file that has been met; it becomes a link
+    /// later.
     fn is_further_name(&mut self, folder: u32, entry: &Entry) -> bool {
         if entry.attributes.links < 2 {
             return false;

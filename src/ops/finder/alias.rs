@@ -92,7 +92,8 @@ impl Alias<'_> {
     }
 }
 
-/// A name as programs for classic Mac OS see it; they find a file whose name it cannot write by its number.
+/// A name as programs for classic Mac OS see it; they find a file whose name it cannot write by its
+/// number.
 fn classic(name: &str) -> Vec<u8> {
     let letter = |c: char| match c {
         ':' => b'/',

@@ -1,4 +1,5 @@
-//! The outer shape of a `.DS_Store`: blocks that a buddy allocator hands out, and the list of where they are.
+//! The outer shape of a `.DS_Store`: blocks that a buddy allocator hands out, and the list of where
+//! they are.
 //!
 //! Source: docs/formats/ds_store.md §1.
 
@@ -8,7 +9,8 @@ use crate::{Error, Kind, Result};
 
 use super::LAYER;
 
-/// Bytes of the smallest block, as a power of two: the low bits of an address say how large its block is.
+/// Bytes of the smallest block, as a power of two: the low bits of an address say how large its
+/// block is.
 const LEAST_WIDTH: u32 = 5;
 /// All blocks together are no longer, as a power of two.
 const MOST_WIDTH: u32 = 31;
@@ -75,7 +77,8 @@ impl Blocks {
 
     /// The file, in which `name` leads to block `number`.
     pub(super) fn finish(mut self, name: &str, number: u32) -> Result<Vec<u8>> {
-        // Taking a block for the list divides at most one free block of each size into as many more.
+        // Taking a block for the list divides at most one free block of each size into as many
+        // more.
         let longest = self.list(name, number).len() + 4 * MOST_WIDTH as usize;
         let place = self.allocate(longest)?;
         self.addresses[0] = place;

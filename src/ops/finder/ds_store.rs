@@ -1,4 +1,5 @@
-//! What the Finder remembers of a folder: records by the name of the thing they are about, in a B-tree.
+//! What the Finder remembers of a folder: records by the name of the thing they are about, in a
+//! B-tree.
 //!
 //! Source: docs/formats/ds_store.md §2, §3.
 
@@ -116,7 +117,8 @@ struct Level {
 }
 
 impl Tree<'_> {
-    /// Packs `records` into nodes. Of an inner level, `children` are the nodes below: one before each record, and the last.
+    /// Packs `records` into nodes. Of an inner level, `children` are the nodes below: one before
+    /// each record, and the last.
     fn level(&mut self, children: Option<Vec<u32>>, records: Vec<Vec<u8>>) -> Result<Level> {
         let mut made = Level {
             children: Vec::new(),

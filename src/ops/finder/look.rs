@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use crate::{Error, Kind, Result};
 
-/// How the Finder shows a volume's root folder. Lengths are points, from the window's upper left corner.
+/// How the Finder shows a volume's root folder. Lengths are points, from the window's upper left
+/// corner.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Look {
     /// The volume's icon, a file of the host in Apple's icns format.

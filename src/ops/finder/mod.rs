@@ -1,8 +1,10 @@
-//! How the Finder shows a volume: its icon, its window, what is behind the icons and where they are.
+//! How the Finder shows a volume: its icon, its window, what is behind the icons and where they
+//! are.
 //!
-//! All that is files of the volume and bits of its root: `.VolumeIcon.icns`, a picture in a hidden folder, and `.DS_Store`
-//! ([`ds_store`], in blocks of a [`buddy`] allocator), whose records are property lists ([`views`]) with an [`alias`] to the
-//! picture. [`dress`] puts them into a tree of files before a volume is made of it.
+//! All that is files of the volume and bits of its root: `.VolumeIcon.icns`, a picture in a hidden
+//! folder, and `.DS_Store` ([`ds_store`], in blocks of a [`buddy`] allocator), whose records are
+//! property lists ([`views`]) with an [`alias`] to the picture. [`dress`] puts them into a tree of
+//! files before a volume is made of it.
 
 mod alias;
 mod buddy;
@@ -40,11 +42,13 @@ const INVISIBLE: u16 = 0x4000;
 pub(super) struct Volume<'a> {
     pub(super) name: &'a str,
     pub(super) created: Timestamp,
-    /// The number that a node of the tree will have on the volume, where volumes of its kind have such numbers.
+    /// The number that a node of the tree will have on the volume, where volumes of its kind have
+    /// such numbers.
     pub(super) number: &'a dyn Fn(&Tree, u32) -> Result<u32>,
 }
 
-/// Adds to `tree` what makes the Finder show it as `look` says. Names that `look` places or hides must be there.
+/// Adds to `tree` what makes the Finder show it as `look` says. Names that `look` places or hides
+/// must be there.
 pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &Volume<'_>) -> Result<()> {
     let date = volume.created;
     if let Some(path) = &look.icon {

@@ -1,4 +1,5 @@
-//! How the window of a folder looks: the property lists of the Finder's records `bwsp`, `icvp` and `lsvp`.
+//! How the window of a folder looks: the property lists of the Finder's records `bwsp`, `icvp` and
+//! `lsvp`.
 //!
 //! Source: docs/formats/ds_store.md §3.
 

@@ -16,7 +16,8 @@ use crate::{Error, Kind, Result};
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct FormatOptions<'a> {
-    /// Where: the partition of a number or of a volume. `None`: the only one that could hold a volume, or a disk without a map.
+    /// Where: the partition of a number or of a volume. `None`: the only one that could hold a
+    /// volume, or a disk without a map.
     pub place: Option<&'a VolumeSelector>,
     /// The file system.
     pub format: NewFormat,
@@ -41,11 +42,12 @@ pub struct Formatted {
     pub volume: Built,
 }
 
-/// Makes a new volume in an image that is open for changes and in nobody else's use, durably. The image is of no use any more
-/// afterwards: what it knows of its map and volumes is of before.
+/// Makes a new volume in an image that is open for changes and in nobody else's use, durably. The
+/// image is of no use any more afterwards: what it knows of its map and volumes is of before.
 ///
-/// [`Kind::Conflict`] if anything but zeros is there and [`erase`](FormatOptions::erase) is not set. What was there goes back to
-/// whoever stores it, as far as the image can. Nothing is changed if the volume cannot be made; a failure while it is written leaves none.
+/// [`Kind::Conflict`] if anything but zeros is there and [`erase`](FormatOptions::erase) is not
+/// set. What was there goes back to whoever stores it, as far as the image can. Nothing is changed
+/// if the volume cannot be made; a failure while it is written leaves none.
 pub fn format(
     image: &Image,
     options: FormatOptions<'_>,
@@ -139,7 +141,8 @@ impl<'a> Target<'a> {
             self.check_blank()?;
         }
         let volume = plan.build(&*self.device, progress)?;
-        // Only now: a volume that cannot be made leaves the map alone, and doing it again completes what a crash kept from here.
+        // Only now: a volume that cannot be made leaves the map alone, and doing it again completes
+        // what a crash kept from here.
         if let Some(change) = retyped {
             change.apply()?;
         }
@@ -149,7 +152,8 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// How the map comes to call the partition what it will be, if it does not yet. Refuses what it could not say.
+    /// How the map comes to call the partition what it will be, if it does not yet. Refuses what it
+    /// could not say.
     fn retyped(&self, format: NewFormat) -> Result<Option<gpt::PlannedChange<'_>>> {
         let Some((map, partition)) = self.partition else {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! The file systems that can be made: their names, their builders, what a partition map calls them.
 //!
-//! Whoever adds one adds a row to [`NewFormat::ALL`] and an arm to each match below; nothing else in the project asks which
-//! it is.
+//! Whoever adds one adds a row to [`NewFormat::ALL`] and an arm to each match below; nothing else
+//! in the project asks which it is.
 
 use std::fmt;
 use std::str::FromStr;
@@ -134,8 +134,8 @@ impl NewFormat {
         }
     }
 
-    /// The number that `node` will have on the volume that is made of `tree`, for aliases, which have 32 bits for it: 0 where
-    /// the numbers of files are longer, and aliases go by names.
+    /// The number that `node` will have on the volume that is made of `tree`, for aliases, which
+    /// have 32 bits for it: 0 where the numbers of files are longer, and aliases go by names.
     pub(in crate::ops) fn number_of(
         self,
         tree: &Tree,

@@ -1,8 +1,9 @@
-//! AppleDouble: the Finder's information, extended attributes and the resource fork of a file in a second file beside it,
-//! called `._` and the name of the first.
+//! AppleDouble: the Finder's information, extended attributes and the resource fork of a file in a
+//! second file beside it, called `._` and the name of the first.
 //!
-//! Source: RFC 1740, section "AppleDouble format", and for the attributes Apple's published `copyfile.c` and
-//! `vfs_xattr.c`: they follow the Finder's information in the same entry, behind the word `ATTR`.
+//! Source: RFC 1740, section "AppleDouble format", and for the attributes Apple's published
+//! `copyfile.c` and `vfs_xattr.c`: they follow the Finder's information in the same entry, behind
+//! the word `ATTR`.
 
 use std::fs::File;
 use std::io;

@@ -1,9 +1,10 @@
 //! A folder of the host as a tree.
 //!
-//! The walk lists and asks, but reads no contents: those are read while the volume is written, and a file that changed
-//! in between is an error. Everything below the folder belongs to the tree, what is mounted there included. Symbolic
-//! links stay links. Owners are numbers. Extended attributes get the names that macOS gives them: `user.NAME` of Linux is
-//! `NAME`; what belongs to the host alone (`security.*`, `system.*`, `trusted.*`) is left out.
+//! The walk lists and asks, but reads no contents: those are read while the volume is written, and
+//! a file that changed in between is an error. Everything below the folder belongs to the tree,
+//! what is mounted there included. Symbolic links stay links. Owners are numbers. Extended
+//! attributes get the names that macOS gives them: `user.NAME` of Linux is `NAME`; what belongs to
+//! the host alone (`security.*`, `system.*`, `trusted.*`) is left out.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,21 +26,23 @@ pub(super) const LAYER: &str = "source folder";
 /// How a folder is read.
 #[derive(Debug, Clone, Default)]
 pub struct FolderOptions {
-    /// Files and folders of the host that are left out: the image that is being made, if it lies inside the folder.
+    /// Files and folders of the host that are left out: the image that is being made, if it lies
+    /// inside the folder.
     pub leave_out: Vec<PathBuf>,
 }
 
-/// The tree below the folder `path` of the host; `path` itself may be a symbolic link. The same folder gives the same
-/// tree whatever the order in which the host lists it.
+/// The tree below the folder `path` of the host; `path` itself may be a symbolic link. The same
+/// folder gives the same tree whatever the order in which the host lists it.
 ///
-/// Fails with [`Kind::Unsupported`] on what cannot be stored on a volume of Apple's, and with [`Kind::Conflict`] on what
-/// vanishes while it is looked at.
+/// Fails with [`Kind::Unsupported`] on what cannot be stored on a volume of Apple's, and with
+/// [`Kind::Conflict`] on what vanishes while it is looked at.
 pub fn folder(path: &Path, options: &FolderOptions, progress: &dyn Progress) -> Result<Tree> {
     progress.stage("scan", 0);
     Assembly::new(walk(path, options, progress)?).assemble()
 }
 
-/// Puts the listed folders together: each folder's entries side by side, then its folders one after another.
+/// Puts the listed folders together: each folder's entries side by side, then its folders one after
+/// another.
 pub(super) struct Assembly {
     root: Arc<Place>,
     folders: Vec<Vec<Found>>,

@@ -30,8 +30,8 @@ pub enum Item {
     },
 }
 
-/// A tree of these items in their order. Folders that no item brings are made at `created`, as is the root if nothing comes
-/// to it as a whole.
+/// A tree of these items in their order. Folders that no item brings are made at `created`, as is
+/// the root if nothing comes to it as a whole.
 pub fn items(
     items: &[Item],
     created: Timestamp,

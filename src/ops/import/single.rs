@@ -12,8 +12,8 @@ use crate::fs::source::Tree;
 use crate::platform::nodes::{c_name, node_of};
 use crate::{Error, Kind, Result};
 
-/// What is at `path` of the host, which must be no folder, as the only entry of a root that stands for its folder. A
-/// symbolic link stays one.
+/// What is at `path` of the host, which must be no folder, as the only entry of a root that stands
+/// for its folder. A symbolic link stays one.
 pub fn single(path: &Path) -> Result<Tree> {
     let missing = || Error::new(Kind::Invalid, LAYER, "the name of a file expected").in_file(path);
     let name = path.file_name().ok_or_else(missing)?;

@@ -1,9 +1,10 @@
 //! A tar archive as a tree.
 //!
-//! Contents stay in the archive and are read from there while the volume is written. A stream is copied to a nameless
-//! file first. Of two members with one path the later counts; folders that are missing are made; an absolute path is taken
-//! from the root of the volume, and one with `..` in it is refused. A further name that follows the first by `._` and
-//! holds AppleDouble, which is how macOS's own tar stores attributes and resource forks, becomes part of that file.
+//! Contents stay in the archive and are read from there while the volume is written. A stream is
+//! copied to a nameless file first. Of two members with one path the later counts; folders that are
+//! missing are made; an absolute path is taken from the root of the volume, and one with `..` in it
+//! is refused. A further name that follows the first by `._` and holds AppleDouble, which is how
+//! macOS's own tar stores attributes and resource forks, becomes part of that file.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,8 +29,8 @@ pub fn tar(path: &Path, progress: &dyn Progress) -> Result<Tree> {
     from_file(file, progress).map_err(|error| error.in_file(path))
 }
 
-/// The tree in an archive that is read to the end of `stream`; it is kept in a nameless file in the folder `spool`
-/// until the tree is dropped.
+/// The tree in an archive that is read to the end of `stream`; it is kept in a nameless file in the
+/// folder `spool` until the tree is dropped.
 pub fn tar_stream(stream: &mut dyn Read, spool: &Path, progress: &dyn Progress) -> Result<Tree> {
     let mut file = nodes::nameless_file(spool)
         .map_err(|error| Error::io(LAYER, "make a temporary file", error).in_file(spool))?;
@@ -335,7 +336,8 @@ impl Growing {
         self.state.push(State::default());
     }
 
-    /// The nodes that nothing replaced. Where hard links lead to a node that was, the first of them takes its body over.
+    /// The nodes that nothing replaced. Where hard links lead to a node that was, the first of them
+    /// takes its body over.
     fn finish(mut self) -> Result<Self> {
         if let Some(pending) = self.pending.take() {
             self.place(pending.double, Vec::new())?;
@@ -421,7 +423,8 @@ fn source_node(
     }
 }
 
-/// macOS's name of an attribute: archives made on Linux have `user.` before it. What belongs to Linux alone is left out.
+/// macOS's name of an attribute: archives made on Linux have `user.` before it. What belongs to
+/// Linux alone is left out.
 fn xattr_name(name: &str) -> Option<&str> {
     let linux = ["security.", "system.", "trusted."];
     let name = name.strip_prefix("user.").unwrap_or(name);

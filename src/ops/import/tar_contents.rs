@@ -63,7 +63,8 @@ fn read(file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {
         })
 }
 
-/// The end of a read of contents of `len` bytes. What follows them in the archive is somebody else's.
+/// The end of a read of contents of `len` bytes. What follows them in the archive is somebody
+/// else's.
 fn end_within(len: u64, offset: u64, buf: &[u8]) -> Result<u64> {
     let end = offset
         .checked_add(buf.len() as u64)

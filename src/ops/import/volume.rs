@@ -14,7 +14,8 @@ const LAYER: &str = "source volume";
 /// Longer values are read when they are needed.
 const IN_HAND: u64 = 1 << 20;
 
-/// The tree below the folder at `path`; or what else is there as the only entry of a root that stands for its folder.
+/// The tree below the folder at `path`; or what else is there as the only entry of a root that
+/// stands for its folder.
 pub fn volume(fs: Arc<dyn FileSystem>, path: &str, progress: &dyn Progress) -> Result<Tree> {
     progress.stage("scan", 0);
     let top = fs.resolve(path)?;
@@ -147,7 +148,8 @@ impl Assembly<'_> {
             return Stream::empty();
         }
         self.streams.push(origin);
-        // Not more than there are nodes and attributes, of which each takes more memory than this number.
+        // Not more than there are nodes and attributes, of which each takes more memory than this
+        // number.
         Stream::Extern {
             node: self.streams.len() as u32 - 1,
             offset: 0,

@@ -23,7 +23,8 @@ pub(super) struct Listing {
     pub(super) root: Arc<Place>,
     pub(super) root_node: Node,
     pub(super) root_xattrs: Vec<(Box<str>, Stream)>,
-    /// By the numbers that [`What::Folder`] has: 0 is the root. Entries are in the order of their names.
+    /// By the numbers that [`What::Folder`] has: 0 is the root. Entries are in the order of their
+    /// names.
     pub(super) folders: Vec<Vec<Found>>,
 }
 

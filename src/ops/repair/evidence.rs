@@ -66,7 +66,8 @@ pub(super) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
     }
 }
 
-/// Everything that the disk says of its own length and of what is on it: volumes are checked, all of them.
+/// Everything that the disk says of its own length and of what is on it: volumes are checked, all
+/// of them.
 pub(super) fn of_disk(
     disk: &Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
@@ -193,7 +194,8 @@ fn of_volume(
         }
         Err(error) => return Err(error),
     }
-    // A missing alternate header is no more than a warning, and the best sign of a disk that is read by wrong numbers.
+    // A missing alternate header is no more than a warning, and the best sign of a disk that is
+    // read by wrong numbers.
     let wrong = problems.count(Severity::Damage) + problems.count(Severity::Warning);
     found.add(
         wrong == 0,

@@ -1,4 +1,5 @@
-//! The layers of an image from the outside in, each repaired on the staged view before the next is opened.
+//! The layers of an image from the outside in, each repaired on the staged view before the next is
+//! opened.
 
 use std::sync::Arc;
 
@@ -184,7 +185,8 @@ impl<'a> Work<'a> {
         self.done.take(layer, steps)
     }
 
-    /// Refuses to give up what a file stores past the end of its disk, or behind its last band, on the word of its header alone.
+    /// Refuses to give up what a file stores past the end of its disk, or behind its last band, on
+    /// the word of its header alone.
     fn check_ends(
         &self,
         planned: &Result<Vec<String>>,
@@ -213,8 +215,9 @@ impl<'a> Work<'a> {
         Err(Undecided { what, alternatives }.into_error(layer))
     }
 
-    /// Refuses to remove data that a sparse image stores and that do not belong to its disk. `true`: there are some behind the last
-    /// band, and nothing at all is wrong, so that the image stays as it is.
+    /// Refuses to remove data that a sparse image stores and that do not belong to its disk.
+    /// `true`: there are some behind the last band, and nothing at all is wrong, so that the image
+    /// stays as it is.
     fn has_harmless_tail(
         &self,
         plain: &Arc<dyn BlockDevice>,
@@ -303,7 +306,8 @@ impl<'a> Work<'a> {
         self.volumes(disk)
     }
 
-    /// Which of two whole copies of a map is right: the only one by which all volumes fit and are in order.
+    /// Which of two whole copies of a map is right: the only one by which all volumes fit and are
+    /// in order.
     fn decide_map(&self, disk: &Arc<dyn BlockDevice>, undecided: Error) -> Result<Which> {
         let mut found = Vec::new();
         for which in [Which::Primary, Which::Alternate] {
@@ -432,7 +436,8 @@ impl<'a> Work<'a> {
         Ok(steps)
     }
 
-    /// Of an APFS container nothing is mended; what is damaged falls back to an older checkpoint, if one is named.
+    /// Of an APFS container nothing is mended; what is damaged falls back to an older checkpoint,
+    /// if one is named.
     fn apfs(&mut self, volume: &Volume) -> Result<Vec<String>> {
         let key = |locked: &LockedVolume| open::volume_key(locked, self.options.keys);
         let place = volume.place();
@@ -503,8 +508,8 @@ fn in_partition(volume: &Volume, error: Error) -> Error {
     .in_file(volume.place())
 }
 
-/// A raw image whose last sectors are missing, those of the backup GPT: the primary says how long it was, and no partition
-/// is cut.
+/// A raw image whose last sectors are missing, those of the backup GPT: the primary says how long
+/// it was, and no partition is cut.
 fn raw_tail(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     let len = file.info().len;
     let disk = Raw::new(file.clone());

@@ -37,7 +37,8 @@ struct Candidate {
 
 /// What is known of the lists.
 pub(super) enum Resolved {
-    /// Both lists say, or are to say, this. `is_whole`: what lies past the end of the disk is no part of it.
+    /// Both lists say, or are to say, this. `is_whole`: what lies past the end of the disk is no
+    /// part of it.
     Facts { facts: Facts, is_whole: bool },
     /// Nothing can be told of the bundle.
     Refused(Error),
@@ -99,8 +100,8 @@ impl Question<'_> {
         self.decide(&facts, agreed)
     }
 
-    /// Returns whether nothing contradicts lists that agree: no file reaches past the end of the disk, and a quick look at the
-    /// map finds it where it should be.
+    /// Returns whether nothing contradicts lists that agree: no file reaches past the end of the
+    /// disk, and a quick look at the map finds it where it should be.
     fn is_quiet(&self, facts: Facts) -> Result<bool> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
         if !misplaced(facts, &lens).is_empty() {
@@ -257,7 +258,8 @@ impl Question<'_> {
         })
     }
 
-    /// The one candidate that all independent sources agree with, or the one that the user has chosen.
+    /// The one candidate that all independent sources agree with, or the one that the user has
+    /// chosen.
     fn choose(
         &self,
         mut candidates: Vec<Candidate>,
@@ -273,7 +275,8 @@ impl Question<'_> {
                 is_whole: true,
             });
         }
-        // What lies past the end of the disk counts against a candidate only where another one has room for it.
+        // What lies past the end of the disk counts against a candidate only where another one has
+        // room for it.
         let is_sound = |candidate: &&Candidate| {
             let Candidate {
                 facts,

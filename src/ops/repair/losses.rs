@@ -83,8 +83,8 @@ impl Recorded {
 /// Volumes by where they begin on the disk and their number there.
 type Counts = BTreeMap<(u64, u32), Found>;
 
-/// The volumes of an image that hold fewer files on the staged view than on the untouched one. If the repair `changed_volumes`, one
-/// of which nothing was known before counts as well.
+/// The volumes of an image that hold fewer files on the staged view than on the untouched one. If
+/// the repair `changed_volumes`, one of which nothing was known before counts as well.
 pub(super) fn of(
     target: &Target,
     untouched: &Staged,

@@ -1,12 +1,15 @@
-//! Repairing an image: what its own independent sources agree on is put right, everything else is left to the user.
+//! Repairing an image: what its own independent sources agree on is put right, everything else is
+//! left to the user.
 //!
 //! The rule, and who keeps it:
 //!
-//! * Layers are resolved from the outside in (`layers.rs`). Where two sources disagree and the rest of the evidence
-//!   (`evidence.rs`, `lists.rs`) does not decide, [`Kind::Undecided`] ends the repair, and nothing is changed.
-//! * All steps are made on a [`Staged`] view of the stored bytes, through the code that opens any image. A dry run ends
-//!   there; the result is counted (`losses.rs`) before anything is written.
-//! * Nothing is overwritten or removed before it is kept (`undo.rs`) beside the image (`target.rs`).
+//! * Layers are resolved from the outside in (`layers.rs`). Where two sources disagree and the rest
+//!   of the evidence (`evidence.rs`, `lists.rs`) does not decide, [`Kind::Undecided`] ends the
+//!   repair, and nothing is changed.
+//! * All steps are made on a [`Staged`] view of the stored bytes, through the code that opens any
+//!   image. A dry run ends there; the result is counted (`losses.rs`) before anything is written.
+//! * Nothing is overwritten or removed before it is kept (`undo.rs`) beside the image
+//!   (`target.rs`).
 
 mod evidence;
 mod keys;
@@ -129,7 +132,8 @@ pub struct Repaired {
     pub steps: Vec<(&'static str, String)>,
     /// What is wrong and was left, because nothing tells what is right.
     pub refused: Vec<Error>,
-    /// The disagreement that stopped the repair; [`alternatives`](Self::alternatives) are what can be assumed.
+    /// The disagreement that stopped the repair; [`alternatives`](Self::alternatives) are what can
+    /// be assumed.
     pub undecided: Option<Error>,
     /// Volumes that hold fewer files afterwards.
     pub losses: Vec<Loss>,
@@ -150,7 +154,8 @@ impl Repaired {
             .extend(steps.into_iter().map(|step| (layer, step)));
     }
 
-    /// The steps of a layer, or why there are none. `false`: it stays damaged, and nothing above it must be written.
+    /// The steps of a layer, or why there are none. `false`: it stays damaged, and nothing above it
+    /// must be written.
     fn take(&mut self, layer: &'static str, found: Result<Vec<String>>) -> Result<bool> {
         match found {
             Ok(steps) => self.add(layer, steps),
@@ -173,10 +178,11 @@ impl Repaired {
     }
 }
 
-/// Repairs the image at `path`, or tells what would be done. With layers over it only the topmost is changed.
+/// Repairs the image at `path`, or tells what would be done. With layers over it only the topmost
+/// is changed.
 ///
-/// An error is one that keeps all of it from being looked at (the image is in use, or its passphrase missing), or one of
-/// writing: the image is then as it was.
+/// An error is one that keeps all of it from being looked at (the image is in use, or its
+/// passphrase missing), or one of writing: the image is then as it was.
 pub fn repair(
     path: &Path,
     options: &OpenOptions<'_>,
@@ -301,8 +307,8 @@ pub fn repair_target(
     Ok(done)
 }
 
-/// Undoes all repairs of the image at `path` whose undo data is there, the last first. Refused with [`Kind::Conflict`] if the
-/// image changed since.
+/// Undoes all repairs of the image at `path` whose undo data is there, the last first. Refused with
+/// [`Kind::Conflict`] if the image changed since.
 pub fn undo(path: &Path, options: &OpenOptions<'_>, chosen: &Options<'_>) -> Result<Undone> {
     let target = target::at_for_undo(path, options, chosen).map_err(|error| error.in_file(path))?;
     undo_target(&target).map_err(|error| error.in_file(path))

@@ -32,7 +32,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens and locks the image at `path`: against all others, or for reading against those who write.
+    /// Opens and locks the image at `path`: against all others, or for reading against those who
+    /// write.
     pub(super) fn at(
         path: &Path,
         options: &OpenOptions<'_>,
@@ -96,8 +97,9 @@ impl Target {
         })
     }
 
-    /// The image called `name` in a store: a sparse bundle if `name/Info.plist` or `name/Info.bckup` is there, else a file. Its
-    /// undo data go to `name.undo/`. Nothing is locked.
+    /// The image called `name` in a store: a sparse bundle if `name/Info.plist` or
+    /// `name/Info.bckup` is there, else a file. Its undo data go to `name.undo/`. Nothing is
+    /// locked.
     pub fn in_store(parent: Arc<dyn Store>, name: &str) -> Result<Self> {
         let folder: Arc<dyn Store> = Arc::new(Within {
             parent: parent.clone(),
@@ -158,8 +160,8 @@ pub fn undo_folder(path: &Path, undo_dir: Option<&Path>) -> PathBuf {
     }
 }
 
-/// The locks of a bundle. Only those that it has, so that nothing is made before anything is repaired; one is made if it has
-/// none.
+/// The locks of a bundle. Only those that it has, so that nothing is made before anything is
+/// repaired; one is made if it has none.
 fn lock_bundle(store: &dyn Store, access: Access) -> Result<Vec<Guard>> {
     if access == Access::ReadOnly {
         return sparsebundle::lock_shared(store).map(Vec::from);
@@ -540,7 +542,8 @@ impl Vault {
         Ok(())
     }
 
-    /// What changes when a file of the image does: the time of the last change on a host, a sum elsewhere.
+    /// What changes when a file of the image does: the time of the last change on a host, a sum
+    /// elsewhere.
     pub(super) fn stamp(&self, image: &dyn Store, name: &str) -> Result<u64> {
         match &self.place {
             Place::Host {

@@ -10,7 +10,8 @@
 //! undoing     there while the repair is being undone
 //! ```
 //!
-//! A folder without `log` belongs to a repair that changed nothing; one without `sealed` to a repair that was interrupted.
+//! A folder without `log` belongs to a repair that changed nothing; one without `sealed` to a
+//! repair that was interrupted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -82,7 +83,8 @@ pub struct Undone {
     pub bytes: u64,
 }
 
-/// Makes the staged changes in the image of `target`; `false` if there are none. Where that fails, the image is restored.
+/// Makes the staged changes in the image of `target`; `false` if there are none. Where that fails,
+/// the image is restored.
 pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
     let vault = target.vault()?;
     check_finished(vault)?;
@@ -96,7 +98,8 @@ pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
     let log = match kept {
         Ok(log) => log,
         Err(error) => {
-            // Nothing of the image has changed; what remains of the attempt says nothing of the failure.
+            // Nothing of the image has changed; what remains of the attempt says nothing of the
+            // failure.
             let _ = clear(vault, &folder);
             return Err(error);
         }
@@ -151,7 +154,8 @@ struct Planned {
     contents: BTreeMap<String, Arc<Content>>,
 }
 
-/// Orders the staged changes: files that go, files that move, files that are new or replaced, contents.
+/// Orders the staged changes: files that go, files that move, files that are new or replaced,
+/// contents.
 fn plan(staged: &Staged) -> Result<Planned> {
     let below = staged.below();
     let changes = staged.changes();
@@ -550,7 +554,8 @@ fn state_of(target: &Target, vault: &Vault) -> Result<String> {
     Ok(text)
 }
 
-/// Undoes all repairs that have undo data, the last first. Refused with [`Kind::Conflict`] if the image changed since.
+/// Undoes all repairs that have undo data, the last first. Refused with [`Kind::Conflict`] if the
+/// image changed since.
 pub(super) fn undo(target: &Target) -> Result<Undone> {
     let vault = target.vault()?;
     let mut done = Undone::default();
@@ -584,7 +589,8 @@ pub(super) fn undo(target: &Target) -> Result<Undone> {
     Ok(done)
 }
 
-/// Removes the undo data of one repair, the log durably first: without it the rest counts for nothing.
+/// Removes the undo data of one repair, the log durably first: without it the rest counts for
+/// nothing.
 fn clear(vault: &Vault, folder: &str) -> Result<()> {
     if vault.store().remove(&format!("{folder}{LOG}"))? {
         vault.store().sync()?;
@@ -668,7 +674,8 @@ fn check_unchanged(target: &Target, vault: &Vault, folder: &str, log: &Log) -> R
     Ok(())
 }
 
-/// Puts everything back, from whichever step on, and as often as it takes: each step can be done twice.
+/// Puts everything back, from whichever step on, and as often as it takes: each step can be done
+/// twice.
 fn revert(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<Undone> {
     let image = &*target.store;
     let mut done = Undone::default();

@@ -1,4 +1,5 @@
-//! Power cuts while disk, map and volume are resized together: all files are there, and doing it again completes it.
+//! Power cuts while disk, map and volume are resized together: all files are there, and doing it
+//! again completes it.
 
 mod apfs;
 
@@ -106,7 +107,8 @@ fn live(fs: &dyn FileSystemMut) {
     fs.unmount().unwrap();
 }
 
-/// Resizes everything on the disk, as [`resize`] does on an image; the disk has `len` bytes afterwards.
+/// Resizes everything on the disk, as [`resize`] does on an image; the disk has `len` bytes
+/// afterwards.
 fn resize_to(store: &PowerCut, len: u64) -> Result<()> {
     let disk = disk(store);
     let map = probe(&*disk)?;

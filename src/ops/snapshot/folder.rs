@@ -1,9 +1,10 @@
 //! Snapshots of a bundle in a folder of this host.
 //!
-//! Each is a bundle of its own in `.bandsaw/snapshots/NAME` inside the bundle. Where the host shares storage between files
-//! (reflinks) it takes none at first. Elsewhere what has changed since the snapshot before is copied, and the rest are
-//! hard links to files of that one. No file of the bundle itself ever has a second name: macOS writes to bands in place, and
-//! would change the snapshot with them.
+//! Each is a bundle of its own in `.bandsaw/snapshots/NAME` inside the bundle. Where the host
+//! shares storage between files (reflinks) it takes none at first. Elsewhere what has changed since
+//! the snapshot before is copied, and the rest are hard links to files of that one. No file of the
+//! bundle itself ever has a second name: macOS writes to bands in place, and would change the
+//! snapshot with them.
 
 use std::fs::{self, File};
 use std::io;
@@ -242,7 +243,8 @@ impl<'a> Files<'a> {
         })
     }
 
-    /// Copies them, or has them in common with what is below `previous`, of the same name and contents, which nobody changes.
+    /// Copies them, or has them in common with what is below `previous`, of the same name and
+    /// contents, which nobody changes.
     fn copy(&self, previous: Option<&str>, progress: &dyn Progress) -> Result<()> {
         let len = |name: &String| {
             Ok(self
@@ -273,7 +275,8 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Makes `to` what `from` is without storing it again, if that can be. `kept` is changed by nobody.
+    /// Makes `to` what `from` is without storing it again, if that can be. `kept` is changed by
+    /// nobody.
     fn share(
         &self,
         from: &str,

@@ -1,7 +1,7 @@
 //! States of a sparse bundle that are kept under names. `bandsaw snapshot`.
 //!
-//! In a bucket a snapshot is a list of objects, which stay while the bundle goes on ([`Remote`]). On this host it is a bundle
-//! of its own inside the bundle (`folder.rs`).
+//! In a bucket a snapshot is a list of objects, which stay while the bundle goes on ([`Remote`]).
+//! On this host it is a bundle of its own inside the bundle (`folder.rs`).
 
 mod folder;
 #[cfg(test)]
@@ -48,8 +48,9 @@ pub fn list(image: &Path, reach: Reach) -> Result<Vec<Snapshot>> {
     Ok(snapshots)
 }
 
-/// Keeps the bundle at `image`, which nobody else may write meanwhile, as it is. [`Kind::Conflict`] if there is a snapshot of
-/// this name. Whatever goes wrong, or if `progress` says stop, nothing of a new one is left.
+/// Keeps the bundle at `image`, which nobody else may write meanwhile, as it is. [`Kind::Conflict`]
+/// if there is a snapshot of this name. Whatever goes wrong, or if `progress` says stop, nothing of
+/// a new one is left.
 pub fn create(image: &Path, name: &str, reach: Reach, progress: &dyn Progress) -> Result<()> {
     let made = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, reach)? {
         Keeper::Bucket(bundle) => bundle.create_snapshot(name).and_then(|()| bundle.close()),
@@ -58,8 +59,9 @@ pub fn create(image: &Path, name: &str, reach: Reach, progress: &dyn Progress) -
     made.map_err(|error| error.in_file(image))
 }
 
-/// Makes the bundle at `image`, which nobody else may use meanwhile, what it was when the snapshot was made: what it is now is
-/// lost, unless it is kept by another one. It is done in one step, or not at all.
+/// Makes the bundle at `image`, which nobody else may use meanwhile, what it was when the snapshot
+/// was made: what it is now is lost, unless it is kept by another one. It is done in one step, or
+/// not at all.
 pub fn restore(image: &Path, name: &str, reach: Reach, progress: &dyn Progress) -> Result<()> {
     let done = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, reach)? {
         Keeper::Bucket(bundle) => bundle.restore_snapshot(name).and_then(|()| bundle.close()),

@@ -1,4 +1,5 @@
-//! Snapshots of bundles in folders: what they keep, what they take, and that nothing else is touched.
+//! Snapshots of bundles in folders: what they keep, what they take, and that nothing else is
+//! touched.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

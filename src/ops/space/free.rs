@@ -30,8 +30,9 @@ pub struct FreeSpace {
 }
 
 impl FreeSpace {
-    /// Opens the free maps of all volumes and checks each quickly: the volume was cleanly unmounted, nothing waits in its
-    /// journal, and what its own structures lie in is marked used. What is outside of volumes counts as used.
+    /// Opens the free maps of all volumes and checks each quickly: the volume was cleanly
+    /// unmounted, nothing waits in its journal, and what its own structures lie in is marked used.
+    /// What is outside of volumes counts as used.
     pub fn of(image: &Image) -> Self {
         Self::with(image, Volume::trusted_free_map)
     }
@@ -51,7 +52,8 @@ impl FreeSpace {
         Self { volumes }
     }
 
-    /// The free runs of the disk, in order, of the volumes that can be trusted. An error ends those of its volume.
+    /// The free runs of the disk, in order, of the volumes that can be trusted. An error ends those
+    /// of its volume.
     pub fn runs(&self) -> impl Iterator<Item = Result<Range<u64>>> + '_ {
         self.volumes.iter().flat_map(FreeVolume::runs)
     }
@@ -99,7 +101,8 @@ impl FreeVolume {
     }
 }
 
-/// Refuses a volume that shares bytes with another partition: what is free in one may be a file of the other.
+/// Refuses a volume that shares bytes with another partition: what is free in one may be a file of
+/// the other.
 fn check_alone(volume: &Volume, map: Option<&Map>) -> Result<()> {
     let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
     let others = partitions.iter().filter(|other| {

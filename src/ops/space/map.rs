@@ -45,17 +45,17 @@ pub struct SpaceMap {
     pub units: Vec<Unit>,
     /// Files among those of the bands that are none of the disk's.
     pub stray: Vec<StrayFile>,
-    /// Bytes that packing shortens the image's file by, because no unit has its place there. They take storage only where the
-    /// host cannot punch holes.
+    /// Bytes that packing shortens the image's file by, because no unit has its place there. They
+    /// take storage only where the host cannot punch holes.
     pub unused: u64,
-    /// True if the host frees parts of files, as far as that is known without trying. Where it does not, compaction gives back
-    /// whole bands and chunks.
+    /// True if the host frees parts of files, as far as that is known without trying. Where it does
+    /// not, compaction gives back whole bands and chunks.
     pub parts: bool,
 }
 
 impl SpaceMap {
-    /// Measures the storage of an image against `free`. `None`: it is of a kind that cannot be changed, or its bands are of two
-    /// sizes.
+    /// Measures the storage of an image against `free`. `None`: it is of a kind that cannot be
+    /// changed, or its bands are of two sizes.
     pub fn of(image: &Image, free: &FreeSpace, progress: &dyn Progress) -> Result<Option<Self>> {
         if image.bundle().is_some_and(Bundle::is_between) {
             return Ok(None);

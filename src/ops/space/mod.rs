@@ -1,5 +1,5 @@
-//! Where the storage of an image is, what of it no volume uses, and giving that back: what `du`, `trim`, `compact` and the
-//! maps go by.
+//! Where the storage of an image is, what of it no volume uses, and giving that back: what `du`,
+//! `trim`, `compact` and the maps go by.
 
 mod free;
 mod map;

@@ -1,4 +1,5 @@
-//! The files that an image's disk is stored in, as far as it can be told which bytes of them take space.
+//! The files that an image's disk is stored in, as far as it can be told which bytes of them take
+//! space.
 
 use std::ops::Range;
 use std::path::Path;
@@ -61,7 +62,8 @@ pub(crate) enum Layout<'a> {
 }
 
 impl<'a> Storage<'a> {
-    /// The storage of what can be changed of an image: the topmost layer of a stack. `None`: it cannot be.
+    /// The storage of what can be changed of an image: the topmost layer of a stack. `None`: it
+    /// cannot be.
     pub(crate) fn of(image: &'a Image, progress: &dyn Progress) -> Result<Option<Self>> {
         if let Some(bundle) = image.bundle().filter(|_| image.overlays().next().is_none()) {
             return Ok(Some(Self::Bundle(bundle, bundle.stored(progress)?)));
@@ -121,8 +123,8 @@ impl<'a> Storage<'a> {
         }
     }
 
-    /// Bytes of storage behind `range` of the disk that giving it back would free, were the host to free any part of a file:
-    /// whole blocks of the host.
+    /// Bytes of storage behind `range` of the disk that giving it back would free, were the host to
+    /// free any part of a file: whole blocks of the host.
     pub(crate) fn allocated_in(&self, range: &Range<u64>) -> Result<u64> {
         let mut allocated = 0;
         match self {
@@ -146,8 +148,9 @@ impl<'a> Storage<'a> {
         Ok(allocated)
     }
 
-    /// Calls `each` for the runs of `range` that the file has a place for: where on the disk they begin, and where in the file
-    /// they are. With `ends`, what ends with the file ends with a block of the host.
+    /// Calls `each` for the runs of `range` that the file has a place for: where on the disk they
+    /// begin, and where in the file they are. With `ends`, what ends with the file ends with a
+    /// block of the host.
     fn each_stored(
         &self,
         range: &Range<u64>,
@@ -192,7 +195,8 @@ impl<'a> Storage<'a> {
         Ok(())
     }
 
-    /// Bytes of storage behind each unit of `size` bytes of a disk of `len` bytes, for those that have any, in order.
+    /// Bytes of storage behind each unit of `size` bytes of a disk of `len` bytes, for those that
+    /// have any, in order.
     pub(crate) fn allocated_by_unit(&self, size: u64, len: u64) -> Result<Vec<(u64, u64)>> {
         let Self::File { file, .. } = self else {
             let Self::Bundle(_, stored) = self else {
@@ -230,8 +234,8 @@ impl<'a> Storage<'a> {
         Ok(units)
     }
 
-    /// Gives back the storage behind `range` of `disk`, of which this is the storage; parts of bands, chunks and files only
-    /// if `parts` says so. Durable by the next flush.
+    /// Gives back the storage behind `range` of `disk`, of which this is the storage; parts of
+    /// bands, chunks and files only if `parts` says so. Durable by the next flush.
     pub(crate) fn give_back(
         &self,
         disk: &dyn BlockDevice,
@@ -240,7 +244,8 @@ impl<'a> Storage<'a> {
     ) -> Result<()> {
         match self {
             Self::Bundle(bundle, stored) => bundle.give_back(stored, range, parts),
-            // Of what the host cannot punch the container keeps whole bands, or chunks, apart itself.
+            // Of what the host cannot punch the container keeps whole bands, or chunks, apart
+            // itself.
             Self::File {
                 layout: Layout::Raw,
                 ..
@@ -250,8 +255,9 @@ impl<'a> Storage<'a> {
     }
 }
 
-/// Returns whether the host frees parts of files where the image, or the topmost layer over it, is. With `trying` a file is made
-/// there for a moment, if it takes that to know; without it, the kind of the file system may have to do.
+/// Returns whether the host frees parts of files where the image, or the topmost layer over it, is.
+/// With `trying` a file is made there for a moment, if it takes that to know; without it, the kind
+/// of the file system may have to do.
 pub(crate) fn can_punch(image: &Image, trying: bool) -> bool {
     let path = image
         .overlays()

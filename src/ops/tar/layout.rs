@@ -1,4 +1,5 @@
-//! The header block. Source: POSIX `pax`, section "ustar Interchange Format", and GNU tar's manual, "Basic Tar Format".
+//! The header block. Source: POSIX `pax`, section "ustar Interchange Format", and GNU tar's manual,
+//! "Basic Tar Format".
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

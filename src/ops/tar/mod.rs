@@ -1,7 +1,8 @@
-//! Tar archives: ustar, with the extensions of POSIX (pax), of GNU tar and of libarchive that matter here.
+//! Tar archives: ustar, with the extensions of POSIX (pax), of GNU tar and of libarchive that
+//! matter here.
 //!
-//! Read from a file, so that contents are a place in it and need no copy ([`read`]); written as a stream ([`write`]).
-//! Numbers of users and groups count, their names do not.
+//! Read from a file, so that contents are a place in it and need no copy ([`read`]); written as a
+//! stream ([`write`]). Numbers of users and groups count, their names do not.
 
 mod extended;
 mod layout;

@@ -25,7 +25,8 @@ fn parse_binary(first: u8, rest: &[u8]) -> Option<i64> {
     })
 }
 
-/// Writes `number` in octal digits with a zero byte behind; `false` if the field is too short for it.
+/// Writes `number` in octal digits with a zero byte behind; `false` if the field is too short for
+/// it.
 pub(super) fn put(field: &mut [u8], number: u64) -> bool {
     let width = field.len() - 1;
     let digits = format!("{number:0width$o}\0");

@@ -9,7 +9,8 @@ pub(super) struct Record<'a> {
     pub(super) value: Range<usize>,
 }
 
-/// The records of a header's contents one after another; `None` in place of the first that is none, and then no more.
+/// The records of a header's contents one after another; `None` in place of the first that is none,
+/// and then no more.
 pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Option<Record<'_>>> {
     let mut at = Some(0);
     std::iter::from_fn(move || {

@@ -79,7 +79,8 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// An archive that fills `file`. Refuses what does not begin with a header, and says how to deal with compression.
+    /// An archive that fills `file`. Refuses what does not begin with a header, and says how to
+    /// deal with compression.
     pub(crate) fn new(file: &'a File) -> Result<Self> {
         let len = file
             .metadata()
@@ -376,8 +377,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The blocks of a version 1.0 map: a count, then two numbers for each piece, each on a line; padded with zeros,
-    /// which are line ends here.
+    /// The blocks of a version 1.0 map: a count, then two numbers for each piece, each on a line;
+    /// padded with zeros, which are line ends here.
     fn map_text(&self, data: u64, stored: u64) -> Result<Vec<u8>> {
         let mut text: Vec<u8> = Vec::new();
         let (mut lines, mut expected) = (0, None);
@@ -443,8 +444,8 @@ fn bad_map(offset: u64) -> Error {
     Error::corrupt(LAYER, offset, "the map of a sparse file makes no sense")
 }
 
-/// Where the pieces of `map` (offset and length in turn) lie in `stored` bytes of contents at `data`: each begins with a
-/// block.
+/// Where the pieces of `map` (offset and length in turn) lie in `stored` bytes of contents at
+/// `data`: each begins with a block.
 fn lay_out(map: &[u64], data: u64, stored: u64, len: u64) -> Option<Vec<Piece>> {
     let mut pieces = Vec::with_capacity(map.len() / 2);
     let (mut behind, mut taken) = (0, 0_u64);

@@ -64,7 +64,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Begins a member. The contents of a file come with [`append`](Self::append), then [`pad`](Self::pad).
+    /// Begins a member. The contents of a file come with [`append`](Self::append), then
+    /// [`pad`](Self::pad).
     pub(crate) fn member(&mut self, member: &NewMember<'_>) -> Result<()> {
         let mut records: Vec<(String, Value<'_>)> = Vec::new();
         let header = header(member, &mut |key, value| {
@@ -83,7 +84,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Why zeros stand for a part of the attributes written since the last call: their length had been promised.
+    /// Why zeros stand for a part of the attributes written since the last call: their length had
+    /// been promised.
     pub(crate) fn take_unreadable(&mut self) -> Option<Error> {
         self.unreadable.take()
     }

@@ -1,7 +1,7 @@
 //! Changing where a partition of an Apple partition map ends.
 //!
-//! Free space has entries of its own in such a map. One behind the partition becomes smaller or larger with it, and never
-//! vanishes, so that no entry has to be added or removed.
+//! Free space has entries of its own in such a map. One behind the partition becomes smaller or
+//! larger with it, and never vanishes, so that no entry has to be added or removed.
 
 use std::ops::Range;
 
@@ -13,7 +13,8 @@ use crate::partition::layout::{ApmEntryRaw, DRIVER_DESCRIPTOR_SIGNATURE, DriverD
 use crate::partition::{read, text};
 use crate::{Error, Kind, Result};
 
-/// Blocks that stay free behind a partition that is followed by free space: as many as Apple's tools leave at the end.
+/// Blocks that stay free behind a partition that is followed by free space: as many as Apple's
+/// tools leave at the end.
 const TAIL: u32 = 10;
 
 /// All entries of a map, and the one that is changed.
@@ -54,10 +55,12 @@ pub(in crate::partition) fn disk_len_for(
     Ok(len.next_multiple_of(disk.info().block.into()))
 }
 
-/// Makes partition `number` end at `range.end`, on a disk that is going to have `disk_len` bytes, and has them at least.
+/// Makes partition `number` end at `range.end`, on a disk that is going to have `disk_len` bytes,
+/// and has them at least.
 ///
-/// Each entry is a sector, and they are written in the order in which they never overlap; a crash in between leaves space
-/// that no entry tells of, and doing it again mends that. [`Kind::Conflict`] if something is in the way.
+/// Each entry is a sector, and they are written in the order in which they never overlap; a crash
+/// in between leaves space that no entry tells of, and doing it again mends that.
+/// [`Kind::Conflict`] if something is in the way.
 pub(in crate::partition) fn change(
     disk: &dyn BlockDevice,
     disk_len: u64,
@@ -113,7 +116,8 @@ impl Entries {
     fn read(disk: &dyn BlockDevice, number: u32) -> Result<Self> {
         let mut maps: Vec<(u32, ApmEntryRaw)> = Vec::new();
         for block in block_sizes(disk)? {
-            // Where another map may begin is an entry of the first: only one of the map itself is the head of a second.
+            // Where another map may begin is an entry of the first: only one of the map itself is
+            // the head of a second.
             let is_head =
                 |raw: &ApmEntryRaw| maps.is_empty() || text(&raw.kind) == "Apple_partition_map";
             if maps.iter().all(|(known, _)| *known != block)
@@ -175,7 +179,8 @@ impl Entries {
         })
     }
 
-    /// The block at which the partition, and free space behind it, have to end on a disk of `disk_len` bytes.
+    /// The block at which the partition, and free space behind it, have to end on a disk of
+    /// `disk_len` bytes.
     fn limit(&self, disk_len: u64) -> u64 {
         let end = (disk_len / u64::from(self.block)).min(u32::MAX.into());
         self.next.map_or(end, |next| end.min(next.into()))
@@ -327,7 +332,8 @@ mod tests {
             assert_eq!(error.kind(), kind, "{number}, {range:?}: {error}");
         }
         assert!(disk.to_vec() == before);
-        // A second map in larger blocks, as on a CD: its head is where the fourth entry of the first would be.
+        // A second map in larger blocks, as on a CD: its head is where the fourth entry of the
+        // first would be.
         disk.write_at(2048, &before[512..1024]).unwrap();
         assert_eq!(
             last_end(&disk, 2, LEN).unwrap_err().kind(),

@@ -11,8 +11,8 @@ pub(super) use self::change::{change, disk_len_for, last_end};
 
 const LAYER: &str = "apple partition map";
 
-/// Entries that are looked at. macOS reserves 63 blocks and a CD has a handful; a claim of more is no real map, and each
-/// entry costs a read.
+/// Entries that are looked at. macOS reserves 63 blocks and a CD has a handful; a claim of more is
+/// no real map, and each entry costs a read.
 const MAX_ENTRIES: u32 = 1024;
 
 /// Reads the map, if there is one.
@@ -25,7 +25,8 @@ pub(super) fn probe(disk: &dyn BlockDevice) -> Result<Option<Map>> {
     Ok(None)
 }
 
-/// The sizes that the map's blocks may have: what block 0 says, else the disk's own and that of a CD.
+/// The sizes that the map's blocks may have: what block 0 says, else the disk's own and that of a
+/// CD.
 fn block_sizes(disk: &dyn BlockDevice) -> Result<Vec<u32>> {
     let descriptor = read::<DriverDescriptorRaw>(disk, 0)?;
     let mut sizes = Vec::new();
@@ -44,7 +45,8 @@ fn entry(disk: &dyn BlockDevice, block: u32, number: u32) -> Result<Option<ApmEn
         return Ok(None);
     }
     let entry = read::<ApmEntryRaw>(disk, offset)?;
-    // Two letters are little to go by: the first entry also has to describe the map or something of Apple's.
+    // Two letters are little to go by: the first entry also has to describe the map or something of
+    // Apple's.
     let fits =
         entry.signature == APM_SIGNATURE && (number > 1 || entry.kind.starts_with(b"Apple_"));
     Ok(fits.then_some(entry))

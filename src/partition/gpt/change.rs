@@ -1,4 +1,5 @@
-//! Changing a GPT that is in order: where a partition ends, what it holds, and how long the disk is.
+//! Changing a GPT that is in order: where a partition ends, what it holds, and how long the disk
+//! is.
 
 use std::ops::Range;
 
@@ -41,11 +42,12 @@ pub fn disk_len_for(disk: &dyn BlockDevice, end: u64) -> Result<u64> {
     Ok(end.next_multiple_of(block.max(ALIGN)) + (header.table_blocks() + 1) * block)
 }
 
-/// Makes the map that of a disk of `disk_len` bytes, with these changes. The device is at least so long; a longer one is cut
-/// afterwards.
+/// Makes the map that of a disk of `disk_len` bytes, with these changes. The device is at least so
+/// long; a longer one is cut afterwards.
 ///
-/// The new backup is durable before the primary is begun, and the old one goes last: a crash leaves the map of before or
-/// after, or one that `repair` restores from its backup. [`Kind::Conflict`] if partitions would lie past the end, or overlap.
+/// The new backup is durable before the primary is begun, and the old one goes last: a crash leaves
+/// the map of before or after, or one that `repair` restores from its backup. [`Kind::Conflict`] if
+/// partitions would lie past the end, or overlap.
 pub fn change(disk: &dyn BlockDevice, disk_len: u64, changes: &[Change]) -> Result<()> {
     plan_change(disk, disk_len, changes)?.apply()
 }
@@ -225,7 +227,8 @@ fn put_mbr(disk: &dyn BlockDevice, blocks: u64) -> Result<()> {
     disk.flush()
 }
 
-/// Makes the blocks of a backup that is none any more zero, as far as the disk keeps them and the new one is not there.
+/// Makes the blocks of a backup that is none any more zero, as far as the disk keeps them and the
+/// new one is not there.
 fn remove_old_backup(disk: &dyn BlockDevice, old: &Copy, new: &Copy, disk_len: u64) -> Result<()> {
     let block = u64::from(old.header.block);
     let place = old.header.alternate_lba;

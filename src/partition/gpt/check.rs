@@ -1,4 +1,5 @@
-//! Everything that is wrong with a GPT: block 0, each of the two copies by itself, and the two together.
+//! Everything that is wrong with a GPT: block 0, each of the two copies by itself, and the two
+//! together.
 
 use std::collections::BTreeSet;
 
@@ -25,8 +26,8 @@ const ENTRIES_AT: u64 = 0x1be;
 /// Where in a header the place of the other one stands.
 const ALTERNATE_LBA_AT: u64 = 0x20;
 
-/// Adds every problem of the GPT of `disk` and returns its map, told by the better copy; `None` if the disk has no GPT.
-/// `mbr` is block 0.
+/// Adds every problem of the GPT of `disk` and returns its map, told by the better copy; `None` if
+/// the disk has no GPT. `mbr` is block 0.
 pub(in crate::partition) fn check(
     disk: &dyn BlockDevice,
     mbr: &MbrRaw,
@@ -193,8 +194,8 @@ fn check_entries(disk: &dyn BlockDevice, copy: &Copy, problems: &mut Problems) -
     map
 }
 
-/// Returns whether the claim of a GPT covers a disk whose last block is `last`: all blocks but this one, as UEFI wants it, or the
-/// largest number, which some programs write whatever the disk has.
+/// Returns whether the claim of a GPT covers a disk whose last block is `last`: all blocks but this
+/// one, as UEFI wants it, or the largest number, which some programs write whatever the disk has.
 pub(super) fn is_well_sized(claim: &MbrEntryRaw, last: u64) -> bool {
     let blocks = u64::from(claim.blocks.get());
     claim.first.get() == 1 && (blocks == last.min(u32::MAX.into()) || blocks == u64::from(u32::MAX))

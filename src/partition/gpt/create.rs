@@ -31,8 +31,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Of a disk of `disk_len` bytes in blocks of 512 or 4096; a rest of less than a block is not used.
-    /// [`Kind::Invalid`] if there is no room for a partition.
+    /// Of a disk of `disk_len` bytes in blocks of 512 or 4096; a rest of less than a block is not
+    /// used. [`Kind::Invalid`] if there is no room for a partition.
     pub fn of(disk_len: u64, block: u32) -> Result<Self> {
         if !matches!(block, 512 | 4096) {
             return Err(Error::new(
@@ -54,7 +54,8 @@ impl Geometry {
         })
     }
 
-    /// Of the smallest disk whose partition has room for a volume of `volume_len` bytes, at least one.
+    /// Of the smallest disk whose partition has room for a volume of `volume_len` bytes, at least
+    /// one.
     pub fn holding(volume_len: u64, block: u32) -> Result<Self> {
         let volume_len = volume_len
             .max(1)
@@ -161,7 +162,8 @@ impl Guids {
     }
 }
 
-/// Writes a GPT with one partition over the whole of `disk`, as hdiutil's `GPTSPUD` layout; returns the partition's bytes.
+/// Writes a GPT with one partition over the whole of `disk`, as hdiutil's `GPTSPUD` layout; returns
+/// the partition's bytes.
 pub fn create_single(
     disk: &dyn BlockDevice,
     block: u32,
@@ -179,10 +181,12 @@ pub fn create_single(
     Ok(range)
 }
 
-/// Writes a GPT with these partitions, numbered in this order, over whatever map `disk` has. Nothing is written outside the
-/// map's own blocks; the backup is durable before the primary is begun.
+/// Writes a GPT with these partitions, numbered in this order, over whatever map `disk` has.
+/// Nothing is written outside the map's own blocks; the backup is durable before the primary is
+/// begun.
 ///
-/// [`Kind::Invalid`] for partitions that overlap, or are not whole blocks within those that the map leaves free.
+/// [`Kind::Invalid`] for partitions that overlap, or are not whole blocks within those that the map
+/// leaves free.
 pub fn create(
     disk: &dyn BlockDevice,
     block: u32,
@@ -213,8 +217,8 @@ pub fn create(
 }
 
 impl Copy {
-    /// The copy that stands at the end of the disk of this primary: the header in the block that the primary names, the
-    /// table before it.
+    /// The copy that stands at the end of the disk of this primary: the header in the block that
+    /// the primary names, the table before it.
     pub(super) fn backup(&self) -> Result<Self> {
         let primary = &self.header;
         let end = self.taken().end;
@@ -246,7 +250,8 @@ impl Copy {
         }
     }
 
-    /// Writes table and header, durably. The header comes last: until it is there, this copy is not valid.
+    /// Writes table and header, durably. The header comes last: until it is there, this copy is not
+    /// valid.
     pub(super) fn write(&self, disk: &dyn BlockDevice) -> Result<()> {
         let block = u64::from(self.header.block);
         disk.write_at(self.header.entries_lba * block, &self.table)?;

@@ -59,8 +59,8 @@ type Found = Result<Copy>;
 
 /// Reads the map, if there is one. `mbr` is block 0.
 ///
-/// A GPT counts if the MBR says so. If block 0 is blank an undamaged primary copy is believed too; with anything else in
-/// block 0 a header is a leftover of what the disk was before.
+/// A GPT counts if the MBR says so. If block 0 is blank an undamaged primary copy is believed too;
+/// with anything else in block 0 a header is a leftover of what the disk was before.
 pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>> {
     let protective = mbr.is_protective();
     let blank = mbr.as_bytes().iter().all(|&byte| byte == 0);
@@ -92,7 +92,8 @@ pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>>
     }
 }
 
-/// Block sizes to try: the disk's own first, since a GPT counts in blocks but does not name their size.
+/// Block sizes to try: the disk's own first, since a GPT counts in blocks but does not name their
+/// size.
 fn block_sizes(disk: &dyn BlockDevice) -> [u32; 2] {
     if disk.info().block == 4096 {
         [4096, 512]
@@ -150,7 +151,8 @@ fn backup_problem(primary: &Copy, backup: Found, last: u64) -> Option<Error> {
     }
 }
 
-/// Bytes of the disk that the primary of a GPT tells of; `None` where there is no primary that can be used.
+/// Bytes of the disk that the primary of a GPT tells of; `None` where there is no primary that can
+/// be used.
 pub fn told_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
     for block in block_sizes(disk) {
         if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
@@ -164,8 +166,8 @@ pub fn told_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Returns whether both copies are whole, say the same, and the backup is where the primary says. `None`: there is no primary
-/// that can be used.
+/// Returns whether both copies are whole, say the same, and the backup is where the primary says.
+/// `None`: there is no primary that can be used.
 pub fn are_copies_whole(disk: &dyn BlockDevice) -> Result<Option<bool>> {
     for block in block_sizes(disk) {
         if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
@@ -356,8 +358,8 @@ impl Copy {
         entries.filter(|(_, raw)| raw.type_guid != [0; 16])
     }
 
-    /// The blocks from the first to the last that the other copy must not touch: this copy, and the partitions by the
-    /// header and by the entries whatever the header says.
+    /// The blocks from the first to the last that the other copy must not touch: this copy, and the
+    /// partitions by the header and by the entries whatever the header says.
     fn taken(&self) -> Range<u64> {
         let header = &self.header;
         let own = [
@@ -374,8 +376,8 @@ impl Copy {
     }
 }
 
-/// Makes the checksums of both copies right, as far as their numbers lead anywhere, so that fuzzing meets the checks behind
-/// them.
+/// Makes the checksums of both copies right, as far as their numbers lead anywhere, so that fuzzing
+/// meets the checks behind them.
 #[cfg(feature = "testing")]
 pub(crate) fn seal(disk: &dyn BlockDevice) {
     for (block, lba) in block_sizes(disk)
@@ -399,7 +401,8 @@ pub(crate) fn seal(disk: &dyn BlockDevice) {
         if let Ok(table) = table {
             raw.entries_crc = crc32fast::hash(&table).into();
         }
-        // What the header covers besides its fields is left as it is, and so are sizes that are no sizes.
+        // What the header covers besides its fields is left as it is, and so are sizes that are no
+        // sizes.
         let mut covered = raw.as_bytes().to_vec();
         let more = u64::from(raw.header_size.get())
             .min(block.into())

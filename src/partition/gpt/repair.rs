@@ -20,9 +20,11 @@ const SECTOR: usize = 512;
 /// What a repair writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repaired {
-    /// The protective MBR: its block was blank, or claimed another number of blocks than the disk has.
+    /// The protective MBR: its block was blank, or claimed another number of blocks than the disk
+    /// has.
     pub protective_mbr: bool,
-    /// Header and table at the beginning of the disk, from the backup; or its header, because the backup has moved.
+    /// Header and table at the beginning of the disk, from the backup; or its header, because the
+    /// backup has moved.
     pub primary: bool,
     /// Header and table at the end, from the primary.
     pub backup: bool,
@@ -40,12 +42,13 @@ pub struct Repair {
     pub refused: Vec<Error>,
 }
 
-/// Makes both copies of the GPT of `disk` whole and the same, the backup at the end of the disk, and the protective MBR right
-/// unless block 0 holds something else. Where both copies are whole but differ, the primary counts, as it does for readers.
+/// Makes both copies of the GPT of `disk` whole and the same, the backup at the end of the disk,
+/// and the protective MBR right unless block 0 holds something else. Where both copies are whole
+/// but differ, the primary counts, as it does for readers.
 ///
-/// Each copy is written, table before header, while the other is there, so that there is a whole one at every moment.
-/// Refused, and nothing changed, if neither copy can be used, if a copy would not fit where it belongs, or if there is no
-/// GPT at all.
+/// Each copy is written, table before header, while the other is there, so that there is a whole
+/// one at every moment. Refused, and nothing changed, if neither copy can be used, if a copy would
+/// not fit where it belongs, or if there is no GPT at all.
 pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
     disk.info().check_writable(LAYER)?;
     plan(disk)?.apply(disk)
@@ -228,8 +231,8 @@ fn in_place(backup: Found, primary: &Copy) -> Result<Repair> {
     })
 }
 
-/// The backup in the last block of a disk that has grown. What is there now must be zeros, or the same backup as far as an
-/// interrupted repair has written it.
+/// The backup in the last block of a disk that has grown. What is there now must be zeros, or the
+/// same backup as far as an interrupted repair has written it.
 fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repair> {
     let block = u64::from(primary.header.block);
     let table_blocks = primary.header.table_blocks();
@@ -259,7 +262,8 @@ fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repai
         return Err(Error::corrupt(LAYER, (last_usable + 1) * block, what));
     }
     let old = primary.header.alternate_lba;
-    // The number may be anything: what is no header, or not between all that the primary takes and the new backup, is left.
+    // The number may be anything: what is no header, or not between all that the primary takes and
+    // the new backup, is left.
     let is_between = (primary.taken().end..=last_usable).contains(&old);
     let old_backup =
         (is_between && holds_header(disk, old * block)?).then(|| old * block..(old + 1) * block);
@@ -340,7 +344,8 @@ mod tests {
         let expected = probe(&grown).unwrap().unwrap().partitions;
         let before = grown.to_vec();
         let first_of_table = NEW - 33;
-        // A boot code that looks like a header, the primary itself, its table, a file that looks like a header, a gap, what is no header, the new backup's table.
+        // A boot code that looks like a header, the primary itself, its table, a file that looks
+        // like a header, a gap, what is no header, the new backup's table.
         for alternate in [0, 1, 2, 50, 220, 210, first_of_table, NEW - 2] {
             let disk = Memory::from(before.clone());
             let mut primary = read_copy(&disk, 512, PRIMARY).unwrap().unwrap();

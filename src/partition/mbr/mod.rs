@@ -31,8 +31,8 @@ impl MbrRaw {
             .any(|entry| entry.is_used() && entry.kind != kind::PROTECTIVE)
     }
 
-    /// Returns whether it can be a partition table at all: boot sectors of FAT, exFAT and NTFS have the same signature, and code
-    /// or text where the entries would be.
+    /// Returns whether it can be a partition table at all: boot sectors of FAT, exFAT and NTFS have
+    /// the same signature, and code or text where the entries would be.
     fn is_plausible(&self) -> bool {
         self.signature == MBR_SIGNATURE
             && self.entries.iter().all(|entry| entry.status & 0x7f == 0)
@@ -84,8 +84,8 @@ pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>>
     Ok(Some(map))
 }
 
-/// Follows the chain whose head is block `head`. Each record names one partition, relative to itself, and the next record,
-/// relative to the head.
+/// Follows the chain whose head is block `head`. Each record names one partition, relative to
+/// itself, and the next record, relative to the head.
 fn read_logical(disk: &dyn BlockDevice, head: u64, map: &mut Map) -> Result<()> {
     let info = disk.info();
     let mut at = head;

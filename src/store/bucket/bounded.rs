@@ -1,7 +1,8 @@
 //! HTTP answers with bounds: of their length, and of the time that the server may stay silent.
 //!
-//! The client of the store keeps most answers in memory as a whole before it looks at them (pages of listings, error messages), and
-//! waits for what is promised. A server that is broken or hostile must not decide how much memory and time that takes.
+//! The client of the store keeps most answers in memory as a whole before it looks at them (pages
+//! of listings, error messages), and waits for what is promised. A server that is broken or hostile
+//! must not decide how much memory and time that takes.
 
 use std::fmt;
 use std::future::Future;
@@ -22,14 +23,15 @@ use reqwest::StatusCode;
 use reqwest::header::{CONTENT_RANGE, HeaderMap, RANGE};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-/// Bytes of an answer that is no object's contents: a page of a listing, the result of a copy. A page has 1000 keys of 1024 bytes
-/// at most, which may be escaped.
+/// Bytes of an answer that is no object's contents: a page of a listing, the result of a copy. A
+/// page has 1000 keys of 1024 bytes at most, which may be escaped.
 const MOST_OF_AN_ANSWER: u64 = 8 << 20;
 
 /// Bytes of an error message that are read. What follows is left.
 const MOST_OF_AN_ERROR: u64 = 64 << 10;
 
-/// Requests with a longer body may take until the end of the whole request to be answered: the time to send it is not known.
+/// Requests with a longer body may take until the end of the whole request to be answered: the time
+/// to send it is not known.
 const SHORT_BODY: usize = 64 << 10;
 
 /// Makes HTTP clients whose answers are bounded.

@@ -1,4 +1,5 @@
-//! What went wrong with a request, and what to do about it. Never with a key, a signature, or the server's words about them.
+//! What went wrong with a request, and what to do about it. Never with a key, a signature, or the
+//! server's words about them.
 
 use std::error::Error as _;
 
@@ -103,7 +104,8 @@ fn silent(endpoint: &str) -> String {
 pub(super) const NO_CREDENTIALS: &str = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile in \
                               ~/.aws/credentials, or AWS_SKIP_SIGNATURE=true for what is public";
 
-/// The service that machines in a cloud get keys from was asked, which is done where nobody gave any.
+/// The service that machines in a cloud get keys from was asked, which is done where nobody gave
+/// any.
 fn is_about_credentials(text: &str) -> bool {
     text.contains("169.254.16") || text.contains("169.254.170.2")
 }

@@ -1,4 +1,5 @@
-//! A bucket of an S3-compatible store, by the `object_store` crate. The only code here that is async, and only inside.
+//! A bucket of an S3-compatible store, by the `object_store` crate. The only code here that is
+//! async, and only inside.
 
 mod bounded;
 mod failure;
@@ -42,11 +43,13 @@ const LAYER: &str = "object store";
 /// Tries of a request before anything was ever answered: an address that is wrong is told soon.
 const HASTY_TRIES: usize = 2;
 
-/// Tries later on, about half a minute in all: a gateway that is restarted is waited for. The pauses are random, each from the first
-/// to three times the one before; few of them could be over in a second or two.
+/// Tries later on, about half a minute in all: a gateway that is restarted is waited for. The
+/// pauses are random, each from the first to three times the one before; few of them could be over
+/// in a second or two.
 const PATIENT_TRIES: usize = 24;
 
-/// Pages of a listing in a row that hold no new key and say that another follows. Stores pass over what was deleted in this way.
+/// Pages of a listing in a row that hold no new key and say that another follows. Stores pass over
+/// what was deleted in this way.
 const MOST_EMPTY_PAGES: usize = 1000;
 
 /// Keys of a listing. A bundle of 64 TiB in bands of 8 MiB has half as many bands.
@@ -82,7 +85,8 @@ impl Patience {
 
 /// The objects under a prefix of a bucket.
 ///
-/// Requests that fail in passing (connections that break, 5xx, "slow down") are repeated with growing pauses.
+/// Requests that fail in passing (connections that break, 5xx, "slow down") are repeated with
+/// growing pauses.
 pub struct Bucket {
     hasty: AmazonS3,
     patient: AmazonS3,
@@ -106,7 +110,8 @@ impl fmt::Debug for Bucket {
 impl Bucket {
     /// The objects at `place`. Asks the server nothing yet.
     ///
-    /// [`Kind::Invalid`] for settings that make no sense, [`Kind::NotFound`] where the certificates named are missing.
+    /// [`Kind::Invalid`] for settings that make no sense, [`Kind::NotFound`] where the certificates
+    /// named are missing.
     pub fn new(place: BucketPlace, options: &BucketOptions) -> Result<Self> {
         prepare_tls();
         let connected = Arc::default();
@@ -203,7 +208,8 @@ impl Bucket {
             )
             .await;
         let mut found = match found {
-            // Nothing is there: the object ends before. Some servers answer an empty object's range with all of it.
+            // Nothing is there: the object ends before. Some servers answer an empty object's range
+            // with all of it.
             Err(error) if failure::past_the_end(&error) => return Ok((0, None)),
             Err(error) if failure::ignored_range(&error) => {
                 let meta = self.s3().head(path).await?;
@@ -415,7 +421,8 @@ impl Objects for Bucket {
                 ));
             }
             for object in &page.result.objects {
-                // What graphical tools make to show a folder has a key that ends with `/`, and is no object of ours.
+                // What graphical tools make to show a folder has a key that ends with `/`, and is
+                // no object of ours.
                 let Some(key) = object
                     .location
                     .as_ref()

@@ -16,7 +16,8 @@ pub struct BucketPlace {
 }
 
 impl BucketPlace {
-    /// Reads `s3://bucket/prefix`, in which every character stands for itself: who has a URL decodes it first.
+    /// Reads `s3://bucket/prefix`, in which every character stands for itself: who has a URL
+    /// decodes it first.
     ///
     /// [`Kind::Invalid`] for anything else.
     pub fn parse(url: &str) -> Result<Self> {

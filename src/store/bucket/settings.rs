@@ -18,7 +18,8 @@ pub struct BucketOptions {
     pub endpoint: Option<String>,
     /// The region; `None`: `us-east-1`, which stores without regions take.
     pub region: Option<String>,
-    /// Who asks. `None`: what is in `elsewhere`, or the service that machines of Amazon's cloud get keys from.
+    /// Who asks. `None`: what is in `elsewhere`, or the service that machines of Amazon's cloud get
+    /// keys from.
     pub credentials: Option<Credentials>,
     /// Ask as nobody, for what is public.
     pub anonymous: bool,
@@ -30,7 +31,8 @@ pub struct BucketOptions {
     pub bytes_per_second: Option<u64>,
     /// How long the store may stay silent. `None`: a minute.
     pub timeout: Option<Duration>,
-    /// Where keys are fetched from instead: variables of containers and web identities, each with its value.
+    /// Where keys are fetched from instead: variables of containers and web identities, each with
+    /// its value.
     pub elsewhere: Vec<(String, String)>,
 }
 
@@ -75,13 +77,14 @@ const ELSEWHERE: [&str; 6] = [
 impl BucketOptions {
     /// What the variables say that `variable` looks up, and the profile they lead to:
     ///
-    /// `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_DEFAULT_REGION`, `AWS_ACCESS_KEY_ID`,
-    /// `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_PROFILE`, `AWS_DEFAULT_PROFILE`, `AWS_CONFIG_FILE`,
-    /// `AWS_SHARED_CREDENTIALS_FILE`, `AWS_CA_BUNDLE`, `AWS_SKIP_SIGNATURE`, `AWS_ALLOW_HTTP`, `AWS_EC2_METADATA_DISABLED`, those
-    /// of containers and web identities, and `HOME`.
+    /// `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_DEFAULT_REGION`,
+    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_PROFILE`,
+    /// `AWS_DEFAULT_PROFILE`, `AWS_CONFIG_FILE`, `AWS_SHARED_CREDENTIALS_FILE`, `AWS_CA_BUNDLE`,
+    /// `AWS_SKIP_SIGNATURE`, `AWS_ALLOW_HTTP`, `AWS_EC2_METADATA_DISABLED`, those of containers and
+    /// web identities, and `HOME`.
     ///
-    /// [`Kind::NotFound`] for a profile that is named and in no file, [`Kind::Unsupported`] for one whose keys come from a
-    /// program or a login.
+    /// [`Kind::NotFound`] for a profile that is named and in no file, [`Kind::Unsupported`] for one
+    /// whose keys come from a program or a login.
     pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let get = |name: &str| variable(name).filter(|value| !value.is_empty());
         let is_true = |name: &str| {
@@ -148,7 +151,8 @@ impl BucketOptions {
         self.endpoint.as_deref().unwrap_or("Amazon S3")
     }
 
-    /// Returns whether the endpoint is asked without encryption: only on this machine, or where that was asked for.
+    /// Returns whether the endpoint is asked without encryption: only on this machine, or where
+    /// that was asked for.
     pub(super) fn plain_http_is_fine(&self) -> Result<bool> {
         let Some(endpoint) = &self.endpoint else {
             return Ok(false);

@@ -35,7 +35,8 @@ pub(super) fn gather(payload: &PutPayload, offset: usize, into: &mut [u8]) {
 }
 
 impl Bucket {
-    /// Puts a large object. It is there when its last piece is and `go_on` agrees; an upload that is broken off leaves nothing.
+    /// Puts a large object. It is there when its last piece is and `go_on` agrees; an upload that
+    /// is broken off leaves nothing.
     pub(super) fn upload(
         &self,
         key: &str,
@@ -49,7 +50,8 @@ impl Bucket {
         let done = self.pieces(key, path, &id, len, fill).and_then(|pieces| {
             go_on()?;
             match self.wait(key, self.s3().complete_multipart(path, &id, pieces)) {
-                // Done by an earlier try of which the answer was lost, perhaps: then the upload is over and the object another.
+                // Done by an earlier try of which the answer was lost, perhaps: then the upload is
+                // over and the object another.
                 Err(error) if error.kind() == Kind::NotFound => {
                     let now = self
                         .stat(key)?

@@ -1,4 +1,5 @@
-//! An independent copy of a file: by reference, else inside the kernel, else through a buffer. Holes stay holes.
+//! An independent copy of a file: by reference, else inside the kernel, else through a buffer.
+//! Holes stay holes.
 
 use std::fs::{File, Permissions};
 use std::io;

@@ -27,7 +27,8 @@ const MOST_REPLACED: usize = 10;
 
 /// A regular file (or a disk) of the host.
 ///
-/// Its length is asked when it is opened and again when it is locked: the lock keeps others from changing it.
+/// Its length is asked when it is opened and again when it is locked: the lock keeps others from
+/// changing it.
 #[derive(Debug)]
 pub struct LocalFile {
     file: Arc<File>,
@@ -41,7 +42,8 @@ pub struct LocalFile {
     in_flight: RwLock<()>,
     /// One change of the length at a time.
     resizing: Mutex<()>,
-    /// One flush at a time: the second must not return before the first has made its writes durable.
+    /// One flush at a time: the second must not return before the first has made its writes
+    /// durable.
     flushing: Mutex<()>,
     /// Something changed since the last flush began.
     dirty: AtomicBool,
@@ -55,7 +57,8 @@ pub struct LocalFile {
 }
 
 impl LocalFile {
-    /// Opens the file at `path`, symbolic links followed. `None` as for [`Store::open`](crate::store::Store::open).
+    /// Opens the file at `path`, symbolic links followed. `None` as for
+    /// [`Store::open`](crate::store::Store::open).
     pub fn open(path: impl AsRef<Path>, how: Open) -> Result<Option<Self>> {
         let path = path.as_ref();
         Self::open_at(
@@ -79,8 +82,8 @@ impl LocalFile {
         )
     }
 
-    /// Opens the file at `path` and [locks](Self::lock) it, before anything of it is read. A file that was replaced by another
-    /// while the lock was waited for is left, and the new one opened.
+    /// Opens the file at `path` and [locks](Self::lock) it, before anything of it is read. A file
+    /// that was replaced by another while the lock was waited for is left, and the new one opened.
     pub fn open_locked(path: impl AsRef<Path>, how: Open, mode: Lock) -> Result<Option<Self>> {
         let path = path.as_ref();
         for _ in 0..MOST_REPLACED {
@@ -129,7 +132,8 @@ impl LocalFile {
                 Access::ReadWrite,
             ),
         };
-        // NONBLOCK: the open of a pipe would wait for its other end. Files and disks do not heed it.
+        // NONBLOCK: the open of a pipe would wait for its other end. Files and disks do not heed
+        // it.
         let flags = flags | more | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         match rustix::fs::openat(folder, name, flags, mode.file()) {
             Ok(file) => Self::new(File::from(file), access, path).map(Some),
@@ -185,8 +189,9 @@ impl LocalFile {
         &self.path
     }
 
-    /// Takes the lock of the file, waiting a moment at most, for as long as the file is open. Hosts without locks are let be.
-    /// [`Kind::Conflict`], naming the holder where that is known, when somebody else has it.
+    /// Takes the lock of the file, waiting a moment at most, for as long as the file is open. Hosts
+    /// without locks are let be. [`Kind::Conflict`], naming the holder where that is known, when
+    /// somebody else has it.
     pub fn lock(&self, mode: Lock) -> Result<()> {
         match platform::lock_soon(&self.file, mode == Lock::Exclusive) {
             Ok(true) => {
@@ -257,7 +262,8 @@ impl LocalFile {
     }
 
     fn cut(&self, len: u64) -> Result<()> {
-        // The new length counts first: it shuts out new requests and loans, so that the old ones come to an end.
+        // The new length counts first: it shuts out new requests and loans, so that the old ones
+        // come to an end.
         let old = self.len.swap(len, Ordering::SeqCst);
         self.loans.wait_until_none_beyond(len);
         let _alone = self
@@ -485,7 +491,8 @@ mod tests {
         assert_eq!(other.info().len, 8192);
     }
 
-    /// A writer that holds the lock puts another file in place of the one that the second waits for.
+    /// A writer that holds the lock puts another file in place of the one that the second waits
+    /// for.
     #[test]
     fn a_file_that_was_replaced_is_opened_again() {
         let (folder, file) = scratch(4096);

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use super::FileMode;
 use crate::platform;
 
-/// How many folders stay open. A bundle has three; a tree of thousands must not use up the descriptors.
+/// How many folders stay open. A bundle has three; a tree of thousands must not use up the
+/// descriptors.
 const KEPT_OPEN: usize = 16;
 
 const FOLDER: OFlags = OFlags::RDONLY
@@ -103,8 +104,8 @@ impl Folders {
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Notes that names in `folder` have changed. To be called after the change: a sync that runs meanwhile must not
-    /// take the note and miss the change.
+    /// Notes that names in `folder` have changed. To be called after the change: a sync that runs
+    /// meanwhile must not take the note and miss the change.
     pub(super) fn mark(&self, folder: &str) {
         let mut changed = self.changed();
         if !changed.folders.contains(folder) {
@@ -117,7 +118,8 @@ impl Folders {
         self.changed().lost
     }
 
-    /// Makes all changed names durable. Whoever comes second waits for the first, whose folders are his too.
+    /// Makes all changed names durable. Whoever comes second waits for the first, whose folders are
+    /// his too.
     pub(super) fn sync(&self) -> io::Result<()> {
         let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let (folders, above) = {
@@ -166,7 +168,8 @@ pub(super) fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
 }
 
-/// The folders in which `create_dir_all` is about to make one, for `path` and what is missing above it.
+/// The folders in which `create_dir_all` is about to make one, for `path` and what is missing above
+/// it.
 fn holders_of_new(path: &Path) -> Vec<PathBuf> {
     let missing = path
         .ancestors()

@@ -1,7 +1,8 @@
 //! A lock of a file in a folder, held also where the host forgets it.
 //!
-//! A file server that is started anew knows nothing of the locks it gave. Linux's SMB client asks for them again with the next
-//! request for the same open file; but of a file that only carries a lock nothing is ever asked.
+//! A file server that is started anew knows nothing of the locks it gave. Linux's SMB client asks
+//! for them again with the next request for the same open file; but of a file that only carries a
+//! lock nothing is ever asked.
 
 use std::fs::File;
 use std::io;
@@ -30,14 +31,16 @@ impl Held for HeldLock {
     fn keep(&self) -> Result<()> {
         let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         match held.as_ref() {
-            // The folder was removed, or another is in its place: no band of this one is found again.
+            // The folder was removed, or another is in its place: no band of this one is found
+            // again.
             Some(file) if !file::has_name(file) => {
                 return Err(file::removed(LAYER).in_file(self.path.parent().unwrap_or(&self.path)));
             }
             Some(file) if !platform::is_forgotten(file) => return Ok(()),
             _ => {}
         }
-        // The old one goes first: its lock, of which this machine alone still knows, would be in the way.
+        // The old one goes first: its lock, of which this machine alone still knows, would be in
+        // the way.
         *held = None;
         let lost = |why: String| {
             Error::new(

@@ -5,7 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::Result;
 
-/// How far the loans given out reach. A count would not do: a cut waits only for what reaches past its place.
+/// How far the loans given out reach. A count would not do: a cut waits only for what reaches past
+/// its place.
 #[derive(Debug, Default)]
 pub(super) struct Loans {
     state: Mutex<State>,
@@ -24,8 +25,8 @@ impl Loans {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a loan of `range` if `check` allows it; `None` for an empty range. The check is made under the lock, so
-    /// that a cut either sees the loan or is seen by the check.
+    /// Notes a loan of `range` if `check` allows it; `None` for an empty range. The check is made
+    /// under the lock, so that a cut either sees the loan or is seen by the check.
     pub(super) fn take(
         self: &Arc<Self>,
         range: &Range<u64>,

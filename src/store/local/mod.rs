@@ -1,7 +1,7 @@
 //! A folder of the host.
 //!
-//! Below the folder itself no symbolic link is followed: an image from a stranger cannot make us read or change what
-//! is outside of it.
+//! Below the folder itself no symbolic link is followed: an image from a stranger cannot make us
+//! read or change what is outside of it.
 
 mod copy;
 mod file;
@@ -55,7 +55,8 @@ impl Local {
         }
     }
 
-    /// The same, with this mode for what is made in it. Without it, that of what is in the folder already.
+    /// The same, with this mode for what is made in it. Without it, that of what is in the folder
+    /// already.
     #[must_use]
     pub fn with_mode(self, mode: FileMode) -> Self {
         Self {
@@ -113,7 +114,8 @@ impl Local {
         self.folders.mark(split(name).0);
     }
 
-    /// Puts a file that `fill` makes under an unused name to its place. `false`: the place is taken.
+    /// Puts a file that `fill` makes under an unused name to its place. `false`: the place is
+    /// taken.
     fn finish(
         &self,
         name: &str,

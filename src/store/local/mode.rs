@@ -9,7 +9,8 @@ use rustix::fs::Mode;
 /// Entries of a folder that are looked at: those of a bundle have one mode.
 const SAMPLE: usize = 16;
 
-/// Permission bits of files. Those of folders follow: who may read a file may enter its folder. The owner may always read and write.
+/// Permission bits of files. Those of folders follow: who may read a file may enter its folder. The
+/// owner may always read and write.
 ///
 /// The umask of the process applies as to any new file: it takes bits away and never adds one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +27,8 @@ impl FileMode {
         Self(mode & 0o666 | 0o600)
     }
 
-    /// The mode of the file at `path`; of a folder what it and a sample of its files have in common. `None`: nothing is there that
-    /// this user may look at.
+    /// The mode of the file at `path`; of a folder what it and a sample of its files have in
+    /// common. `None`: nothing is there that this user may look at.
     pub fn of(path: &Path) -> Option<Self> {
         let meta = fs::metadata(path).ok()?;
         let own = Self::new(meta.mode());

@@ -19,8 +19,8 @@ impl Local {
         self.path(name)
     }
 
-    /// Gives `from` a second name, `to`, which must not exist: what changes the one changes the other. `false`: the host has no
-    /// such names here, or there is no `from`.
+    /// Gives `from` a second name, `to`, which must not exist: what changes the one changes the
+    /// other. `false`: the host has no such names here, or there is no `from`.
     pub(crate) fn link(&self, from: &str, to: &str) -> Result<bool> {
         check_name(to)?;
         self.check_changeable(to)?;
@@ -45,8 +45,8 @@ impl Local {
         }
     }
 
-    /// Makes `to`, replacing what is there, a copy that shares the storage of `from` until either is written. `false`: the host
-    /// cannot.
+    /// Makes `to`, replacing what is there, a copy that shares the storage of `from` until either
+    /// is written. `false`: the host cannot.
     pub(crate) fn clone_of(&self, from: &str, to: &str) -> Result<bool> {
         check_name(to)?;
         let source = self.source(from)?;

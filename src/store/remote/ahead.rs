@@ -1,4 +1,5 @@
-//! Sequential reads: what follows is fetched before it is asked for, several pieces at a time, from the next bands too.
+//! Sequential reads: what follows is fetched before it is asked for, several pieces at a time, from
+//! the next bands too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,10 +9,11 @@ use super::file::File;
 use super::pages::PAGE;
 use super::shared::{Live, Shared};
 
-/// Bytes that one helper fetches, in one request; half of it before so much was read. Every request costs the store as much as
-/// a megabyte or two, and whoever reads far has use for all of it.
+/// Bytes that one helper fetches, in one request; half of it before so much was read. Every request
+/// costs the store as much as a megabyte or two, and whoever reads far has use for all of it.
 const PIECE: u64 = 8 << 20;
-/// How far two reads may be apart and still follow each other: those of several threads come in any order.
+/// How far two reads may be apart and still follow each other: those of several threads come in any
+/// order.
 const NEAR: u64 = 1 << 20;
 /// Bytes that are read one after the other before helpers fetch anything.
 const LEAST_RUN: u64 = 1 << 20;
@@ -51,7 +53,8 @@ impl Shared {
 }
 
 impl File {
-    /// Sends helpers for what follows `end`, where `run` bytes were read one after the other until there.
+    /// Sends helpers for what follows `end`, where `run` bytes were read one after the other until
+    /// there.
     pub(super) fn read_ahead(self: &Arc<Self>, shared: &Arc<Shared>, end: u64, run: u64) {
         if run >= LEAST_RUN {
             self.fetch_until(shared, end, end + run.min(shared.most_ahead()), run);
@@ -113,7 +116,8 @@ impl File {
         }
     }
 
-    /// Brings what is between two offsets into memory. Whoever wants it after all is told of errors.
+    /// Brings what is between two offsets into memory. Whoever wants it after all is told of
+    /// errors.
     fn fetch_piece(&self, shared: &Shared, from: u64, to: u64) {
         let (mut page, end) = (from / PAGE, to.div_ceil(PAGE));
         while page < end {

@@ -1,7 +1,8 @@
 //! Memory for pages, which is used again as long as the bundle is open, and given back then.
 //!
-//! Buffers that many threads ask the allocator for, each for itself, stay with it when they are freed, in several places: a program
-//! then takes a multiple of what is in use. So they are cut from large pieces, and return to a list of their own.
+//! Buffers that many threads ask the allocator for, each for itself, stay with it when they are
+//! freed, in several places: a program then takes a multiple of what is in use. So they are cut
+//! from large pieces, and return to a list of their own.
 
 use std::fmt;
 use std::mem;
@@ -12,8 +13,9 @@ use bytes::BytesMut;
 
 use super::pages::PAGE;
 
-/// Bytes that are asked for at a time. So much is a mapping of its own with every allocator that we know of (glibc makes
-/// one from 32 MiB on, whatever it has seen before): it takes memory as it is used, and goes as a whole.
+/// Bytes that are asked for at a time. So much is a mapping of its own with every allocator that we
+/// know of (glibc makes one from 32 MiB on, whatever it has seen before): it takes memory as it is
+/// used, and goes as a whole.
 const MAPPED: usize = 40 << 20;
 
 /// Buffers that nobody uses, and memory for more.

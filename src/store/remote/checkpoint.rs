@@ -1,7 +1,9 @@
-//! The bundle under its plain names, as other programs see it. Source: docs/formats/object-store.md §7.
+//! The bundle under its plain names, as other programs see it. Source: docs/formats/object-store.md
+//! §7.
 //!
-//! A file is copied to its plain name; then an entry says that the plain object is the file; only then what it was copied
-//! from goes. Broken off at any point it is begun again, and nothing depends on how far it came.
+//! A file is copied to its plain name; then an entry says that the plain object is the file; only
+//! then what it was copied from goes. Broken off at any point it is begun again, and nothing
+//! depends on how far it came.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -21,11 +23,13 @@ use crate::{Error, Kind, Result};
 
 /// Files that one entry tells of.
 const BATCH: usize = 64;
-/// Bytes of a file that is put together in memory, at most, and of all such files at one time. What is larger goes piece by piece.
+/// Bytes of a file that is put together in memory, at most, and of all such files at one time. What
+/// is larger goes piece by piece.
 const MOST_IN_MEMORY: u64 = 64 << 20;
 /// How often it is looked whether to stop waiting.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long after an entry of ours nobody who takes over touches plain names. Less than any [`grace`](super::RemoteOptions).
+/// How long after an entry of ours nobody who takes over touches plain names. Less than any
+/// [`grace`](super::RemoteOptions).
 const PROOF: Duration = Duration::from_secs(20);
 
 /// When it was certain that nobody had taken over.
@@ -71,10 +75,12 @@ pub struct Status {
 }
 
 impl Remote {
-    /// Makes the objects under plain names the bundle as of the last flush, and removes what nothing needs any more.
+    /// Makes the objects under plain names the bundle as of the last flush, and removes what
+    /// nothing needs any more.
     ///
-    /// After a writer that did not close the bundle it waits until no request of it can be on its way any more. `advanced` is told
-    /// of bytes as they are copied, and asked with 0 in between: an error from it stops the work, which the next checkpoint goes on with.
+    /// After a writer that did not close the bundle it waits until no request of it can be on its
+    /// way any more. `advanced` is told of bytes as they are copied, and asked with 0 in between:
+    /// an error from it stops the work, which the next checkpoint goes on with.
     pub fn checkpoint(
         &self,
         advanced: &(dyn Fn(u64) -> Result<()> + Sync),
@@ -166,7 +172,8 @@ impl Shared {
             let mut file = [file];
             let moving = self.moving();
             self.make_independent(log, &mut file)?;
-            // From now on the file is in objects that stay, and is read from there while it is copied.
+            // From now on the file is in objects that stay, and is read from there while it is
+            // copied.
             drop(moving);
             let [(name, file)] = file;
             let now = self.copy_large(log, &name, &file, advanced)?;
@@ -222,7 +229,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Files that are partly in their plain objects get copies of these, because the plain objects are about to be replaced.
+    /// Files that are partly in their plain objects get copies of these, because the plain objects
+    /// are about to be replaced.
     fn make_independent(
         &self,
         log: &mut Log,
@@ -240,8 +248,8 @@ impl Shared {
         }
     }
 
-    /// Copies files, one at least, to their plain names for as long as it is certain that nobody else does. It was proved just
-    /// before that nobody had taken over.
+    /// Copies files, one at least, to their plain names for as long as it is certain that nobody
+    /// else does. It was proved just before that nobody had taken over.
     fn copy_some(
         &self,
         files: &[(String, Arc<FileState>)],
@@ -299,8 +307,8 @@ impl Shared {
         self.as_plain(name, file.len)
     }
 
-    /// The same of a file that need not fit into memory. Its pieces may take their time: the plain object changes by one request,
-    /// just before which it is proved that nobody has taken over.
+    /// The same of a file that need not fit into memory. Its pieces may take their time: the plain
+    /// object changes by one request, just before which it is proved that nobody has taken over.
     fn copy_large(
         &self,
         log: &mut Log,
@@ -398,10 +406,12 @@ impl Shared {
         }
     }
 
-    /// Removes the objects that neither the newest state nor a snapshot points to, and the log up to a new manifest.
+    /// Removes the objects that neither the newest state nor a snapshot points to, and the log up
+    /// to a new manifest.
     ///
-    /// First it is found out which ones, then an entry is put, and only then they go: the entry proves that nobody had taken
-    /// over until then, and whoever does afterwards begins with a state and snapshots that do not point to them.
+    /// First it is found out which ones, then an entry is put, and only then they go: the entry
+    /// proves that nobody had taken over until then, and whoever does afterwards begins with a
+    /// state and snapshots that do not point to them.
     pub(super) fn clear(&self, log: &mut Log) -> Result<u64> {
         let moving = self.moving();
         let mut needed: HashSet<ObjectId> = self.uncommitted();

@@ -99,7 +99,8 @@ impl Shared {
         }
     }
 
-    /// Sees to it that what was written to files until now is in objects. Some of it may be on its way there already.
+    /// Sees to it that what was written to files until now is in objects. Some of it may be on its
+    /// way there already.
     pub(super) fn store_files(&self, files: &[Arc<File>]) -> Result<()> {
         let arrived = || files.iter().map(|file| file.wait_for_parts()).sum::<u64>();
         let mut failed = files.iter().map(|file| file.failures()).sum::<u64>();

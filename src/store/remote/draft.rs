@@ -1,8 +1,9 @@
 //! A bundle that comes into being: one commit tells of all of it, and before that there is nothing.
 //!
-//! Where nothing is, not even the log is begun until then: what is stored has names that only this writer knows, so that
-//! whoever is quicker has the place, and what is given up is removed without asking anybody. A bundle that is to be
-//! replaced is held by its lease meanwhile, and stays what it is for everybody else.
+//! Where nothing is, not even the log is begun until then: what is stored has names that only this
+//! writer knows, so that whoever is quicker has the place, and what is given up is removed without
+//! asking anybody. A bundle that is to be replaced is held by its lease meanwhile, and stays what
+//! it is for everybody else.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,11 +30,12 @@ pub(super) enum Draft {
 }
 
 impl Remote {
-    /// Begins a new bundle behind `objects`, to be filled and then [published](Self::publish). Until then nobody sees anything
-    /// of it, a flush makes nothing durable, and dropping it removes what was stored.
+    /// Begins a new bundle behind `objects`, to be filled and then [published](Self::publish).
+    /// Until then nobody sees anything of it, a flush makes nothing durable, and dropping it
+    /// removes what was stored.
     ///
-    /// [`Kind::Conflict`] if there are files already, unless `overwrite` is set: they are replaced when this is published,
-    /// and their snapshots stay.
+    /// [`Kind::Conflict`] if there are files already, unless `overwrite` is set: they are replaced
+    /// when this is published, and their snapshots stay.
     pub fn draft(
         objects: Arc<dyn Objects>,
         options: &RemoteOptions,
@@ -72,8 +74,8 @@ impl Remote {
 
     /// Makes a [draft](Self::draft) the bundle that everybody sees, durably, in one commit.
     ///
-    /// `go_on` is asked when all of it is stored and nothing of it told: an error from it leaves the draft a draft.
-    /// [`Kind::Conflict`] if somebody else made one there meanwhile.
+    /// `go_on` is asked when all of it is stored and nothing of it told: an error from it leaves
+    /// the draft a draft. [`Kind::Conflict`] if somebody else made one there meanwhile.
     pub fn publish(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let shared = self.shared();
         let Some(draft) = shared.draft().clone() else {
@@ -93,7 +95,8 @@ impl Remote {
         *shared.draft() = None;
         shared.commit()?;
         if shared.is_settled() {
-            // The bundle is there without its plain names: whoever closes it brings up to date what failed here.
+            // The bundle is there without its plain names: whoever closes it brings up to date what
+            // failed here.
             let _ = shared.checkpoint(&|_| Ok(()));
         }
         Ok(())

@@ -11,7 +11,8 @@ use super::pages::{Count, PAGE, Pages, Source};
 use super::shared::Shared;
 use crate::Result;
 
-/// What who waits for bytes fetches of sequential reads beyond what he asked for, in bytes; more is left to [helpers](super::ahead).
+/// What who waits for bytes fetches of sequential reads beyond what he asked for, in bytes; more is
+/// left to [helpers](super::ahead).
 const MOST_BEYOND: u64 = 1 << 20;
 /// What one of several connections fetches at least of one request, in bytes.
 const LEAST_FETCH: u64 = 1 << 20;
@@ -72,8 +73,8 @@ impl Drop for Claim<'_> {
 }
 
 impl File {
-    /// Fills pages, of which `bytes` are wanted, with what the local disk has of them, from the first on; how many pages that are.
-    /// And how many there are first that it does not have.
+    /// Fills pages, of which `bytes` are wanted, with what the local disk has of them, from the
+    /// first on; how many pages that are. And how many there are first that it does not have.
     fn fetch_cached(
         &self,
         shared: &Shared,
@@ -98,7 +99,8 @@ impl File {
         (filled, missing)
     }
 
-    /// Fills `into` with what the local disk has of a page that is not in memory, from an offset in the file on. `false`: it has not got it.
+    /// Fills `into` with what the local disk has of a page that is not in memory, from an offset in
+    /// the file on. `false`: it has not got it.
     pub(super) fn read_cached(
         &self,
         shared: &Shared,
@@ -133,7 +135,8 @@ impl File {
         }
     }
 
-    /// Fills the first `bytes` of pages from the store, many of them over several connections. What follows on the last page is zeros.
+    /// Fills the first `bytes` of pages from the store, many of them over several connections. What
+    /// follows on the last page is zeros.
     pub(super) fn fetch(
         &self,
         shared: &Shared,
@@ -200,7 +203,8 @@ impl File {
         Ok(())
     }
 
-    /// Brings pages into memory, from `page` on and up to that of `last`; more where `run` bytes were read one after the other.
+    /// Brings pages into memory, from `page` on and up to that of `last`; more where `run` bytes
+    /// were read one after the other.
     pub(super) fn load(&self, shared: &Shared, page: u64, last: u64, run: u64) -> Result<()> {
         let wanted = ((last + 1 - page) * PAGE).max(run.next_multiple_of(PAGE).min(MOST_BEYOND));
         let staying = shared.staying();
@@ -219,8 +223,8 @@ impl File {
         Ok(())
     }
 
-    /// Claims up to `wanted` bytes from a page on, as far as they come from one place. To be called, like the next, while bytes
-    /// [stay](Shared::staying) where they are.
+    /// Claims up to `wanted` bytes from a page on, as far as they come from one place. To be
+    /// called, like the next, while bytes [stay](Shared::staying) where they are.
     pub(super) fn claim(&self, shared: &Shared, page: u64, wanted: u64) -> Claimed<'_> {
         let mut coming = self.coming.locked();
         if is_coming(&coming, page) {

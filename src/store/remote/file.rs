@@ -22,7 +22,8 @@ const AT_ONCE: usize = 4 << 20;
 
 /// Parts of a file that go to objects side by side, as far as their numbers differ in this.
 const LANES: usize = 8;
-/// Reads that go on from each other for less than this come from the local disk as they are: whole pages would seldom be used.
+/// Reads that go on from each other for less than this come from the local disk as they are: whole
+/// pages would seldom be used.
 const LEAST_KEPT: u64 = 2 * PAGE;
 
 /// A file that is open, or that has something in memory.
@@ -31,7 +32,8 @@ pub(super) struct File {
     pub(super) name: String,
     shared: std::sync::Weak<Shared>,
     pages: RwLock<Pages>,
-    /// One is held while a part goes to an object, all by who cuts the file or makes parts of it zeros.
+    /// One is held while a part goes to an object, all by who cuts the file or makes parts of it
+    /// zeros.
     leaving: [Mutex<()>; LANES],
     failed: AtomicU64,
     /// It is in the list of what the next commit tells.

@@ -14,8 +14,8 @@
 //! sum CRC32                                              of all bytes before this line, 8 digits
 //! ```
 //!
-//! Fields are separated by one space; in names, hosts and tags what is not a printable ASCII character, and `%`, is written
-//! as `%` and two hexadecimal digits.
+//! Fields are separated by one space; in names, hosts and tags what is not a printable ASCII
+//! character, and `%`, is written as `%` and two hexadecimal digits.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -137,7 +137,8 @@ pub(super) struct Plain {
     pub(super) tag: String,
 }
 
-/// Where the bytes of a file are: a part in its object; without one, in the plain object; past that, zeros.
+/// Where the bytes of a file are: a part in its object; without one, in the plain object; past
+/// that, zeros.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct FileState {
     pub(super) len: u64,
@@ -182,7 +183,8 @@ pub(super) struct Document {
     pub(super) generation: u64,
     pub(super) what: What,
     pub(super) part: u64,
-    /// Requests of a writer who did not close may still be on their way to plain names until this is set.
+    /// Requests of a writer who did not close may still be on their way to plain names until this
+    /// is set.
     pub(super) settled: bool,
     pub(super) holder: Holder,
     pub(super) names: BTreeMap<String, Name>,

@@ -1,8 +1,9 @@
 //! Who may write. Source: docs/formats/object-store.md §5.
 //!
-//! The right to write is the entry by which a writer took over: the log alone decides. What is here only tells others that
-//! the writer is alive, so that they do not take over from it. Whether it is, they tell by their own clock: its lease object
-//! stays the same for longer than a heartbeat takes.
+//! The right to write is the entry by which a writer took over: the log alone decides. What is here
+//! only tells others that the writer is alive, so that they do not take over from it. Whether it
+//! is, they tell by their own clock: its lease object stays the same for longer than a heartbeat
+//! takes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,7 +50,8 @@ impl fmt::Display for Holder {
     }
 }
 
-/// `2026-11-22 07:08:33 UTC`. Source: the calendar's own rules, counted in eras of 400 years from a first of March.
+/// `2026-11-22 07:08:33 UTC`. Source: the calendar's own rules, counted in eras of 400 years from a
+/// first of March.
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day) = (days / 146_097, days % 146_097);
@@ -73,8 +75,9 @@ fn utc(seconds: u64) -> String {
     )
 }
 
-/// Takes the right to write over, where nobody has it or nobody uses it. `announce` is told of the newest state and of the entry
-/// by which that is done, before it is; an error from it leaves things as they are.
+/// Takes the right to write over, where nobody has it or nobody uses it. `announce` is told of the
+/// newest state and of the entry by which that is done, before it is; an error from it leaves
+/// things as they are.
 pub(super) fn acquire(
     objects: &Arc<dyn Objects>,
     options: &RemoteOptions,
@@ -126,7 +129,8 @@ pub(super) fn deposed(by: &Holder) -> Error {
     Error::new(Kind::Conflict, LAYER, message)
 }
 
-/// Watches the lease for as long as it takes to know that nobody renews it. `false`: somebody does, or has moved the log on.
+/// Watches the lease for as long as it takes to know that nobody renews it. `false`: somebody does,
+/// or has moved the log on.
 fn is_abandoned(objects: &dyn Objects, state: &Document, options: &RemoteOptions) -> Result<bool> {
     let (key, next) = (lease_key(state.generation), log_key(state.number + 1));
     let first = objects.stat(&key)?;
@@ -151,7 +155,8 @@ fn is_abandoned(objects: &dyn Objects, state: &Document, options: &RemoteOptions
 pub(super) struct Heartbeat(#[expect(dead_code, reason = "held, not read")] Beats);
 
 impl Heartbeat {
-    /// Puts the lease object, and puts it again from time to time. The first put tells whether the store can be written.
+    /// Puts the lease object, and puts it again from time to time. The first put tells whether the
+    /// store can be written.
     pub(super) fn start(
         objects: Arc<dyn Objects>,
         state: &Document,
@@ -163,7 +168,8 @@ impl Heartbeat {
         let mut beat = 0;
         let renew = move || {
             beat += 1;
-            // One that is missed is made good by the next, and nothing but politeness depends on it.
+            // One that is missed is made good by the next, and nothing but politeness depends on
+            // it.
             let _ = objects.put(&key, text(beat).as_bytes(), Put::Replace);
             true
         };

@@ -1,4 +1,5 @@
-//! Flushes to the local disk, and how they reach the store. Source: docs/formats/object-store.md §10.
+//! Flushes to the local disk, and how they reach the store. Source: docs/formats/object-store.md
+//! §10.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -15,7 +16,8 @@ use super::shared::{Live, Shared};
 use crate::{Error, Kind, Result};
 
 impl Shared {
-    /// Makes everything durable that was changed before this was called: in the store, or where that was asked for on the local disk.
+    /// Makes everything durable that was changed before this was called: in the store, or where
+    /// that was asked for on the local disk.
     pub(super) fn flush(&self) -> Result<()> {
         match self.local_cache() {
             Some(cache) if self.draft().is_none() && self.flush_locally(cache)? => Ok(()),
@@ -93,7 +95,8 @@ impl Shared {
             .map_or(0, |cache| cache.journal().flushes)
     }
 
-    /// The store has what these local flushes were for. That must be recorded, or a crash would bring old contents back.
+    /// The store has what these local flushes were for. That must be recorded, or a crash would
+    /// bring old contents back.
     pub(super) fn settle(&self, flushes: u64) -> Result<()> {
         let Some(cache) = &self.cache else {
             return Ok(());
@@ -142,7 +145,8 @@ impl Shared {
         Beats::start("upload", cache.upload_after, upload).map(Some)
     }
 
-    /// Commits everything, and sends flushes to the store as long as `work` takes, which moves things that are committed.
+    /// Commits everything, and sends flushes to the store as long as `work` takes, which moves
+    /// things that are committed.
     pub(super) fn with_flushes_to_store<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let pause = |paused| {
             self.cache
@@ -164,7 +168,8 @@ impl Shared {
 }
 
 impl File {
-    /// What there is to record of the file, everything that no object has in blocks. `None`: there is no room.
+    /// What there is to record of the file, everything that no object has in blocks. `None`: there
+    /// is no room.
     fn recorded(&self, shared: &Shared, cache: &Cache) -> Option<Recorded> {
         let loose = self.pages().without_block();
         for (number, bytes) in loose {

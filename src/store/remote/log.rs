@@ -1,7 +1,9 @@
-//! The log of commits: what is true is what its newest entry says. Source: docs/formats/object-store.md §4.
+//! The log of commits: what is true is what its newest entry says. Source:
+//! docs/formats/object-store.md §4.
 //!
-//! An entry is put under the number after the last one known, if nothing is there. So of all who know the same state exactly
-//! one goes on from it, and who was overtaken cannot. Nothing else orders writers, no clock and no lease.
+//! An entry is put under the number after the last one known, if nothing is there. So of all who
+//! know the same state exactly one goes on from it, and who was overtaken cannot. Nothing else
+//! orders writers, no clock and no lease.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +21,8 @@ const TRIES: usize = 4;
 const LOADS: usize = 16;
 /// Bytes that a document is read by when its length is not known.
 const FIRST_READ: usize = 64 << 10;
-/// Entries after the newest manifest before the next one is written, if they are as long as the manifest was.
+/// Entries after the newest manifest before the next one is written, if they are as long as the
+/// manifest was.
 const FEW: u64 = 32;
 /// Entries before the next manifest is written in any case.
 const MANY: u64 = 256;
@@ -30,9 +33,11 @@ pub(super) struct Log {
     pub(super) state: Document,
     /// Number of the newest manifest, and its bytes.
     manifest: (u64, u64),
-    /// Number of the manifest before, where that is not ours: which entries came after it was not looked at.
+    /// Number of the manifest before, where that is not ours: which entries came after it was not
+    /// looked at.
     before: Option<u64>,
-    /// Entries that no manifest we know of holds, and the ones of the manifest before: numbers, with what they are for.
+    /// Entries that no manifest we know of holds, and the ones of the manifest before: numbers,
+    /// with what they are for.
     entries: BTreeMap<u64, What>,
     /// Bytes of the entries after the newest manifest.
     bytes: u64,
@@ -113,7 +118,8 @@ impl Log {
                 return Ok(None);
             };
             let read = Self::read_from(objects, number);
-            // While it was read its entries may have been replaced by a manifest, and even the manifest by another.
+            // While it was read its entries may have been replaced by a manifest, and even the
+            // manifest by another.
             let now = manifests(objects)?;
             match read {
                 Ok(Some(log)) if now == known => {
@@ -304,7 +310,8 @@ impl Log {
         })
     }
 
-    /// Puts an entry that [`next`](Self::next) made. After an error nobody knows whether it is there, or will be.
+    /// Puts an entry that [`next`](Self::next) made. After an error nobody knows whether it is
+    /// there, or will be.
     pub(super) fn append(&mut self, objects: &dyn Objects, entry: Document) -> Result<Appended> {
         let key = log_key(entry.number);
         let bytes = entry.encode(Role::Entry);
@@ -341,22 +348,23 @@ impl Log {
         }))
     }
 
-    /// Returns whether the newest entry, put by who has read the log but did not write it, stands where another had been that a
-    /// manifest has replaced meanwhile. Then it counts for nobody.
+    /// Returns whether the newest entry, put by who has read the log but did not write it, stands
+    /// where another had been that a manifest has replaced meanwhile. Then it counts for nobody.
     pub(super) fn is_void(&self, objects: &dyn Objects) -> Result<bool> {
         Ok(manifests(objects)?
             .newest
             .is_some_and(|number| number >= self.state.number))
     }
 
-    /// Returns whether so few entries came after the newest manifest that a new one is not worth it.
+    /// Returns whether so few entries came after the newest manifest that a new one is not worth
+    /// it.
     pub(super) fn is_short(&self) -> bool {
         self.state.number - self.manifest.0 < FEW
     }
 
-    /// Writes a manifest where many entries came after the last one, and removes what nobody needs who begins to read now:
-    /// entries and manifests up to the one before. Entries by which a writer took over stay: they are what stops the writer
-    /// before, however late it wakes up.
+    /// Writes a manifest where many entries came after the last one, and removes what nobody needs
+    /// who begins to read now: entries and manifests up to the one before. Entries by which a
+    /// writer took over stay: they are what stops the writer before, however late it wakes up.
     pub(super) fn compact(&mut self, objects: &dyn Objects, now: bool) -> Result<()> {
         let since = self.state.number - self.manifest.0;
         let due = since >= MANY || (since >= FEW && self.bytes >= self.manifest.1);

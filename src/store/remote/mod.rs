@@ -1,4 +1,5 @@
-//! A bundle on an object store, written as if it were a folder. Source: docs/formats/object-store.md.
+//! A bundle on an object store, written as if it were a folder. Source:
+//! docs/formats/object-store.md.
 //!
 //! ```text
 //! Info.plist, token, bands/<hex>   the bundle itself, as of the last checkpoint      checkpoint.rs
@@ -8,9 +9,10 @@
 //! .bandsaw/objects/<unique>        what commits and snapshots point to               file.rs
 //! ```
 //!
-//! [`Remote`] holds what files are there ([`store`]), each file holds its [`pages`] in [`buffers`], and one budget bounds them all
-//! ([`shared`], [`room`]). [`helpers`] fetch what will be read ([`ahead`]) and store what was written. A new bundle is a [`draft`]
-//! first. A [`cache`] on a local disk holds what memory does not, and flushes where that is enough ([`locally`]).
+//! [`Remote`] holds what files are there ([`store`]), each file holds its [`pages`] in [`buffers`],
+//! and one budget bounds them all ([`shared`], [`room`]). [`helpers`] fetch what will be read
+//! ([`ahead`]) and store what was written. A new bundle is a [`draft`] first. A [`cache`] on a
+//! local disk holds what memory does not, and flushes where that is enough ([`locally`]).
 
 mod ahead;
 mod beats;
@@ -54,7 +56,8 @@ pub use snapshots::Snapshot;
 /// How a bundle on an object store is opened.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// Who writes has the bundle alone; a read-only open writes nothing and keeps to the state that it found.
+    /// Who writes has the bundle alone; a read-only open writes nothing and keeps to the state that
+    /// it found.
     pub access: Access,
     /// Opens what a snapshot keeps, read-only.
     pub snapshot: Option<String>,
@@ -92,9 +95,11 @@ impl Default for RemoteOptions {
 
 /// An open bundle on an object store, as the [`Store`](super::Store) of its files.
 ///
-/// A flush of any file, and [`sync`](super::Store::sync), is one commit of everything that was changed until then (unless it goes to
-/// a [cache](FlushTo::Local)): whoever opens the bundle sees all of it or nothing. Once neither this nor any of its files is used any more, what was changed is
-/// committed and the bundle is free for the next writer; [`close`](Self::close) does that and says whether it worked.
+/// A flush of any file, and [`sync`](super::Store::sync), is one commit of everything that was
+/// changed until then (unless it goes to a [cache](FlushTo::Local)): whoever opens the bundle sees
+/// all of it or nothing. Once neither this nor any of its files is used any more, what was changed
+/// is committed and the bundle is free for the next writer; [`close`](Self::close) does that and
+/// says whether it worked.
 #[derive(Debug)]
 pub struct Remote {
     session: Arc<Session>,
@@ -111,8 +116,9 @@ struct Session {
 }
 
 impl Remote {
-    /// Opens what is behind `objects`. [`Kind::Conflict`], naming the holder, if somebody else writes it; and where the cache holds
-    /// what was flushed to it alone, and somebody else has written the bundle since. Else that is committed first.
+    /// Opens what is behind `objects`. [`Kind::Conflict`], naming the holder, if somebody else
+    /// writes it; and where the cache holds what was flushed to it alone, and somebody else has
+    /// written the bundle since. Else that is committed first.
     pub fn open(objects: Arc<dyn Objects>, options: &RemoteOptions) -> Result<Arc<Self>> {
         if !options.part.is_power_of_two() || options.part < pages::PAGE || options.part > 1 << 30 {
             return Err(Error::new(
@@ -174,8 +180,9 @@ impl Remote {
         self.shared().generation
     }
 
-    /// Commits what was changed, brings the plain names [up to date](Self::checkpoint) where that needs no waiting, and
-    /// gives the bundle free for the next writer. Nothing can be changed afterwards.
+    /// Commits what was changed, brings the plain names [up to date](Self::checkpoint) where that
+    /// needs no waiting, and gives the bundle free for the next writer. Nothing can be changed
+    /// afterwards.
     pub fn close(&self) -> Result<()> {
         self.session.close()
     }

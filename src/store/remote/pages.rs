@@ -169,7 +169,8 @@ impl Pages {
         count
     }
 
-    /// Writes within a page that is in memory, or that is zeros, or all of it. A new one is one of `buffers`.
+    /// Writes within a page that is in memory, or that is zeros, or all of it. A new one is one of
+    /// `buffers`.
     pub(super) fn write(
         &mut self,
         page: u64,
@@ -242,7 +243,8 @@ impl Pages {
         known.only_on_disk().map(|_| cut)
     }
 
-    /// Changes the length; what is cut off is zeros should it come back. Nothing is [to be recalled](Self::to_recall).
+    /// Changes the length; what is cut off is zeros should it come back. Nothing is [to be
+    /// recalled](Self::to_recall).
     pub(super) fn set_len(&mut self, len: u64, part_len: u64) -> Count {
         let mut count = Count::default();
         if len < self.base.len {
@@ -304,7 +306,8 @@ impl Pages {
         count
     }
 
-    /// A block has the bytes of a page, if they are still these. It goes from memory unless it `stays`.
+    /// A block has the bytes of a page, if they are still these. It goes from memory unless it
+    /// `stays`.
     pub(super) fn spilled(
         &mut self,
         page: u64,
@@ -404,7 +407,8 @@ impl Pages {
         )
     }
 
-    /// The pages that were on their way have arrived, or not. Those that arrived and are not in memory go.
+    /// The pages that were on their way have arrived, or not. Those that arrived and are not in
+    /// memory go.
     pub(super) fn left(&mut self, index: u64, part_len: u64, arrived: Option<Part>) -> Count {
         let per_part = part_len / PAGE;
         let mut count = Count::default();

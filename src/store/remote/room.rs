@@ -1,4 +1,5 @@
-//! Room in memory: what can be fetched again is forgotten, what is nowhere else goes to the local disk or to the store.
+//! Room in memory: what can be fetched again is forgotten, what is nowhere else goes to the local
+//! disk or to the store.
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
@@ -78,8 +79,8 @@ impl Shared {
         }
     }
 
-    /// Returns whether enough is in memory that is nowhere else, and whether enough is on the local disk that is not in the
-    /// store.
+    /// Returns whether enough is in memory that is nowhere else, and whether enough is on the local
+    /// disk that is not in the store.
     fn is_full(&self) -> (bool, bool) {
         let spilled = self.spilled.load(Ordering::Relaxed);
         let half = (self.memory / 2) as i64;
@@ -90,7 +91,8 @@ impl Shared {
         )
     }
 
-    /// Dirty parts but for the quarter that was written last, which is likely to be written again; the oldest first.
+    /// Dirty parts but for the quarter that was written last, which is likely to be written again;
+    /// the oldest first.
     fn dirty_parts(&self) -> Vec<Dirty> {
         let mut parts = Vec::new();
         for file in self.open_files() {
@@ -122,8 +124,8 @@ impl Shared {
         parts
     }
 
-    /// Has parts stored that were written whole, once a quarter of the memory is full of what is nowhere else. Where there is a cache
-    /// they go there first.
+    /// Has parts stored that were written whole, once a quarter of the memory is full of what is
+    /// nowhere else. Where there is a cache they go there first.
     pub(super) fn store_behind(self: &Arc<Self>) {
         let dirty = self.dirty.load(Ordering::Relaxed);
         if dirty < (self.memory / 4) as i64
@@ -150,8 +152,9 @@ impl Shared {
         }
     }
 
-    /// Waits until there is room for more that is not in the store: in memory by way of the local disk, and there by way of the
-    /// store. Whoever writes faster than the store takes it helps it along.
+    /// Waits until there is room for more that is not in the store: in memory by way of the local
+    /// disk, and there by way of the store. Whoever writes faster than the store takes it helps it
+    /// along.
     pub(super) fn make_room(&self) -> Result<()> {
         self.evict();
         loop {

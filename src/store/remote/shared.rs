@@ -1,4 +1,5 @@
-//! What all files of an open bundle share: the store, what may be in memory, and whether anything may be changed.
+//! What all files of an open bundle share: the store, what may be in memory, and whether anything
+//! may be changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -220,7 +221,8 @@ impl Shared {
             .collect()
     }
 
-    /// Refuses changes of what is read-only, taken over by somebody else, or not known to be stored.
+    /// Refuses changes of what is read-only, taken over by somebody else, or not known to be
+    /// stored.
     pub(super) fn check_changeable(&self) -> Result<()> {
         if self.access == Access::ReadOnly {
             return Err(Error::read_only(LAYER));

@@ -35,8 +35,8 @@ impl Remote {
             .collect()
     }
 
-    /// Keeps the bundle as of now under a name that no snapshot has. Nothing is copied: what changes from now on is stored
-    /// beside what it replaces.
+    /// Keeps the bundle as of now under a name that no snapshot has. Nothing is copied: what
+    /// changes from now on is stored beside what it replaces.
     pub fn create_snapshot(&self, name: &str) -> Result<()> {
         check_name(name)?;
         if name.contains('/') {
@@ -82,7 +82,8 @@ impl Remote {
             .map(drop)
     }
 
-    /// Makes the bundle what it was when the snapshot was made, in one commit. Nothing of it may be open.
+    /// Makes the bundle what it was when the snapshot was made, in one commit. Nothing of it may be
+    /// open.
     pub fn restore_snapshot(&self, name: &str) -> Result<()> {
         let shared = self.shared();
         shared.commit()?;
@@ -205,7 +206,8 @@ impl Shared {
         *self.live() = files.collect();
     }
 
-    /// Before plain objects are replaced or removed: snapshots that need them get copies of their own.
+    /// Before plain objects are replaced or removed: snapshots that need them get copies of their
+    /// own.
     pub(super) fn keep_for_snapshots<'a>(
         &self,
         log: &mut Log,

@@ -70,7 +70,8 @@ impl Shared {
         self.open_to_fetch(name)
     }
 
-    /// The same, and a plain object is not looked at: each fetch from it tells whether it is the one that a commit tells of.
+    /// The same, and a plain object is not looked at: each fetch from it tells whether it is the
+    /// one that a commit tells of.
     pub(super) fn open_to_fetch(self: &Arc<Self>, name: &str) -> Result<Option<Arc<File>>> {
         let known = match self.find(name)? {
             None | Some(Live::Gone) => return Ok(None),
@@ -111,8 +112,8 @@ impl Shared {
         self.store_files(&[file])
     }
 
-    /// The file, all of it in objects that never change, but for what was written to it in the last moment. To be called while
-    /// bytes [stay](Self::staying) where they are.
+    /// The file, all of it in objects that never change, but for what was written to it in the last
+    /// moment. To be called while bytes [stay](Self::staying) where they are.
     fn frozen(self: &Arc<Self>, name: &str) -> Result<FileState> {
         let file = self
             .open_file(name)?

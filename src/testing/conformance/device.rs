@@ -10,8 +10,8 @@ use crate::Kind;
 use crate::device::{BlockDevice, ExtentKind, Leave};
 use crate::testing::Random;
 
-/// Puts the devices that `make` makes through the suite. Each must be new, writable and at least [`MIN_LEN`] long;
-/// what is in it does not matter.
+/// Puts the devices that `make` makes through the suite. Each must be new, writable and at least
+/// [`MIN_LEN`] long; what is in it does not matter.
 pub fn device(make: impl Fn() -> Arc<dyn BlockDevice>) {
     Devices::new(make).check();
 }
@@ -41,14 +41,16 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// How to open the device that was made last again, after it was dropped: what was flushed must be there.
+    /// How to open the device that was made last again, after it was dropped: what was flushed must
+    /// be there.
     #[must_use]
     pub fn reopen(mut self, reopen: impl Fn() -> Arc<dyn BlockDevice> + 'a) -> Self {
         self.reopen = Some(Box::new(reopen));
         self
     }
 
-    /// The bytes that the device keeps together (a band, a chunk), whose borders deserve attention. 4096 unless told.
+    /// The bytes that the device keeps together (a band, a chunk), whose borders deserve attention.
+    /// 4096 unless told.
     #[must_use]
     pub fn unit(mut self, unit: u64) -> Self {
         assert!(unit > 0, "a unit has bytes");
@@ -122,7 +124,8 @@ impl<'a> Devices<'a> {
     }
 }
 
-/// Checks that a read-only device refuses every change with [`Kind::ReadOnly`] and still reads and flushes.
+/// Checks that a read-only device refuses every change with [`Kind::ReadOnly`] and still reads and
+/// flushes.
 pub fn read_only(device: Arc<dyn BlockDevice>) {
     let case = Case {
         promise: "a read-only device stays as it is",
@@ -357,7 +360,8 @@ fn empty_ranges(case: &Case) {
     case.expect_windows(&before, "after requests for nothing");
 }
 
-/// Ranges around the seams: a few bytes, whole sectors, whole blocks, and (where not too long) whole units.
+/// Ranges around the seams: a few bytes, whole sectors, whole blocks, and (where not too long)
+/// whole units.
 fn discards(case: &Case) -> Vec<Range<u64>> {
     let len = case.len();
     let mut ranges = Vec::new();

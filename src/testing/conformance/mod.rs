@@ -1,4 +1,5 @@
-//! What every [`BlockDevice`], every [`Store`](crate::store::Store) and all [`Objects`](crate::store::Objects) must do.
+//! What every [`BlockDevice`], every [`Store`](crate::store::Store) and all
+//! [`Objects`](crate::store::Objects) must do.
 //!
 //! ```
 //! use std::sync::Arc;

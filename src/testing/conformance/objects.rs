@@ -9,7 +9,8 @@ use crate::store::{ObjectMeta, Objects, Piece, Put};
 use crate::testing::Random;
 use crate::{Error, Kind, Result};
 
-/// Puts the stores of objects that `make` makes through the suite. Each must be empty: a prefix of its own will do.
+/// Puts the stores of objects that `make` makes through the suite. Each must be empty: a prefix of
+/// its own will do.
 pub fn objects(make: impl Fn() -> Arc<dyn Objects>) {
     for (promise, check) in CHECKS {
         check(&Case {

@@ -47,7 +47,8 @@ fn content(thread: u64, round: u64, area: Range<u64>) -> Vec<u8> {
     Random::new(thread << 32 | round).bytes((area.end - area.start) as usize)
 }
 
-/// Eight threads own every eighth piece of one place: the first bytes of a unit, then both sides of a seam.
+/// Eight threads own every eighth piece of one place: the first bytes of a unit, then both sides of
+/// a seam.
 pub(super) fn one_unit(case: &Case) {
     const PIECE: u64 = 97;
     let size = (16 << 10).min(case.len());
@@ -99,8 +100,8 @@ fn expect_piece(case: &Case, at: u64, len: u64, piece: u64, round: u64) {
     case.expect(at, &expected, "a piece between the pieces of other threads");
 }
 
-/// Everything around a kept range is written and discarded again and again, the next unit as a whole too; the kept
-/// range must not flicker.
+/// Everything around a kept range is written and discarded again and again, the next unit as a
+/// whole too; the kept range must not flicker.
 pub(super) fn reads_beside_discards(case: &Case) {
     let end = case.unit.clamp(48 << 10, 128 << 10).min(case.len());
     let unit = case.unit.max(end);
@@ -136,7 +137,8 @@ pub(super) fn reads_beside_discards(case: &Case) {
     case.expect(kept.start, &bytes, "after discards");
 }
 
-/// Requests to the end of the device while it is cut and grown: each is done or is out of range, nothing else.
+/// Requests to the end of the device while it is cut and grown: each is done or is out of range,
+/// nothing else.
 pub(super) fn cuts_beside_requests(case: &Case) {
     let (len, block) = (case.len(), u64::from(case.info().block));
     let less = len - 8 * block;

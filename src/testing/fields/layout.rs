@@ -1,4 +1,5 @@
-//! Fields of on-disk structures, read from the sources that declare them: a field that is added there is changed here, too.
+//! Fields of on-disk structures, read from the sources that declare them: a field that is added
+//! there is changed here, too.
 
 use std::collections::HashMap;
 
@@ -25,11 +26,13 @@ pub(super) struct Layout {
     is_big_endian: bool,
 }
 
-/// Elements of an array of numbers that are taken one by one; the rest is skipped, but for the last.
+/// Elements of an array of numbers that are taken one by one; the rest is skipped, but for the
+/// last.
 const ELEMENTS: usize = 3;
 
 impl Layout {
-    /// The structures that `sources` declare; `U16` and the like are big-endian there if `is_big_endian`.
+    /// The structures that `sources` declare; `U16` and the like are big-endian there if
+    /// `is_big_endian`.
     pub(super) fn read(sources: &[&str], is_big_endian: bool) -> Self {
         let mut layout = Self {
             is_big_endian,

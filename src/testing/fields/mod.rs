@@ -1,6 +1,6 @@
-//! `repair` against a change of each field of each list, header, table and tree node header: where it wrote the structure,
-//! every file is as it was; where it did not, every file is as it was once the field has its value again; and what it wrote
-//! can be undone bit for bit.
+//! `repair` against a change of each field of each list, header, table and tree node header: where
+//! it wrote the structure, every file is as it was; where it did not, every file is as it was once
+//! the field has its value again; and what it wrote can be undone bit for bit.
 
 mod images;
 mod layout;
@@ -124,8 +124,8 @@ pub struct Report {
 /// Cases among all of images whose keys take long to unwrap.
 const ENCRYPTED_CASES: usize = 24;
 
-/// Runs `cases` cases, with values that follow from `seed`, on all cores. Images are made in `scratch`. Only cases whose names
-/// contain `only` are run.
+/// Runs `cases` cases, with values that follow from `seed`, on all cores. Images are made in
+/// `scratch`. Only cases whose names contain `only` are run.
 pub fn run(scratch: &Path, cases: usize, seed: u64, only: &str) -> Report {
     let images = images::all(scratch);
     let keys = &Secret::new(images::PASSPHRASE.into());

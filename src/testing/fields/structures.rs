@@ -120,7 +120,8 @@ fn le(bytes: &[u8], at: usize, len: usize) -> usize {
         .fold(0, |value, byte| value << 8 | usize::from(*byte))
 }
 
-/// One number that no structure of the sources declares, such as an entry of an array at the end of a node.
+/// One number that no structure of the sources declares, such as an entry of an array at the end of
+/// a node.
 fn number(offset: usize, size: usize, is_big_endian: bool) -> Vec<Field> {
     vec![Field {
         name: "number".into(),

@@ -13,8 +13,9 @@ use crate::testing::walk;
 /// Folders of a real volume hold more, but what a broken one claims to hold must not cost us time.
 const MOST_OBJECTS: u64 = 500;
 
-/// An input describes a disk. Whatever is on it, the container can be opened or is refused, and everything in its volumes can be
-/// asked; once as it is, and once with every checksum made right, so that what is behind them is looked at.
+/// An input describes a disk. Whatever is on it, the container can be opened or is refused, and
+/// everything in its volumes can be asked; once as it is, and once with every checksum made right,
+/// so that what is behind them is looked at.
 pub fn apfs_container(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let mut bytes = disk.to_vec();
@@ -43,7 +44,8 @@ fn read_all(bytes: Vec<u8>) {
     }
 }
 
-/// An input is a node of a tree. It is refused, or its records lie within it, and each is a key with data or refused.
+/// An input is a node of a tree. It is refused, or its records lie within it, and each is a key
+/// with data or refused.
 pub fn apfs_node(input: &[u8]) {
     apfs::read_node(input);
 }

@@ -15,8 +15,9 @@ use uuid::Uuid;
 
 const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
 
-/// An input describes a disk, whose checksums are made right: others are refused before anything is changed. The volume in the
-/// container on it is refused, too, or can be changed and left; nothing panics, goes on for ever or is written past the end.
+/// An input describes a disk, whose checksums are made right: others are refused before anything is
+/// changed. The volume in the container on it is refused, too, or can be changed and left; nothing
+/// panics, goes on for ever or is written past the end.
 pub fn apfs_change(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let mut bytes = disk.to_vec();

@@ -9,8 +9,8 @@ use crate::fs::{FreeMapExt, Timestamp, VolumePlan};
 use crate::progress::Silent;
 use uuid::Uuid;
 
-/// An input describes a disk: the block of a space manager, then a container. The map is refused, or its free runs lie in the
-/// container, in order and apart.
+/// An input describes a disk: the block of a space manager, then a container. The map is refused,
+/// or its free runs lie in the container, in order and apart.
 pub fn apfs_spaceman(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let bytes = disk.to_vec();

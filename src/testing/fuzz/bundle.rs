@@ -8,8 +8,8 @@ use crate::progress::Silent;
 use crate::store::{MemoryStore, Put, Store};
 use crate::testing::model::{Model, Op, Span};
 
-/// An input is an `Info.plist`. The bundle is refused, or it is a blank disk of whole sectors that can be read at both ends,
-/// and nothing in its folder changed.
+/// An input is an `Info.plist`. The bundle is refused, or it is a blank disk of whole sectors that
+/// can be read at both ends, and nothing in its folder changed.
 pub fn info_plist(input: &[u8]) {
     let store = MemoryStore::default();
     let put = store.put("Info.plist", input, Put::Replace);
@@ -32,8 +32,9 @@ pub fn info_plist(input: &[u8]) {
     assert!(listed.is_ok() && names == ["Info.plist"], "{names:?}");
 }
 
-/// An input is the `rebanding.plist` of a bundle without bands whose other lists say that the size of bands is being changed. The
-/// bundle is refused, or it is a blank disk, which can be written and finished and then holds what was written.
+/// An input is the `rebanding.plist` of a bundle without bands whose other lists say that the size
+/// of bands is being changed. The bundle is refused, or it is a blank disk, which can be written
+/// and finished and then holds what was written.
 pub fn rebanding_plist(input: &[u8]) {
     let store = MemoryStore::default();
     for (name, bytes) in [
@@ -58,7 +59,8 @@ pub fn rebanding_plist(input: &[u8]) {
     };
     let at = len.saturating_sub(512);
     let bundle = open();
-    // Memory has no holes: the file of a band that is written far from its beginning would be all there.
+    // Memory has no holes: the file of a band that is written far from its beginning would be all
+    // there.
     let written = len <= MOST_LEN && bundle.write_at(at, &vec![7; sector.len()]).is_ok();
     assert!(bundle.flush().is_ok());
     if bundle.reband(None, &Silent).is_ok() {
@@ -105,8 +107,9 @@ const MOST_OPS: usize = 64;
 /// Longest range of one operation.
 const MOST_BYTES: u32 = 20_000;
 
-/// An input is the length of a disk and of its bands, in sectors, whether its version is 2, and then operations. The bundle
-/// does them as a plain vector does, and holds the same after it is opened again.
+/// An input is the length of a disk and of its bands, in sectors, whether its version is 2, and
+/// then operations. The bundle does them as a plain vector does, and holds the same after it is
+/// opened again.
 pub fn bundle_model(input: &[u8]) {
     let Some((&[len, band, version], operations)) = input.split_first_chunk() else {
         return;

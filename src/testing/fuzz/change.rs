@@ -18,8 +18,9 @@ use crate::progress::Silent;
 /// Objects of a volume that are looked at.
 const MOST_OBJECTS: usize = 500;
 
-/// An input describes a disk. The volume on it is refused, or can be changed and left; nothing panics or goes on for ever. A
-/// volume in which a check finds nothing is sound afterwards too, and what was not changed is as it was.
+/// An input describes a disk. The volume on it is refused, or can be changed and left; nothing
+/// panics or goes on for ever. A volume in which a check finds nothing is sound afterwards too, and
+/// what was not changed is as it was.
 pub fn hfsplus_change(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let device = Arc::new(disk);
@@ -87,7 +88,8 @@ fn contents(device: &Arc<Memory>) -> Option<BTreeMap<NodeId, Vec<u8>>> {
     Some(found)
 }
 
-/// Some of everything in a folder of its own; on a volume that is broken anyway also to what was there.
+/// Some of everything in a folder of its own; on a volume that is broken anyway also to what was
+/// there.
 pub(super) fn change(fs: &dyn FileSystemMut, all: bool) -> Result<()> {
     let root = fs.root();
     let dir = fs.create(root, "a new folder", &NewNode::new(NewKind::Folder))?;

@@ -10,8 +10,9 @@ use crate::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use crate::problem::{Problems, Severity};
 use crate::testing::Random;
 
-/// An input describes a file. Its header is refused, or what it tells is within the file, and with some key (they are not
-/// unlocked here: that takes long on purpose) the data can be read at both ends. The file is as it was.
+/// An input describes a file. Its header is refused, or what it tells is within the file, and with
+/// some key (they are not unlocked here: that takes long on purpose) the data can be read at both
+/// ends. The file is as it was.
 pub fn crypt_header(input: &[u8]) {
     let Some(file) = disk(input) else { return };
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(file.to_vec()));
@@ -81,12 +82,14 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The same with the entry of a private key in the place of the passphrase's. Source: docs/formats/encrypted.md §2.2.
+/// The same with the entry of a private key in the place of the passphrase's. Source:
+/// docs/formats/encrypted.md §2.2.
 fn with_certificate(mut image: Vec<u8>) -> Vec<u8> {
     const ENTRY: usize = 0x60;
     let noise = Random::new(1).bytes(256);
     image[ENTRY..ENTRY + 616].fill(0);
-    // In the directory: kind and size (0x234); in the entry: length of the hash, RSA, PKCS#1, no mode, length of the blob.
+    // In the directory: kind and size (0x234); in the entry: length of the hash, RSA, PKCS#1, no
+    // mode, length of the blob.
     for (at, word) in [
         (0x4F, 2),
         (0x5E, 2),

@@ -10,8 +10,9 @@ use crate::progress::Silent;
 /// More of the contents is not read.
 const MOST: u64 = 300_000;
 
-/// An input is a type (8 bits), a size (24 bits), how long the attribute is (16 bits), what stands in it, and a resource fork. The
-/// file is refused, or it has contents of that size, of which each place reads the same alone as with those around it.
+/// An input is a type (8 bits), a size (24 bits), how long the attribute is (16 bits), what stands
+/// in it, and a resource fork. The file is refused, or it has contents of that size, of which each
+/// place reads the same alone as with those around it.
 pub fn decmpfs(input: &[u8]) {
     let Some((&[number, size @ .., low, high], rest)) = input.split_first_chunk::<6>() else {
         return;
@@ -45,8 +46,9 @@ pub fn decmpfs(input: &[u8]) {
     }
 }
 
-/// An input is a way of packing (8 bits), how long the fork may be (16 bits), how often the rest is to be repeated (8 bits), and
-/// that. What is packed keeps within its bounds and unpacks to what it was.
+/// An input is a way of packing (8 bits), how long the fork may be (16 bits), how often the rest is
+/// to be repeated (8 bits), and that. What is packed keeps within its bounds and unpacks to what it
+/// was.
 pub fn decmpfs_pack(input: &[u8]) {
     const METHODS: [Method; 3] = [Method::Zlib, Method::Lzvn, Method::Lzfse];
     let Some((&[method, low, high, times], rest)) = input.split_first_chunk::<4>() else {

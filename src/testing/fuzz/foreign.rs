@@ -9,8 +9,8 @@ use crate::fs::foreign::{Foreign, sketch};
 
 const KINDS: [Foreign; 4] = [Foreign::Ext, Foreign::Fat, Foreign::ExFat, Foreign::Ntfs];
 
-/// An input is the number of a file system, then it describes a disk. The map is refused, or its free runs lie on the disk, in
-/// order and apart, and are all that is counted.
+/// An input is the number of a file system, then it describes a disk. The map is refused, or its
+/// free runs lie on the disk, in order and apart, and are all that is counted.
 pub fn foreign_free(input: &[u8]) {
     let Some((&kind, rest)) = input.split_first() else {
         return;

@@ -16,9 +16,9 @@ use crate::{Error, Kind, Result};
 /// Folders of a real volume hold more, but what a broken one claims to hold must not cost us time.
 const MOST_OBJECTS: u64 = 500;
 
-/// An input describes a disk. Whatever is on it, the volume can be opened or is refused, everything in it can be asked, and
-/// the disk is as it was: it is read-only, and any write would be an error that the walk counts. What reading stumbles over
-/// a check finds too.
+/// An input describes a disk. Whatever is on it, the volume can be opened or is refused, everything
+/// in it can be asked, and the disk is as it was: it is read-only, and any write would be an error
+/// that the walk counts. What reading stumbles over a check finds too.
 pub fn hfsplus_volume(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let device: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(disk.to_vec()));
@@ -56,7 +56,8 @@ pub(super) fn read_all(device: Arc<dyn BlockDevice>) -> Option<Error> {
     walked.first_error
 }
 
-/// An input is a node of a tree. It is refused, or its records lie within it, and each is a key with data or refused.
+/// An input is a node of a tree. It is refused, or its records lie within it, and each is a key
+/// with data or refused.
 pub fn btree_node(input: &[u8]) {
     hfsplus::read_node(input);
 }
@@ -77,8 +78,8 @@ pub(super) fn node_seeds() -> Vec<Vec<u8>> {
     nodes.map(<[u8]>::to_vec).collect()
 }
 
-/// The bytes of a small volume with one of everything: files in one piece and empty, folders within folders and one with
-/// many entries, links of both kinds, resource forks, attributes, a device.
+/// The bytes of a small volume with one of everything: files in one piece and empty, folders within
+/// folders and one with many entries, links of both kinds, resource forks, attributes, a device.
 pub fn sample(case_sensitive: bool, block_size: u32) -> Vec<u8> {
     build_sample(case_sensitive, block_size, 0)
 }

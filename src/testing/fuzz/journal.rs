@@ -19,9 +19,10 @@ const SECTOR: usize = 512;
 const JOURNAL: usize = 16 << 10;
 const LIST: usize = 512;
 
-/// The rest of an input is the journal of a good volume, as it is if its first byte is even; else the checksums of its header
-/// and lists are made right, so that the numbers behind them are met. The volume is refused, or everything in it can be
-/// asked, changes of the journal included; nothing is written.
+/// The rest of an input is the journal of a good volume, as it is if its first byte is even; else
+/// the checksums of its header and lists are made right, so that the numbers behind them are met.
+/// The volume is refused, or everything in it can be asked, changes of the journal included;
+/// nothing is written.
 pub fn journal(input: &[u8]) {
     let Some((flags, input)) = input.split_first() else {
         return;
@@ -65,7 +66,8 @@ fn journal_at() -> usize {
     volume().len() - JOURNAL - 2 * BLOCK
 }
 
-/// Makes the checksums right, of the header and of the lists that follow each other from the start that it tells.
+/// Makes the checksums right, of the header and of the lists that follow each other from the start
+/// that it tells.
 fn seal(journal: &mut [u8]) {
     let Ok((header, _)) = JournalHeaderRaw::read_from_prefix(journal) else {
         return;
@@ -101,7 +103,8 @@ fn seal(journal: &mut [u8]) {
     }
 }
 
-/// A journal whose one transaction writes a sector of zeros, and the volume header as it is, in either byte order.
+/// A journal whose one transaction writes a sector of zeros, and the volume header as it is, in
+/// either byte order.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     [JournalOrder::Little, JournalOrder::Big]
         .map(|order| [&[1][..], &seed(order)].concat())

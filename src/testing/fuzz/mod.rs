@@ -1,7 +1,9 @@
-//! What fuzzing calls: one function for each parser of bytes that others wrote, and one for reads and writes.
+//! What fuzzing calls: one function for each parser of bytes that others wrote, and one for reads
+//! and writes.
 //!
-//! A function panics if what it claims does not hold. `fuzz/` gives them to libFuzzer; `tests/fuzz_seeds.rs` gives them
-//! the same seeds and broken copies of these, so that every run of the tests walks the same ground.
+//! A function panics if what it claims does not hold. `fuzz/` gives them to libFuzzer;
+//! `tests/fuzz_seeds.rs` gives them the same seeds and broken copies of these, so that every run of
+//! the tests walks the same ground.
 
 mod apfs;
 mod apfs_change;
@@ -205,9 +207,9 @@ pub const TARGETS: &[Target] = &[
 const MAX_SECTORS: u16 = 8192;
 const SECTOR: usize = 512;
 
-/// The disk that an input describes: how many sectors it has (16 bits, little-endian), then the number of a sector and its
-/// bytes, again and again. So a short input makes a long disk, and what is changed stays where it belongs.
-/// The bytes of a disk that an input describes.
+/// The disk that an input describes: how many sectors it has (16 bits, little-endian), then the
+/// number of a sector and its bytes, again and again. So a short input makes a long disk, and what
+/// is changed stays where it belongs. The bytes of a disk that an input describes.
 pub fn described(input: &[u8]) -> Option<Vec<u8>> {
     disk(input).map(|disk| disk.to_vec())
 }

@@ -9,8 +9,9 @@ const MANIFEST: &str = ".bandsaw/manifest/0000000000000000";
 const OBJECT: &str = ".bandsaw/objects/1-0000000000000002-3";
 const PLAIN: &str = "bands/0";
 
-/// An input is a manifest without its checksum, or with one; beside it are an object that it may name, and a plain one. The bundle
-/// is refused, or its files can be read at both ends or say why not, and no object has changed.
+/// An input is a manifest without its checksum, or with one; beside it are an object that it may
+/// name, and a plain one. The bundle is refused, or its files can be read at both ends or say why
+/// not, and no object has changed.
 pub fn object_log(input: &[u8]) {
     let objects = MemoryObjects::default();
     let summed = [

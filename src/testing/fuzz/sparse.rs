@@ -14,11 +14,12 @@ use crate::progress::Silent;
 /// More runs than this of one image are not read, and no more bytes of each.
 const MOST_RUNS: usize = 20;
 const MOST_BYTES: u64 = 4096;
-/// Bytes of the largest band that is written: they stand in memory here, of which a file would store those that are written.
+/// Bytes of the largest band that is written: they stand in memory here, of which a file would
+/// store those that are written.
 const MOST_BAND: u64 = 64 << 20;
 
-/// An input describes the file of a sparse image. What `check` finds no damage in opens; what opens tells runs that are read
-/// the same twice, or not at all; and it can be written or says why not.
+/// An input describes the file of a sparse image. What `check` finds no damage in opens; what opens
+/// tells runs that are read the same twice, or not at all; and it can be written or says why not.
 pub fn sparse_image(input: &[u8]) {
     let Some(file) = disk(input) else { return };
     let read_only: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(file.to_vec()));
@@ -116,8 +117,9 @@ fn write(image: &dyn BlockDevice, place: &Range<u64>, byte: u8) -> Result<()> {
 /// Bytes of the smallest round chunk that a table of an ASIF image fits in.
 pub const SMALL_CHUNK: u64 = 36 * 512;
 
-/// A blank ASIF image with small chunks, for tests that go over everything again and again. Nobody makes such, but the
-/// header allows it. Three tables of 2048 chunks can be addressed, and there is no metadata.
+/// A blank ASIF image with small chunks, for tests that go over everything again and again. Nobody
+/// makes such, but the header allows it. Three tables of 2048 chunks can be addressed, and there is
+/// no metadata.
 pub fn small_asif(len: u64) -> Vec<u8> {
     let mut bytes = vec![0; SMALL_CHUNK as usize];
     let fields: [(usize, &[u8]); 8] = [

@@ -14,8 +14,9 @@ use crate::testing::walk;
 /// Longer volumes are planned, but not built.
 const LONGEST: u64 = 8 << 20;
 
-/// An input is a tar archive. It is refused, or it is a tree in order whose contents can be read; and the tree is refused by
-/// the volume to be, or fills one in which every object is found and every question is answered.
+/// An input is a tar archive. It is refused, or it is a tree in order whose contents can be read;
+/// and the tree is refused by the volume to be, or fills one in which every object is found and
+/// every question is answered.
 pub fn tar_import(input: &[u8]) {
     let mut stream = input;
     let Ok(tree) = import::tar_stream(&mut stream, &std::env::temp_dir(), &Silent) else {
@@ -40,7 +41,8 @@ pub fn tar_import(input: &[u8]) {
     );
 }
 
-/// What a tree promises: parents come first and are folders, links lead back to what is neither, contents can be read.
+/// What a tree promises: parents come first and are folders, links lead back to what is neither,
+/// contents can be read.
 fn check(tree: &Tree) {
     for (index, node) in tree.nodes.iter().enumerate().skip(1) {
         let before = |other: u32| &tree.nodes[..index][other as usize].kind;

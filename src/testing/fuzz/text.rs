@@ -5,7 +5,8 @@ use std::path::Path;
 use crate::address::Address;
 use crate::{Kind, size};
 
-/// Any text is a size or refused as [`Kind::Invalid`]; what is shown of a size exactly reads back as the same.
+/// Any text is a size or refused as [`Kind::Invalid`]; what is shown of a size exactly reads back
+/// as the same.
 pub fn size(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
@@ -19,13 +20,15 @@ pub fn size(input: &[u8]) {
     }
 }
 
-/// Any text is an address or refused as [`Kind::Invalid`], whatever exists on the host; what is shown of an address reads
-/// back as the same, and its image is a beginning of the text, or of the path of a `file://`.
+/// Any text is an address or refused as [`Kind::Invalid`], whatever exists on the host; what is
+/// shown of an address reads back as the same, and its image is a beginning of the text, or of the
+/// path of a `file://`.
 pub fn address(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
     };
-    // Which paths exist is a matter of their length here: any answer must do, as long as it stays the same.
+    // Which paths exist is a matter of their length here: any answer must do, as long as it stays
+    // the same.
     let some_exist = |path: &Path| path.as_os_str().len() % 3 == 1;
     let none_exists = |_: &Path| false;
     for exists in [&some_exist as &dyn Fn(&Path) -> bool, &none_exists] {

@@ -20,8 +20,9 @@ const CODECS: [Codec; 5] = [
     Codec::Lzma,
 ];
 
-/// An input is a codec, how many bytes are to come out (16 bits), and a stream. It decodes to just so many bytes or is
-/// refused, and the same every time: what was in the room before makes no difference.
+/// An input is a codec, how many bytes are to come out (16 bits), and a stream. It decodes to just
+/// so many bytes or is refused, and the same every time: what was in the room before makes no
+/// difference.
 pub fn codec(input: &[u8]) {
     let Some((&[codec, low, high], packed)) = input.split_first_chunk() else {
         return;
@@ -37,7 +38,8 @@ pub fn codec(input: &[u8]) {
     );
 }
 
-/// An input is a codec, a level, and bytes. What they are compressed to, if it is shorter, decodes to them.
+/// An input is a codec, a level, and bytes. What they are compressed to, if it is shorter, decodes
+/// to them.
 pub fn encode(input: &[u8]) {
     let Some((&[codec, level], plain)) = input.split_first_chunk() else {
         return;
@@ -58,9 +60,9 @@ pub fn encode(input: &[u8]) {
     }
 }
 
-/// An input is a compressed image. It is refused, and a check says that it is damaged, or a disk of whole sectors whose
-/// runs are within it and, as far as they
-/// decode, read the same at once and in pieces.
+/// An input is a compressed image. It is refused, and a check says that it is damaged, or a disk of
+/// whole sectors whose runs are within it and, as far as they decode, read the same at once and in
+/// pieces.
 pub fn udif(input: &[u8]) {
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(input));
     let mut problems = Problems::default();
@@ -152,7 +154,8 @@ pub(super) fn udif_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// An image of 24 sectors: eight packed, eight as they are, eight zeros. Source: docs/formats/udif.md.
+/// An image of 24 sectors: eight packed, eight as they are, eight zeros. Source:
+/// docs/formats/udif.md.
 fn image(kind: u32, packed: &[u8]) -> Vec<u8> {
     let mut fork = packed.to_vec();
     fork.extend(plain());

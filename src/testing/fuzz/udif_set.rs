@@ -11,8 +11,9 @@ use crate::testing::udif;
 /// More of a disk is not read.
 const MOST_READ: u64 = 1 << 20;
 
-/// An input is a byte that says which of the two follows, a list (even) or a resource fork (odd). It is refused, or
-/// resources which are the same after they were written and read again, unless XML cannot hold their names.
+/// An input is a byte that says which of the two follows, a list (even) or a resource fork (odd).
+/// It is refused, or resources which are the same after they were written and read again, unless
+/// XML cannot hold their names.
 pub fn udif_resources(input: &[u8]) {
     let Some((&[which], bytes)) = input.split_first_chunk() else {
         return;
@@ -48,8 +49,9 @@ fn file(is_fork: bool, bytes: &[u8]) -> Vec<u8> {
     [bytes, &trailer].concat()
 }
 
-/// An input is the length of the first of three files and of the second (16 bits each), and the three. They are refused, or an
-/// image that reads the same at once and in halves, across the borders of the files.
+/// An input is the length of the first of three files and of the second (16 bits each), and the
+/// three. They are refused, or an image that reads the same at once and in halves, across the
+/// borders of the files.
 pub fn udif_set(input: &[u8]) {
     let Some((&[a, b, c, d], files)) = input.split_first_chunk() else {
         return;

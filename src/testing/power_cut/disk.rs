@@ -222,7 +222,8 @@ impl Disk {
                 kept.insert(&change.name, index);
             }
         }
-        // A file whose old name is gone has its new one. Each round only moves on, so there is an end.
+        // A file whose old name is gone has its new one. Each round only moves on, so there is an
+        // end.
         while let Some((to, by)) = self.lost_by_move(&kept) {
             kept.insert(to, by);
         }

@@ -1,13 +1,15 @@
 //! A store that yields every state a power cut could leave.
 //!
-//! It records what is done to it: writes, discards, lengths and flushes for each file; names made, moved and removed,
-//! and syncs. [`PowerCut::crashes`] then walks along the record. At each point it gives stores as they could be found
-//! after the power came back:
+//! It records what is done to it: writes, discards, lengths and flushes for each file; names made,
+//! moved and removed, and syncs. [`PowerCut::crashes`] then walks along the record. At each point
+//! it gives stores as they could be found after the power came back:
 //!
 //! * what was flushed (contents, lengths) or synced (names) is there;
-//! * of the rest, any part is: each change kept, lost, or torn between sectors of 512 bytes. A sector holds something
-//!   that it once held since the last flush, whatever happened to its neighbours, so changes survive in any order;
-//! * names and contents survive independently: a name may lead to an empty file, a full file may have lost its name;
+//! * of the rest, any part is: each change kept, lost, or torn between sectors of 512 bytes. A
+//!   sector holds something that it once held since the last flush, whatever happened to its
+//!   neighbours, so changes survive in any order;
+//! * names and contents survive independently: a name may lead to an empty file, a full file may
+//!   have lost its name;
 //! * a rename is one step: the file may be found under both names, never under none.
 //!
 //! This is stricter than any real file system and disk; who survives it survives those.
@@ -61,7 +63,8 @@ pub enum Keep {
 pub struct Crash {
     /// How many events had happened; compare it with [`PowerCut::position`].
     pub position: usize,
-    /// How much survived. With the position, it names this crash: [`PowerCut::crash_at`] makes it again.
+    /// How much survived. With the position, it names this crash: [`PowerCut::crash_at`] makes it
+    /// again.
     pub keep: Keep,
     /// What is found. All of it counts as durable.
     pub store: PowerCut,
@@ -88,7 +91,8 @@ impl PowerCut {
         Self::holding(disk.crash(keep))
     }
 
-    /// The crashes at every point of the record: two extremes, and `each` others that depend on `seed`.
+    /// The crashes at every point of the record: two extremes, and `each` others that depend on
+    /// `seed`.
     pub fn crashes(&self, seed: u64, each: u64) -> impl Iterator<Item = Crash> + use<> {
         self.crashes_from(0, seed, each)
     }

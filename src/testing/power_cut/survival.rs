@@ -1,5 +1,5 @@
-//! Random work on a device over a [`PowerCut`], then every crash: what was flushed must be there, and elsewhere each
-//! sector must be old or new.
+//! Random work on a device over a [`PowerCut`], then every crash: what was flushed must be there,
+//! and elsewhere each sector must be old or new.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,8 +16,8 @@ type Make<'a> = Box<dyn Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a>;
 
 /// A kind of device that is to survive power cuts.
 ///
-/// The device must write sectors of 512 bytes as a whole: what it stores under one sector must be under one sector of
-/// its files. Contents are compared whole, so keep the device to a few MiB.
+/// The device must write sectors of 512 bytes as a whole: what it stores under one sector must be
+/// under one sector of its files. Contents are compared whole, so keep the device to a few MiB.
 pub struct Survival<'a> {
     create: Make<'a>,
     open: Make<'a>,
@@ -36,8 +36,8 @@ impl fmt::Debug for Survival<'_> {
 }
 
 impl<'a> Survival<'a> {
-    /// Devices that `create` makes in an empty store and `open` finds again. Crashes begin after the creation, so it
-    /// must be durable when `create` returns.
+    /// Devices that `create` makes in an empty store and `open` finds again. Crashes begin after
+    /// the creation, so it must be durable when `create` returns.
     pub fn new(
         create: impl Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a,
         open: impl Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a,
@@ -58,7 +58,8 @@ impl<'a> Survival<'a> {
         self
     }
 
-    /// Returns how many random crashes there are at each point, besides the two extremes. 3 unless told.
+    /// Returns how many random crashes there are at each point, besides the two extremes. 3 unless
+    /// told.
     #[must_use]
     pub fn crashes(mut self, each: u64) -> Self {
         self.each = each;
@@ -72,8 +73,8 @@ impl<'a> Survival<'a> {
         self
     }
 
-    /// Does the work that belongs to `seed` and checks its crashes; returns how many there were. Panics at the first
-    /// that was not survived.
+    /// Does the work that belongs to `seed` and checks its crashes; returns how many there were.
+    /// Panics at the first that was not survived.
     pub fn check(&self, seed: u64) -> usize {
         let cut = PowerCut::default();
         let steps = self.work(&cut, seed);
@@ -239,7 +240,8 @@ enum Version {
 }
 
 impl Version {
-    /// Returns whether `found` is this, as far as it reaches (the last sector of a device may be short).
+    /// Returns whether `found` is this, as far as it reaches (the last sector of a device may be
+    /// short).
     fn allows(&self, found: &[u8]) -> bool {
         match self {
             Version::Anything => true,
@@ -288,7 +290,8 @@ fn discard(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> W
             len: None,
         };
     }
-    // Whole sectors only, and written at once: what else such a sector holds would be undefined too.
+    // Whole sectors only, and written at once: what else such a sector holds would be undefined
+    // too.
     let whole = range.start.next_multiple_of(SECTOR)
         ..(range.end / SECTOR * SECTOR).max(range.start.next_multiple_of(SECTOR));
     if whole.end > range.end || whole.is_empty() {

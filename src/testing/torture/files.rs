@@ -1,4 +1,5 @@
-//! Operations on contents: written anywhere, made longer and shorter, zeroed, through files that stay open; attributes.
+//! Operations on contents: written anywhere, made longer and shorter, zeroed, through files that
+//! stay open; attributes.
 
 use std::sync::Arc;
 

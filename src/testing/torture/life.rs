@@ -1,4 +1,5 @@
-//! A volume from its formatting on: batches of operations, between which it is checked, unmounted, opened again.
+//! A volume from its formatting on: batches of operations, between which it is checked, unmounted,
+//! opened again.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -240,7 +241,8 @@ impl Life {
         let mut problems = check(self.device.clone(), &Silent).expect("a check");
         let is_left =
             |problem: &Problem| problem.error.to_string().contains("was deleted while open");
-        // What is open may be without a name; and where no room was found for a journal, it could not be taken away.
+        // What is open may be without a name; and where no room was found for a journal, it could
+        // not be taken away.
         let may_be_left = || {
             self.cramped
                 || self

@@ -1,7 +1,8 @@
-//! Lives of volumes: random operations beside a model, with reopenings and power cuts, each batch followed by a check.
+//! Lives of volumes: random operations beside a model, with reopenings and power cuts, each batch
+//! followed by a check.
 //!
-//! A seed decides everything of a life, the volume's size and kind included, so what fails once fails again. Where the
-//! volume and the model part, a panic says at which operation.
+//! A seed decides everything of a life, the volume's size and kind included, so what fails once
+//! fails again. Where the volume and the model part, a panic says at which operation.
 
 mod crash;
 mod files;
@@ -36,8 +37,8 @@ impl Tally {
     }
 }
 
-/// The life of an HFS+ volume that `seed` decides, of about so many operations; `each` hears of every batch, and ends the
-/// life by `false`.
+/// The life of an HFS+ volume that `seed` decides, of about so many operations; `each` hears of
+/// every batch, and ends the life by `false`.
 pub fn hfsplus(seed: u64, operations: u64, each: &mut dyn FnMut(&Tally) -> bool) -> Tally {
     let mut life = Life::begin(seed);
     while life.tally.operations < operations {

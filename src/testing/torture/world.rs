@@ -187,7 +187,8 @@ impl World {
         self.objects.len()
     }
 
-    /// The first object from number `from` on that is wanted, with its number; around the end if need be.
+    /// The first object from number `from` on that is wanted, with its number; around the end if
+    /// need be.
     pub(super) fn some(&self, from: u64, wanted: impl Fn(&Object) -> bool) -> Option<u64> {
         let mut all = self.objects.range(from..).chain(self.objects.range(..from));
         all.find(|(_, object)| wanted(object)).map(|(id, _)| *id)

@@ -1,4 +1,5 @@
-//! exFAT: `mkfs.exfat`, `dump.exfat`, `fsck.exfat`. None of them puts files into a volume, so one is put there by hand.
+//! exFAT: `mkfs.exfat`, `dump.exfat`, `fsck.exfat`. None of them puts files into a volume, so one
+//! is put there by hand.
 
 use std::path::Path;
 

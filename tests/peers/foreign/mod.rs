@@ -1,5 +1,6 @@
-//! Volumes of Linux and Windows that their own programs made, filled and judge: what we say is free in them is what these say,
-//! can be overwritten, and returns to the host without a file losing anything.
+//! Volumes of Linux and Windows that their own programs made, filled and judge: what we say is free
+//! in them is what these say, can be overwritten, and returns to the host without a file losing
+//! anything.
 
 mod exfat;
 mod ext;
@@ -64,8 +65,9 @@ impl Disk {
         free(&open(&self.path, Access::ReadOnly))
     }
 
-    /// That nothing of what the volume needs is in what we say is free: it is overwritten. Then that it returns from a sparse bundle,
-    /// and if `mapped` says so from partitions of both kinds of maps.
+    /// That nothing of what the volume needs is in what we say is free: it is overwritten. Then
+    /// that it returns from a sparse bundle, and if `mapped` says so from partitions of both kinds
+    /// of maps.
     fn judge(&self, format: VolumeFormat, mapped: bool, judge: Judge<'_>) {
         let runs = self.free();
         let before = judge(&self.path);
@@ -198,7 +200,8 @@ impl Disk {
     }
 }
 
-/// Opens an image. A program that another test starts holds our locks, too, until it runs: that is waited for.
+/// Opens an image. A program that another test starts holds our locks, too, until it runs: that is
+/// waited for.
 fn open(path: &Path, access: Access) -> Image {
     let options = OpenOptions {
         access,

@@ -1,4 +1,5 @@
-//! NTFS: `mkntfs`, `ntfscp`, `ntfscat`, `ntfsinfo`, and what `ntfsresize` and `ntfsfix` look at before they would do something.
+//! NTFS: `mkntfs`, `ntfscp`, `ntfscat`, `ntfsinfo`, and what `ntfsresize` and `ntfsfix` look at
+//! before they would do something.
 
 use std::path::Path;
 

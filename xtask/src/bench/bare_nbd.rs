@@ -1,8 +1,10 @@
-//! The least a server of an encrypted disk can do, as a bound of what is possible (goal 15): for each read it takes cipher text from a
-//! file, decrypts it in the processor's cache and sends it. It checks nothing, locks nothing and knows no container.
+//! The least a server of an encrypted disk can do, as a bound of what is possible (goal 15): for
+//! each read it takes cipher text from a file, decrypts it in the processor's cache and sends it.
+//! It checks nothing, locks nothing and knows no container.
 //!
-//! A plain disk is sent from the file without a copy. Here each byte is copied from the host's cache, decrypted and copied to the
-//! socket, and all of that beside a client that copies it once more.
+//! A plain disk is sent from the file without a copy. Here each byte is copied from the host's
+//! cache, decrypted and copied to the socket, and all of that beside a client that copies it once
+//! more.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -37,7 +39,8 @@ struct Disk {
     sectors: Sectors,
 }
 
-/// Serves the noise in `file` as if it were cipher text, on a socket at `path`, for as long as this process runs.
+/// Serves the noise in `file` as if it were cipher text, on a socket at `path`, for as long as this
+/// process runs.
 pub(super) fn serve(file: &Path, path: &Path) -> Result<()> {
     let cipher = File::open(file)?;
     let len = cipher.metadata()?.len();

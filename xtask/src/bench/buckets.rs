@@ -1,4 +1,5 @@
-//! A bundle in a bucket, of a store that is started here, against plain requests to the same store (goal 35).
+//! A bundle in a bucket, of a store that is started here, against plain requests to the same store
+//! (goal 35).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -331,7 +332,8 @@ fn peak(store: &Store, size: u64) -> Result<f64> {
     Ok(kib * 1024.0 / 1e6)
 }
 
-/// Writes a bundle at `place` (endpoint, prefix and bytes), reads it, and prints the peak memory of the process in KiB.
+/// Writes a bundle at `place` (endpoint, prefix and bytes), reads it, and prints the peak memory of
+/// the process in KiB.
 pub(super) fn probe(place: &str) -> Result<()> {
     let [endpoint, prefix, size] = place.split(' ').collect::<Vec<_>>()[..] else {
         anyhow::bail!("no place: {place}")

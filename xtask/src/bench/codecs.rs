@@ -1,4 +1,5 @@
-//! Compressed images: packed and unpacked, against the programs people use for that (goals 17, 18 and 19).
+//! Compressed images: packed and unpacked, against the programs people use for that (goals 17, 18
+//! and 19).
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +13,8 @@ use super::measure::{Case, Work, time};
 use super::startup::{present, process};
 use super::{Bench, MIB};
 
-/// Where the disk's contents come from: programs, libraries and texts, as images for giving away hold them.
+/// Where the disk's contents come from: programs, libraries and texts, as images for giving away
+/// hold them.
 pub(super) const SOURCES: [&str; 3] = ["/usr/lib", "/usr/share", "/usr/bin"];
 
 const RAW: &str = "codecs.img";

@@ -1,4 +1,5 @@
-//! Encryption: the cipher and the passphrase against OpenSSL, encrypted images against plain ones (goals 8 to 12).
+//! Encryption: the cipher and the passphrase against OpenSSL, encrypted images against plain ones
+//! (goals 8 to 12).
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -98,7 +99,8 @@ pub(super) fn cipher(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// `size` bytes through the core, piece by piece. The buffers begin with a line of the cache, as those of `openssl speed` do.
+/// `size` bytes through the core, piece by piece. The buffers begin with a line of the cache, as
+/// those of `openssl speed` do.
 fn core(bits: u32, block: u32, pass: Pass, size: u64, back_end: BackEnd) -> Result<Duration> {
     let sectors = Sectors::with(&KeyMaterial::random(bits)?, block, back_end)?;
     let (mut plain, mut cipher) = (vec![0x5A; PIECE + PAGE], vec![0; PIECE + PAGE]);
@@ -235,7 +237,8 @@ pub(super) fn fresh(
     Ok((path, image.disk().clone()))
 }
 
-/// Goal 9: an encrypted bundle on two threads against a plain file and against the unencrypted bundle.
+/// Goal 9: an encrypted bundle on two threads against a plain file and against the unencrypted
+/// bundle.
 pub(super) fn bundle(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(1024 * MIB);
     let case = |what: &str, reference: &str, least: f64| Case {

@@ -21,8 +21,8 @@ const PASSPHRASE: &str = "passphrase";
 /// Of a plain volume's rate.
 const LEAST: f64 = 0.8;
 
-/// One long file, read in order by one reader and by two. The decryption may cost a fifth of the rate, unless the cores cannot
-/// decrypt as fast as that.
+/// One long file, read in order by one reader and by two. The decryption may cost a fifth of the
+/// rate, unless the cores cannot decrypt as fast as that.
 pub(super) fn reads(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(512 * MIB);
     let folder = bench.dir.join("one");

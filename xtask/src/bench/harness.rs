@@ -1,4 +1,5 @@
-//! What `bandsaw bench` itself costs: a file that it times, against the same requests with nothing around them.
+//! What `bandsaw bench` itself costs: a file that it times, against the same requests with nothing
+//! around them.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,7 +1,9 @@
-//! How things are measured: candidate and reference in turn, in one run, and the ratio of neighbours.
+//! How things are measured: candidate and reference in turn, in one run, and the ratio of
+//! neighbours.
 //!
-//! Absolute figures drift with the machine's neighbours; the ratio of two measurements made one after the other drifts far less.
-//! So a result is the median of the ratios of pairs, with the smallest and the largest beside it, and all samples are kept.
+//! Absolute figures drift with the machine's neighbours; the ratio of two measurements made one
+//! after the other drifts far less. So a result is the median of the ratios of pairs, with the
+//! smallest and the largest beside it, and all samples are kept.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +19,8 @@ pub(crate) struct Case {
     pub(crate) name: String,
     /// What it is compared with.
     pub(crate) reference: String,
-    /// The least speed ratio (candidate to reference) that meets the goal; 0 where none is wanted: it says what is possible.
+    /// The least speed ratio (candidate to reference) that meets the goal; 0 where none is wanted:
+    /// it says what is possible.
     pub(crate) at_least: f64,
     /// What candidate and reference cost (seconds, or megabytes), one pair for each round.
     pub(crate) pairs: Vec<(f64, f64)>,
@@ -178,8 +181,8 @@ pub(crate) fn time<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// Returns how much faster two threads are than one at work that shares nothing. Under 1.7 the machine has a busy neighbour, and
-/// nothing measured meanwhile says much.
+/// Returns how much faster two threads are than one at work that shares nothing. Under 1.7 the
+/// machine has a busy neighbour, and nothing measured meanwhile says much.
 pub(crate) fn two_thread_scaling() -> f64 {
     fn spin() -> u64 {
         (0..400_000_000u64).fold(1, |state, n| {

@@ -1,6 +1,8 @@
-//! `cargo xtask bench`: the project's speed goals, each as a ratio of two things measured in turn in one run.
+//! `cargo xtask bench`: the project's speed goals, each as a ratio of two things measured in turn
+//! in one run.
 //!
-//! What is compared with what, and why the goals are possible, is in `docs/benchmarks.md`, which this writes.
+//! What is compared with what, and why the goals are possible, is in `docs/benchmarks.md`, which
+//! this writes.
 
 mod bare_nbd;
 mod buckets;
@@ -48,7 +50,8 @@ pub(crate) struct Args {
     /// Where to write the report; `-` prints the table only.
     #[arg(long, default_value = "docs/benchmarks.md")]
     report: String,
-    /// Measure nothing: write the page of what was measured before, with what `bandsaw bench -o docs/benchmarks/NAME.md` wrote.
+    /// Measure nothing: write the page of what was measured before, with what `bandsaw bench -o
+    /// docs/benchmarks/NAME.md` wrote.
     #[arg(long)]
     page: bool,
     /// Used by goal 23 on itself: open this bundle, read bands, print peak memory.

@@ -1,5 +1,5 @@
-//! FUSE mounts under one client, fio (goal 16): a bundle's disk as a file, and a volume, against bindfs on a plain file and
-//! against sparsebundlefs.
+//! FUSE mounts under one client, fio (goal 16): a bundle's disk as a file, and a volume, against
+//! bindfs on a plain file and against sparsebundlefs.
 //!
 //! Requests are direct, so that each reaches the server instead of the kernel's cache.
 

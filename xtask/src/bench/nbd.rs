@@ -1,6 +1,8 @@
-//! NBD servers under one client, fio's engine, over a Unix socket (goals 13 to 15): ours against nbdkit and qemu-nbd.
+//! NBD servers under one client, fio's engine, over a Unix socket (goals 13 to 15): ours against
+//! nbdkit and qemu-nbd.
 //!
-//! All servers of a case run at once and are asked in turn. Files hold what is no zeros and do not compress.
+//! All servers of a case run at once and are asked in turn. Files hold what is no zeros and do not
+//! compress.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,7 +23,8 @@ use super::{Bench, MIB};
 
 /// How long a random workload runs.
 const RANDOM: Duration = Duration::from_secs(1);
-/// How often a sequential workload goes over the disk: once takes a twentieth of a second, which says little.
+/// How often a sequential workload goes over the disk: once takes a twentieth of a second, which
+/// says little.
 const LOOPS: u32 = 4;
 const SECRET: &str = "passphrase";
 
@@ -248,8 +251,8 @@ pub(super) fn plain(bench: &Bench) -> Result<Vec<Case>> {
 /// How often an image for LUKS is tried to be made.
 const ATTEMPTS: u32 = 5;
 
-/// Goal 15: an encrypted bundle, against LUKS of the same key size, against the bundle in the clear, and against the least that must
-/// be done for it.
+/// Goal 15: an encrypted bundle, against LUKS of the same key size, against the bundle in the
+/// clear, and against the least that must be done for it.
 pub(super) fn encrypted(bench: &Bench) -> Result<Vec<Case>> {
     if !["fio", "qemu-nbd", "qemu-img"].into_iter().all(present) {
         eprintln!("  skipped: fio or qemu-utils is missing");

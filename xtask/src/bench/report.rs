@@ -115,7 +115,8 @@ impl Report {
     }
 }
 
-/// The second part of the page: what `bandsaw bench` wrote into the folder beside it, a file for each protocol. Empty without one.
+/// The second part of the page: what `bandsaw bench` wrote into the folder beside it, a file for
+/// each protocol. Empty without one.
 pub(super) fn protocols(folder: &Path) -> Result<String> {
     let Ok(listed) = std::fs::read_dir(folder) else {
         return Ok(String::new());

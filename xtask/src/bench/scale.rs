@@ -85,7 +85,8 @@ fn peak(bundle: &Path) -> Result<f64> {
     Ok(kib * 1024.0 / 1e6)
 }
 
-/// Opens a bundle, reads from bands spread over it, and prints the peak memory of the process in KiB.
+/// Opens a bundle, reads from bands spread over it, and prints the peak memory of the process in
+/// KiB.
 pub(super) fn probe(bundle: &Path) -> Result<()> {
     let image = open::open(bundle, &options())?;
     let disk = image.disk();

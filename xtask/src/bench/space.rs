@@ -146,7 +146,8 @@ fn copy(from: &dyn Target, to: &dyn Target, size: u64) -> Result<()> {
     })
 }
 
-/// Goal 24: the space protocol, with what images take instead of seconds; the time that compaction takes; re-banding.
+/// Goal 24: the space protocol, with what images take instead of seconds; the time that compaction
+/// takes; re-banding.
 pub(super) fn comes_back(bench: &Bench) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for protocol in Protocol::all(((100.0 / bench.scale) as u64).max(1)) {

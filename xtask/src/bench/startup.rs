@@ -27,8 +27,8 @@ pub(super) fn build_command() -> Result<PathBuf> {
         .parent()
         .context("the build folder")?
         .to_owned();
-    // A copy was written from front to back, and is read in large pieces. What the linker wrote here and there is read page by
-    // page, and starts half a millisecond later.
+    // A copy was written from front to back, and is read in large pieces. What the linker wrote
+    // here and there is read page by page, and starts half a millisecond later.
     let installed = folder.join("installed");
     std::fs::create_dir_all(&installed)?;
     let (new, command) = (installed.join("bandsaw.new"), installed.join("bandsaw"));
@@ -64,7 +64,8 @@ pub(super) fn present(program: &str) -> bool {
         .is_ok()
 }
 
-/// `bandsaw info` of an image of every kind against `qemu-img info` and an empty process; and of many chunks against few.
+/// `bandsaw info` of an image of every kind against `qemu-img info` and an empty process; and of
+/// many chunks against few.
 pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
     let names = [
         ("i.img", Format::Udrw),

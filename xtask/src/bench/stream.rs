@@ -1,4 +1,5 @@
-//! Sequential streams: raw images and bundles against bare `pread` and `pwrite` on one plain file (goals 1 to 7).
+//! Sequential streams: raw images and bundles against bare `pread` and `pwrite` on one plain file
+//! (goals 1 to 7).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -104,8 +105,8 @@ impl Subject<'_> {
         self.bench.dir.join("subject").with_extension(extension)
     }
 
-    /// Where in the image's one file as many bytes stand as the disk has, nearly all of them the disk's. `None`: it has
-    /// several files.
+    /// Where in the image's one file as many bytes stand as the disk has, nearly all of them the
+    /// disk's. `None`: it has several files.
     fn data_at(&self) -> Option<u64> {
         match self.format {
             Format::Udrw => Some(0),
@@ -152,8 +153,9 @@ pub(super) fn plain(path: &Path) -> Result<File> {
 
 /// Goals 1 and 2 (one thread) and 3 (two): an image against one plain file.
 ///
-/// Which physical pages a file gets makes a difference of half its speed on a memory file system, for as long as it exists. So both
-/// are made anew in every round, and an image in one file is read and rewritten through the very file that the reference uses.
+/// Which physical pages a file gets makes a difference of half its speed on a memory file system,
+/// for as long as it exists. So both are made anew in every round, and an image in one file is read
+/// and rewritten through the very file that the reference uses.
 pub(super) fn against_plain_file(
     bench: &Bench,
     format: Format,
@@ -197,7 +199,8 @@ pub(super) fn against_plain_file(
                 || run(&file, Pass::Write),
             )?;
             if let Some(at) = subject.data_at() {
-                // What it writes over the image's tables does no harm: they are in memory, and nothing is flushed.
+                // What it writes over the image's tables does no harm: they are in memory, and
+                // nothing is flushed.
                 file = Window(
                     File::options()
                         .read(true)
@@ -225,9 +228,10 @@ pub(super) fn against_plain_file(
     Ok(all)
 }
 
-/// Goal 4: the slowest of twelve band sizes against the fastest, by the medians over all rounds; and, as the control, the
-/// slowest of twelve bundles with the *same* band size. The slowest of twelve noisy medians is below their common value by
-/// chance alone: what the control loses, the machine lost.
+/// Goal 4: the slowest of twelve band sizes against the fastest, by the medians over all rounds;
+/// and, as the control, the slowest of twelve bundles with the *same* band size. The slowest of
+/// twelve noisy medians is below their common value by chance alone: what the control loses, the
+/// machine lost.
 pub(super) fn band_sizes(bench: &Bench) -> Result<Vec<Case>> {
     const BANDS_MIB: [u64; 12] = [2, 4, 6, 8, 15, 32, 64, 100, 200, 400, 700, 1000];
     let mut cases = sweep(bench, &BANDS_MIB, "12 band sizes, 2 to 1000 MiB", 0.9)?;
@@ -296,7 +300,8 @@ fn copy_within(target: &dyn Target, size: u64) -> Result<Duration> {
     })
 }
 
-/// Goal 7: writing right after creation against writing after close and reopen, both into fresh storage.
+/// Goal 7: writing right after creation against writing after close and reopen, both into fresh
+/// storage.
 pub(super) fn first_uses(bench: &Bench) -> Result<Vec<Case>> {
     [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif]
         .into_iter()

@@ -29,7 +29,8 @@ const LEFT: [&str; 9] = [
     "out.cp",
 ];
 
-/// Builds 50,000 files against `tar cf`, `fstool` and each other, extracts them against `tar x`, `7zz` and `fsapfsmount`.
+/// Builds 50,000 files against `tar cf`, `fstool` and each other, extracts them against `tar x`,
+/// `7zz` and `fsapfsmount`.
 pub(super) fn build_and_extract(bench: &Bench) -> Result<Vec<Case>> {
     let files = ((FILES as f64 * bench.scale) as u64).max(1000);
     grow_tree(&bench.dir.join("tree"), files)?;
@@ -226,7 +227,8 @@ impl Trees<'_> {
     }
 }
 
-/// `files` files in folders of a hundred, most of them small, one in fifty large: 8.5 KB on average.
+/// `files` files in folders of a hundred, most of them small, one in fifty large: 8.5 KB on
+/// average.
 fn grow_tree(root: &Path, files: u64) -> Result<()> {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let mut random = move || {

@@ -36,8 +36,8 @@ fn case(goal: u32, name: String, reference: &str, least: f64, work: Work) -> Cas
     }
 }
 
-/// Files of 1 KiB through the library against the kernel: ext4 on a loop device over a file in the same folder, or the folder
-/// itself where that cannot be mounted.
+/// Files of 1 KiB through the library against the kernel: ext4 on a loop device over a file in the
+/// same folder, or the folder itself where that cannot be mounted.
 pub(super) fn small_files(bench: &Bench) -> Result<Vec<Case>> {
     let files = ((FILES as f64 * bench.scale) as u64).max(1000);
     let image = bench.dir.join("small.img");
@@ -249,7 +249,8 @@ fn limited(
     Ok(case)
 }
 
-/// Names in a folder of a million, looked up a second time, on a volume open for reading and on one open for changes.
+/// Names in a folder of a million, looked up a second time, on a volume open for reading and on one
+/// open for changes.
 pub(super) fn lookups(bench: &Bench) -> Result<Vec<Case>> {
     let entries = ((MANY as f64 * bench.scale) as u64).max(10_000);
     let image = bench.dir.join("many.img");
@@ -330,7 +331,8 @@ pub(super) fn checks(bench: &Bench) -> Result<Vec<Case>> {
     Ok(vec![time, memory])
 }
 
-/// Checks a volume in a process of its own, and prints the seconds it took and the peak memory in KiB.
+/// Checks a volume in a process of its own, and prints the seconds it took and the peak memory in
+/// KiB.
 pub(super) fn probe(image: &Path) -> Result<()> {
     let options = OpenOptions {
         access: Access::ReadOnly,

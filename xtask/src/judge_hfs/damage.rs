@@ -178,7 +178,8 @@ impl Places {
         }
     }
 
-    /// Damages one place of `target`; says what was done, `None` where the volume has no such place.
+    /// Damages one place of `target`; says what was done, `None` where the volume has no such
+    /// place.
     pub(super) fn damage(
         &self,
         target: Target,

@@ -1,6 +1,7 @@
 //! `cargo xtask judge-hfs`: randomly damaged HFS+ volumes, judged by another checker beside ours.
 //!
-//! The other checker takes the options of `fsck_hfs`; its formatter those of `newfs_hfs`, with the volume as first argument.
+//! The other checker takes the options of `fsck_hfs`; its formatter those of `newfs_hfs`, with the
+//! volume as first argument.
 
 mod damage;
 mod volumes;
@@ -70,7 +71,8 @@ struct Case {
     kind: String,
     about: String,
     damage: String,
-    /// Exit codes of the other checker: of the damaged volume, of ours repaired, of theirs repaired.
+    /// Exit codes of the other checker: of the damaged volume, of ours repaired, of theirs
+    /// repaired.
     rejects: bool,
     ours_accepted: bool,
     theirs_accepted: bool,
@@ -260,7 +262,8 @@ fn other(args: &Args, bytes: &[u8], seed: u64, options: &[&str]) -> Result<(Opti
     let path = args.scratch.join(format!("n-{seed}"));
     std::fs::write(&path, bytes)?;
     let mut answer = other_on(args, &path, options)?;
-    // With its debugging messages it goes on where it else stops, and forgets some of what it found; the stricter counts.
+    // With its debugging messages it goes on where it else stops, and forgets some of what it
+    // found; the stricter counts.
     if answer.0 == Some(0) {
         answer = other_on(args, &path, &[options, &["-d"]].concat())?;
     }

@@ -261,7 +261,8 @@ fn decorate(
     Ok(())
 }
 
-/// Two files in many pieces: written in turns, each turn made durable, so that neither grows in one run.
+/// Two files in many pieces: written in turns, each turn made durable, so that neither grows in one
+/// run.
 fn fragment(volume: &HfsPlusMut, random: &mut Random) -> Result<()> {
     let block = u64::from(volume.volume().block_size);
     if volume.volume().free < 80 * block {

@@ -164,8 +164,9 @@ fn is_sideways(place: &[&str], path: &[String]) -> bool {
     })
 }
 
-/// The paths from the root of the library that a file names, each with its line; `crate::{a, b}` is two. What stands for
-/// `super::` is not written out: a file can leave its own format's folder so only by naming the neighbour in `use super::`.
+/// The paths from the root of the library that a file names, each with its line; `crate::{a, b}` is
+/// two. What stands for `super::` is not written out: a file can leave its own format's folder so
+/// only by naming the neighbour in `use super::`.
 fn uses(file: &Text) -> Vec<(usize, Vec<String>)> {
     let code: String = file.code().map(|(_, line)| format!("{line}\n")).collect();
     let parents: Vec<_> = parents(&file.path);

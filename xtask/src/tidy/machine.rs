@@ -1,4 +1,5 @@
-//! The tree speaks of the project alone: no paths of the machine it was written on, no private registries.
+//! The tree speaks of the project alone: no paths of the machine it was written on, no private
+//! registries.
 
 use std::path::Path;
 

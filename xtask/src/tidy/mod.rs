@@ -65,7 +65,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 ///
 /// * imports within the library run one way, and formats do not import each other;
 /// * every Rust file begins with what it is for;
-/// * unsafe code is allowed in the one named file only, the library does not print, layouts do no I/O;
+/// * unsafe code is allowed in the one named file only, the library does not print, layouts do no
+///   I/O;
 /// * every dependency comes from crates.io;
 /// * nothing names the machine it was written on.
 fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
@@ -122,8 +123,8 @@ impl Text {
         }
     }
 
-    /// The lines of code, numbered from 1: without comments, without what stands in quotes, and without the tests at the
-    /// end of the file.
+    /// The lines of code, numbered from 1: without comments, without what stands in quotes, and
+    /// without the tests at the end of the file.
     fn code(&self) -> impl Iterator<Item = (usize, String)> {
         let lines = (1..)
             .zip(self.text.lines())

@@ -1,11 +1,12 @@
-//! The five files of the article about compressed files, generated alike: words, instructions, and PDFs that are compressed for
-//! the most part already.
+//! The five files of the article about compressed files, generated alike: words, instructions, and
+//! PDFs that are compressed for the most part already.
 
 use std::io::Write as _;
 
 use crate::noise::Noise;
 
-/// Files longer than this are scaled; the others are what they are because limits of the format lie beside them.
+/// Files longer than this are scaled; the others are what they are because limits of the format lie
+/// beside them.
 const SCALED_FROM: u64 = 1_000_000;
 
 /// A file of the article.
@@ -68,7 +69,8 @@ pub fn text(len: usize) -> Vec<u8> {
     text
 }
 
-/// Instructions, a quarter: opcodes that are often the same, small operands; then zeros up to the next page, and strings.
+/// Instructions, a quarter: opcodes that are often the same, small operands; then zeros up to the
+/// next page, and strings.
 fn program(len: usize) -> Vec<u8> {
     const OPCODES: [&[u8]; 6] = [
         &[0x48, 0x89, 0xE5],
@@ -91,8 +93,8 @@ fn program(len: usize) -> Vec<u8> {
     code
 }
 
-/// Streams that are compressed already, objects and a table of references between them: three quarters of the one, a quarter of the
-/// others, as in the article's file.
+/// Streams that are compressed already, objects and a table of references between them: three
+/// quarters of the one, a quarter of the others, as in the article's file.
 fn pdf(len: usize) -> Vec<u8> {
     let mut noise = Noise::new(0xD1B5_4A32_D192_ED03);
     let mut pdf = b"%PDF-1.4\n".to_vec();

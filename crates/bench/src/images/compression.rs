@@ -1,4 +1,5 @@
-//! R6: the article's five files as they are and stored compressed: what each takes, and how fast it is read, cold and warm.
+//! R6: the article's five files as they are and stored compressed: what each takes, and how fast it
+//! is read, cold and warm.
 
 use std::fs::File;
 use std::io::Read;
@@ -157,7 +158,8 @@ impl Walk<'_> {
                 2 * self.files.iter().map(|file| file.len).sum::<u64>(),
             );
             for number in 0..self.files.len() {
-                // Whoever attached it anew has nothing of it in memory, and what is read of one file may bring the next one along.
+                // Whoever attached it anew has nothing of it in memory, and what is read of one
+                // file may bring the next one along.
                 let attached = self.subject.attach()?;
                 cooled = self.subject.cool(&attached, &names, self.progress)?;
                 for (samples, used) in samples.iter_mut().zip(&mut used) {

@@ -1,7 +1,9 @@
-//! `bench images`: the articles' protocols on images of any kind, each against the host's folder in the same run.
+//! `bench images`: the articles' protocols on images of any kind, each against the host's folder in
+//! the same run.
 //!
 //! * [`Kind`]: what is made, and how it is reached.
-//! * `protocol.rs`: the steps; of the space protocol, [`space`]; of compressed files, `compression.rs`.
+//! * `protocol.rs`: the steps; of the space protocol, [`space`]; of compressed files,
+//!   `compression.rs`.
 //! * `subject.rs`: an image, or the host, attached and detached.
 
 pub mod article;
@@ -126,8 +128,8 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// What `options` mean in `folder`. [`ErrorKind::Limit`] where an image has no room, [`ErrorKind::Invalid`] for what does not
-    /// go together.
+    /// What `options` mean in `folder`. [`ErrorKind::Limit`] where an image has no room,
+    /// [`ErrorKind::Invalid`] for what does not go together.
     pub fn new(folder: &Path, options: &Options) -> Result<Self> {
         options.settings.plan.check_scale()?;
         if options.protocol == Protocol::Compression {
@@ -179,7 +181,8 @@ impl Announced {
         .fits(folder, 0)
     }
 
-    /// Returns whether an image has room, which may take all of its length, and so many bytes beside it.
+    /// Returns whether an image has room, which may take all of its length, and so many bytes
+    /// beside it.
     fn fits(self, folder: &Path, beside: u64) -> Result<Self> {
         if self.image.saturating_add(beside) <= self.room.free {
             return Ok(self);
@@ -251,7 +254,8 @@ fn subjects<'a>(options: &'a Options, scratch: &Path) -> Vec<Subject<'a>> {
     all.into_iter().enumerate().map(subject).collect()
 }
 
-/// Goes through the protocol with each kind of image in a new folder of `folder`, and removes everything, whatever comes of it.
+/// Goes through the protocol with each kind of image in a new folder of `folder`, and removes
+/// everything, whatever comes of it.
 pub fn run(
     folder: &Path,
     options: &Options,

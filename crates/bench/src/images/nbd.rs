@@ -1,4 +1,5 @@
-//! A disk that is served over NBD by a process of this machine, through one connection: what a virtual machine has of an image.
+//! A disk that is served over NBD by a process of this machine, through one connection: what a
+//! virtual machine has of an image.
 
 use std::io::{Read, Write};
 use std::ops::Range;
@@ -72,7 +73,8 @@ impl NbdDisk {
         })
     }
 
-    /// Sends a request and takes its reply: `data` goes after the one, `into` is filled from the other.
+    /// Sends a request and takes its reply: `data` goes after the one, `into` is filled from the
+    /// other.
     fn ask(
         &self,
         command: Command,

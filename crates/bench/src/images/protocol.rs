@@ -1,6 +1,7 @@
 //! The articles' protocols, step by step.
 //!
-//! Every one runs on images and on the host's folder alike, so that the host is measured in the same run.
+//! Every one runs on images and on the host's folder alike, so that the host is measured in the
+//! same run.
 
 use bandsaw::Result;
 use bandsaw::progress::Progress;
@@ -59,7 +60,8 @@ impl Walk<'_> {
         pause(self.settings.pause, self.progress)
     }
 
-    /// Detaches, notes what the image takes, rests, and attaches again: fresh images behave unlike those that were attached before.
+    /// Detaches, notes what the image takes, rests, and attaches again: fresh images behave unlike
+    /// those that were attached before.
     fn again(&mut self, attached: Attached, at: &str) -> Result<(Attached, Option<Process>)> {
         let used = attached.detach()?;
         self.note(at, false)?;
@@ -67,7 +69,8 @@ impl Walk<'_> {
         Ok((self.subject.attach()?, used))
     }
 
-    /// How every protocol ends: what is `left` is removed, the image is attached anew, `times`, and compacted.
+    /// How every protocol ends: what is `left` is removed, the image is attached anew, `times`, and
+    /// compacted.
     pub(super) fn wind_up(&mut self, left: &[PlannedFile], times: u32) -> Result<()> {
         if self.subject.kind.is_none() {
             // There is nothing to be noted of the host, and all of it goes.
@@ -128,8 +131,9 @@ impl Walk<'_> {
         }
     }
 
-    /// R1: written right after creation; written again after files were removed and the image was attached anew; and, as a control,
-    /// written for the first time after it was attached anew, on another image.
+    /// R1: written right after creation; written again after files were removed and the image was
+    /// attached anew; and, as a control, written for the first time after it was attached anew, on
+    /// another image.
     fn rewrite(&mut self) -> Result<Vec<Series>> {
         let attached = self.subject.attach()?;
         let first = self.write(&attached, self.files)?;
@@ -228,7 +232,8 @@ impl Walk<'_> {
         Ok(all)
     }
 
-    /// R4: files of many sizes, for how far they scatter, and one file read and another written in the same place.
+    /// R4: files of many sizes, for how far they scatter, and one file read and another written in
+    /// the same place.
     fn bands(&mut self) -> Result<Vec<Series>> {
         let attached = self.subject.attach()?;
         let (attached, _) = self.again(attached, "attached once")?;

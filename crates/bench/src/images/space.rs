@@ -1,5 +1,6 @@
-//! R3: five rounds of files written, the largest of each but the last removed, then all of them; what the image takes at each
-//! point. After Howard Oakley's measurements of 21 October 2024, who did it with 125 GB, 160 files a round and macOS.
+//! R3: five rounds of files written, the largest of each but the last removed, then all of them;
+//! what the image takes at each point. After Howard Oakley's measurements of 21 October 2024, who
+//! did it with 125 GB, 160 files a round and macOS.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -266,8 +267,8 @@ impl Measured {
         self.in_use * FULL_PERCENT / 100
     }
 
-    /// Bytes of storage that an emptied and compacted image may take: a new one whose journal has been written all over, and a
-    /// small part of what was written.
+    /// Bytes of storage that an emptied and compacted image may take: a new one whose journal has
+    /// been written all over, and a small part of what was written.
     pub fn most_when_empty(&self) -> u64 {
         self.fresh + self.journal + self.written * LEFT_PER_MILLE / 1000
     }
@@ -278,9 +279,10 @@ impl Measured {
     }
 }
 
-/// Runs the protocol on a new image in `folder`, which is made; between rounds it is attached anew, so that what was removed has come
-/// back. Contents, and the structure of every layer, are checked before and after each trim, compaction and, in a bundle, change of
-/// the size of bands; none of which the article did to a full image.
+/// Runs the protocol on a new image in `folder`, which is made; between rounds it is attached anew,
+/// so that what was removed has come back. Contents, and the structure of every layer, are checked
+/// before and after each trim, compaction and, in a bundle, change of the size of bands; none of
+/// which the article did to a full image.
 pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measured> {
     let Case {
         format,
@@ -360,8 +362,8 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measur
     })
 }
 
-/// Gives an HFS+ volume a journal; how many bytes of the volume that takes. APFS has none, but areas of its own that checkpoints are
-/// written to in turn.
+/// Gives an HFS+ volume a journal; how many bytes of the volume that takes. APFS has none, but
+/// areas of its own that checkpoints are written to in turn.
 fn journal(subject: &Subject<'_>, file_system: NewFormat) -> Result<u64> {
     if file_system != NewFormat::HfsPlus {
         let new = subject.look_inside()?.volume();

@@ -1,4 +1,5 @@
-//! One file read and, compressed, another written in the same place: reading and writing contend for one medium.
+//! One file read and, compressed, another written in the same place: reading and writing contend
+//! for one medium.
 
 use bandsaw::Result;
 use bandsaw::progress::Progress;
@@ -72,8 +73,8 @@ pub(super) fn run(
     })
 }
 
-/// Half of each block is noise, and the other half, of zeros, is left out: a compressor that costs no more than a copy, so that the
-/// medium is measured.
+/// Half of each block is noise, and the other half, of zeros, is left out: a compressor that costs
+/// no more than a copy, so that the medium is measured.
 fn pack(bytes: &[u8], packed: &mut Vec<u8>) {
     packed.clear();
     for block in bytes.chunks(ALIGNMENT) {

@@ -1,4 +1,5 @@
-//! What a protocol is run on: an image that is made, attached and detached again, or the host's folder beside it.
+//! What a protocol is run on: an image that is made, attached and detached again, or the host's
+//! folder beside it.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -125,8 +126,8 @@ impl Subject<'_> {
         self.folder.join("image").with_extension(extension)
     }
 
-    /// Makes an image of `len` bytes; for the host, an empty folder. A step of the work that `progress`
-    /// tells of: it may be stopped, but is not told.
+    /// Makes an image of `len` bytes; for the host, an empty folder. A step of the work that
+    /// `progress` tells of: it may be stopped, but is not told.
     pub(super) fn create(&self, len: u64, progress: &dyn Progress) -> Result<()> {
         self.make_folder()?;
         match self.kind {
@@ -137,8 +138,9 @@ impl Subject<'_> {
         }
     }
 
-    /// Makes an image of `len` bytes with the files of the folder `from`, compressed if that is asked for; for the host, a folder
-    /// with copies. What came of the files that were to be compressed.
+    /// Makes an image of `len` bytes with the files of the folder `from`, compressed if that is
+    /// asked for; for the host, a folder with copies. What came of the files that were to be
+    /// compressed.
     pub(super) fn fill(
         &self,
         len: u64,
@@ -337,7 +339,8 @@ impl Subject<'_> {
         })
     }
 
-    /// What it takes on the host now; with `inside`, also what is in use and free in it, for which it must not be attached.
+    /// What it takes on the host now; with `inside`, also what is in use and free in it, for which
+    /// it must not be attached.
     pub(super) fn space(&self, at: &str, inside: bool) -> Result<Option<Space>> {
         let Some(kind) = self.kind else {
             return Ok(None);
@@ -380,7 +383,8 @@ impl Subject<'_> {
         )
     }
 
-    /// Gives back what is free in it, and packs it; how many bytes that came to. Nothing for the host.
+    /// Gives back what is free in it, and packs it; how many bytes that came to. Nothing for the
+    /// host.
     pub(super) fn compact(&self, progress: &dyn Progress) -> Result<u64> {
         if self.kind.is_none() {
             return Ok(0);
@@ -393,7 +397,8 @@ impl Subject<'_> {
         Ok(done.before.saturating_sub(done.after))
     }
 
-    /// Sees to it that the files `names` in `attached` are not read from memory, neither they nor the image.
+    /// Sees to it that the files `names` in `attached` are not read from memory, neither they nor
+    /// the image.
     pub(super) fn cool(
         &self,
         attached: &Attached,

@@ -128,7 +128,8 @@ fn forget(_file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether a byte of a file can be read without waiting for a disk; `None` where that cannot be asked.
+/// Returns whether a byte of a file can be read without waiting for a disk; `None` where that
+/// cannot be asked.
 #[cfg(target_os = "linux")]
 fn is_in_memory(file: &File, offset: u64) -> Option<bool> {
     use rustix::io::{Errno, ReadWriteFlags, preadv2};

@@ -22,7 +22,8 @@ pub trait Place: fmt::Debug {
     fn remove(&self, name: &str) -> Result<()>;
     /// Makes durable that files were removed.
     fn settle(&self) -> Result<()>;
-    /// Sees to it that files are read from the disk, as far as that can be done here; everything is durable.
+    /// Sees to it that files are read from the disk, as far as that can be done here; everything is
+    /// durable.
     fn cool(&self, names: &[String]) -> Result<Cooled>;
 }
 
@@ -59,7 +60,8 @@ pub enum Caches {
 pub enum Cooled {
     /// Nothing of the files was found in memory any more.
     Dropped,
-    /// The system was asked to drop them, and has some or all in memory still: their speed is memory's.
+    /// The system was asked to drop them, and has some or all in memory still: their speed is
+    /// memory's.
     StillInMemory,
     /// The system was asked to drop them; whether it did is not known here.
     Asked,

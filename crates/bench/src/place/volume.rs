@@ -33,7 +33,8 @@ impl Place for VolumeFolder {
             .volume
             .create(self.volume.root(), name, &NewNode::new(NewKind::File))?;
         let file = self.volume.open_mut(node, Fork::Data)?;
-        // A program that writes from the front to the end leaves it to the file system what to expect; ours is told, once.
+        // A program that writes from the front to the end leaves it to the file system what to
+        // expect; ours is told, once.
         file.set_len(len, Leave::Any)?;
         Ok(Box::new(VolumeFile {
             folder: self,

@@ -1,4 +1,5 @@
-//! A picture on its way: axes, points, lines and boxes as SVG. Within a page its text has the page's colour; alone it brings its own.
+//! A picture on its way: axes, points, lines and boxes as SVG. Within a page its text has the
+//! page's colour; alone it brings its own.
 
 use std::fmt::Write as _;
 
@@ -153,7 +154,8 @@ impl Chart {
         self.text((LEFT + RIGHT) / 2.0, BOTTOM + 34.0, Anchor::Middle, label);
     }
 
-    /// A point; `data` are attributes that say what it stands for, `title` is told where a pointer rests on it.
+    /// A point; `data` are attributes that say what it stands for, `title` is told where a pointer
+    /// rests on it.
     pub(super) fn point(&mut self, series: usize, (x, y): (f64, f64), data: &str, title: &str) {
         let _ = write!(
             self.body,

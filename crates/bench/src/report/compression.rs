@@ -1,4 +1,5 @@
-//! Pictures of compressed files: what is saved, and what that does to reading, beside what was published.
+//! Pictures of compressed files: what is saved, and what that does to reading, beside what was
+//! published.
 
 use super::chart::{Anchor, BOTTOM, Chart, LEFT, Plot, RIGHT, TOP};
 use super::scale::Scale;

@@ -1,4 +1,5 @@
-//! One page with everything: it needs no network, runs no code but a button's, follows light and dark, and can be printed.
+//! One page with everything: it needs no network, runs no code but a button's, follows light and
+//! dark, and can be printed.
 
 use bandsaw::Result;
 

@@ -254,7 +254,8 @@ impl Series {
 }
 
 impl Report {
-    /// Mean seconds of reading a file at `step`, as it is and compressed; `None` where that was not measured.
+    /// Mean seconds of reading a file at `step`, as it is and compressed; `None` where that was not
+    /// measured.
     pub fn readings(&self, file: &Compressed, step: &str) -> [Option<f64>; 2] {
         [&file.plain, &file.series].map(|label| {
             let series = self
@@ -269,7 +270,8 @@ impl Report {
         })
     }
 
-    /// Computes each series against the host's at the same step; where the host has no such step, against all of the host's.
+    /// Computes each series against the host's at the same step; where the host has no such step,
+    /// against all of the host's.
     pub fn compare_with_host(&mut self) {
         let of_host = |direction, step: &Option<String>| -> Vec<_> {
             let host = || self.series.iter().filter(|series| series.label == HOST);
@@ -301,7 +303,8 @@ impl Report {
         Ok(json.map_err(|error| Error::new(Kind::Io, "benchmark", error.to_string()))? + "\n")
     }
 
-    /// Reads what [`to_json`](Self::to_json) wrote. [`Kind::Unsupported`] for another schema, [`Kind::Invalid`] for other files.
+    /// Reads what [`to_json`](Self::to_json) wrote. [`Kind::Unsupported`] for another schema,
+    /// [`Kind::Invalid`] for other files.
     pub fn from_json(json: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct Version {

@@ -52,7 +52,8 @@ fn with(report: &Report, direction: Direction) -> Vec<(usize, &Series)> {
         .collect()
 }
 
-/// Every file, and the line of Theil and Sen, which is a curve here: time grows with size, speed with how little of it is latency.
+/// Every file, and the line of Theil and Sen, which is a curve here: time grows with size, speed
+/// with how little of it is latency.
 fn speed_against_size(report: &Report, direction: Direction) -> Option<Plot> {
     let series = with(report, direction);
     let all = || {

@@ -19,7 +19,8 @@ pub struct Painter {
 }
 
 impl Painter {
-    /// Looks for fonts. [`Kind::Unsupported`] where there are none: a picture without numbers says nothing.
+    /// Looks for fonts. [`Kind::Unsupported`] where there are none: a picture without numbers says
+    /// nothing.
     pub fn new() -> Result<Self> {
         let mut fonts = Database::new();
         fonts.load_system_fonts();

@@ -49,14 +49,16 @@ pub fn least_squares(points: Points<'_>) -> Option<Line> {
 pub struct TheilSen {
     /// Its slope is the median of the slopes between any two points.
     pub line: Line,
-    /// The bounds, smaller first; the smallest and largest slope where there are too few points for others.
+    /// The bounds, smaller first; the smallest and largest slope where there are too few points for
+    /// others.
     pub slopes: (f64, f64),
 }
 
 /// How many deviations of a normal distribution hold 95 of 100 cases.
 const DEVIATIONS: f64 = 1.959_963_984_540_054;
 
-/// The line of Theil and Sen; `None` where all `x` are the same. Bounds by Sen's method, ties accounted for (Sen, 1968, 3.1).
+/// The line of Theil and Sen; `None` where all `x` are the same. Bounds by Sen's method, ties
+/// accounted for (Sen, 1968, 3.1).
 pub fn theil_sen(points: Points<'_>) -> Option<TheilSen> {
     let mut slopes = Vec::with_capacity(points.len() * points.len().saturating_sub(1) / 2);
     for (n, (x1, y1)) in points.iter().enumerate() {

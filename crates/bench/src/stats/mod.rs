@@ -58,7 +58,8 @@ pub struct Summary {
     pub seconds: f64,
     /// Mean of the files' speeds.
     pub mean: f64,
-    /// Mean without the slowest and fastest fifth; around it the slowest and fastest of what is left.
+    /// Mean without the slowest and fastest fifth; around it the slowest and fastest of what is
+    /// left.
     pub trimmed_mean: Bounded,
     /// Bounds of the trimmed mean that hold in 95 of 100 cases.
     pub interval: (f64, f64),
@@ -68,11 +69,13 @@ pub struct Summary {
     pub min: f64,
     /// The fastest.
     pub max: f64,
-    /// The rate of Theil and Sen, with the bounds of its slope; none where all files have one size, or the rate is not positive.
+    /// The rate of Theil and Sen, with the bounds of its slope; none where all files have one size,
+    /// or the rate is not positive.
     pub theil_sen: Option<Bounded>,
     /// Least squares.
     pub linear: Option<Linear>,
-    /// Median distance of a file's time from the line of Theil and Sen, as a share of what the line says.
+    /// Median distance of a file's time from the line of Theil and Sen, as a share of what the line
+    /// says.
     pub dispersion: Option<f64>,
     /// Whether speed changed in the course of the run.
     pub first_and_later: Option<FirstAndLater>,
@@ -86,7 +89,8 @@ pub struct Summary {
 pub const CACHE_SPEED: u64 = 1_000_000;
 
 impl Summary {
-    /// What `samples` of one direction say; `None` of none. With `flushed`, the time of the flush is part of each sample that has one.
+    /// What `samples` of one direction say; `None` of none. With `flushed`, the time of the flush
+    /// is part of each sample that has one.
     pub fn of(samples: &[Sample], direction: Direction, flushed: bool) -> Option<Self> {
         let samples: Vec<&Sample> = samples
             .iter()
@@ -132,7 +136,8 @@ impl Summary {
                 .map(|robust| Bounded {
                     value: 1.0 / robust.line.slope,
                     low: 1.0 / robust.slopes.1,
-                    // Where it is not sure that time grows with size, the fastest file bounds the rate.
+                    // Where it is not sure that time grows with size, the fastest file bounds the
+                    // rate.
                     high: if robust.slopes.0 > 0.0 {
                         1.0 / robust.slopes.0
                     } else {

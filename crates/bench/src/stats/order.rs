@@ -16,7 +16,8 @@ pub fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The value below which `share` of `sorted` lies, in a straight line between two neighbours (what numpy calls `linear`).
+/// The value below which `share` of `sorted` lies, in a straight line between two neighbours (what
+/// numpy calls `linear`).
 pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let at = share.clamp(0.0, 1.0) * last as f64;

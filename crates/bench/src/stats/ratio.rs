@@ -59,8 +59,9 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// The speed of `ours` over that of `theirs`; `None` where one is empty. Each size is drawn from as often as it was measured,
-    /// so that the mixture of sizes stays what it was. The same samples give the same bounds.
+    /// The speed of `ours` over that of `theirs`; `None` where one is empty. Each size is drawn
+    /// from as often as it was measured, so that the mixture of sizes stays what it was. The same
+    /// samples give the same bounds.
     pub fn of(ours: &[Speed], theirs: &[Speed]) -> Option<Self> {
         let value = trimmed_mean(ours)? / trimmed_mean(theirs)?;
         let (ours, theirs) = (Strata::of(ours), Strata::of(theirs));

@@ -1,5 +1,5 @@
-//! A process in the background: this program again, which tells on its standard output how far it has come, and lets go of
-//! the terminal once it serves.
+//! A process in the background: this program again, which tells on its standard output how far it
+//! has come, and lets go of the terminal once it serves.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,9 +14,9 @@ use crate::failure::{Failure, Outcome};
 
 const LAYER: &str = "attach";
 
-/// Starts this program with `args`, a verb that serves and its arguments with `--serving` among them, and waits until
-/// everything is mounted. Passphrases are asked for, and errors told, by that process: of a failure only its exit code is left
-/// to be passed on.
+/// Starts this program with `args`, a verb that serves and its arguments with `--serving` among
+/// them, and waits until everything is mounted. Passphrases are asked for, and errors told, by that
+/// process: of a failure only its exit code is left to be passed on.
 pub(crate) fn launch(args: &[OsString]) -> Outcome<Attached> {
     let failed = |doing: &'static str, source: io::Error| Error::io(LAYER, doing, source);
     let program = std::env::current_exe().map_err(|source| failed("find this program", source))?;
@@ -49,8 +49,8 @@ pub(crate) fn launch(args: &[OsString]) -> Outcome<Attached> {
     ))
 }
 
-/// Tells whoever launched this process that everything is mounted, and lets go of the terminal and of the shell's job. What is
-/// still to be said goes to `log`.
+/// Tells whoever launched this process that everything is mounted, and lets go of the terminal and
+/// of the shell's job. What is still to be said goes to `log`.
 pub(super) fn let_go(attached: &Attached, log: &Path) -> Outcome {
     let failed = |source: io::Error| Error::io(LAYER, "go to the background", source);
     let log = File::create(log).map_err(|source| failed(source).in_file(log))?;

@@ -17,12 +17,13 @@ use crate::source::whole_name;
 const LAYER: &str = "detach";
 /// How long a server may take to write what it has gathered.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long programs may take to let go: one that is just being started holds its parent's files until it runs.
+/// How long programs may take to let go: one that is just being started holds its parent's files
+/// until it runs.
 const LETTING_GO: Duration = Duration::from_millis(500);
 
-/// Ends the use of the image that `what` names: a device (`disk1`, `/dev/disk1s2`, `/dev/nbd0`), a folder that a volume is
-/// mounted on, or the image. Everything is durable when it returns. [`Kind::Conflict`] if a program uses it, unless `force`d:
-/// those get errors.
+/// Ends the use of the image that `what` names: a device (`disk1`, `/dev/disk1s2`, `/dev/nbd0`), a
+/// folder that a volume is mounted on, or the image. Everything is durable when it returns.
+/// [`Kind::Conflict`] if a program uses it, unless `force`d: those get errors.
 pub(crate) fn detach(what: &str, force: bool) -> Outcome<Detached> {
     let registry = Registry::of_user()?;
     let entry = find(what, registry.entries()?)?;

@@ -32,8 +32,8 @@ impl Face {
         }
     }
 
-    /// Makes what a volume holds back for its older states free, so that a trim returns it. Only the volume itself can: nobody else
-    /// changes its container while it is open for changes.
+    /// Makes what a volume holds back for its older states free, so that a trim returns it. Only
+    /// the volume itself can: nobody else changes its container while it is open for changes.
     pub(super) fn release_held(&self, output: &Output) {
         if let Shown::VolumeMut(fs) = &self.shown {
             fs.release_held().unwrap_or_else(|error| {
@@ -91,7 +91,8 @@ pub(super) fn all(
         .filter(|volume| volume.format.is_supported())
     {
         let selectors = selectors(volume);
-        // The volumes of one container share its free space: only one of them may be changed at a time.
+        // The volumes of one container share its free space: only one of them may be changed at a
+        // time.
         let together = selectors.len() > 1;
         if together && !read_only && image.disk().info().access == Access::ReadWrite {
             output.warn("volumes of one container are mounted read-only together; `bandsaw mount IMAGE:VOLUME` changes one");
@@ -133,7 +134,8 @@ pub(super) fn all(
     }
 }
 
-/// The volumes of a file system by number: one, or those of an APFS container that are not only there to start a Mac.
+/// The volumes of a file system by number: one, or those of an APFS container that are not only
+/// there to start a Mac.
 fn selectors(volume: &Volume) -> Vec<VolumeSelector> {
     let partition = volume.partition.unwrap_or(1);
     let number = |volume| VolumeSelector::Number { partition, volume };

@@ -26,7 +26,8 @@ impl Watch for Lines {
     }
 }
 
-/// Gives the kernel the disk; `on_end` is called when it is taken away. `None` where the kernel takes none.
+/// Gives the kernel the disk; `on_end` is called when it is taken away. `None` where the kernel
+/// takes none.
 pub(super) fn give(
     image: &Image,
     output: &Output,
@@ -56,7 +57,8 @@ pub(super) fn take_away(disk: KernelDisk) -> bandsaw::Result<()> {
     disk.end()
 }
 
-/// Takes a disk of the kernel's into use, so that nobody else does; `None` for one that is gone. Fails with its users.
+/// Takes a disk of the kernel's into use, so that nobody else does; `None` for one that is gone.
+/// Fails with its users.
 pub(super) fn claim(disk: DiskId, server: u32) -> Result<Option<File>, Vec<User>> {
     let claimed = disk.claim();
     let mounted = mounts_of(disk).into_iter().map(|mount| User {

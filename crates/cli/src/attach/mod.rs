@@ -1,8 +1,9 @@
-//! Images in use: a process of its own for each, which shows its volumes as folders, or gives its disk to the kernel, until it is
-//! told to end.
+//! Images in use: a process of its own for each, which shows its volumes as folders, or gives its
+//! disk to the kernel, until it is told to end.
 //!
-//! [`launch`] starts such a process and returns what it tells once everything is mounted; [`detach`] ends it. Verbs and the
-//! faces of other programs are arguments and output around these two.
+//! [`launch`] starts such a process and returns what it tells once everything is mounted;
+//! [`detach`] ends it. Verbs and the faces of other programs are arguments and output around these
+//! two.
 
 #[cfg(target_os = "linux")]
 mod background;
@@ -80,7 +81,8 @@ pub(crate) struct Detached {
     pub(crate) mount_points: Vec<PathBuf>,
 }
 
-/// The word after which a verb's own arguments stand, and what is put there for the process that serves.
+/// The word after which a verb's own arguments stand, and what is put there for the process that
+/// serves.
 #[cfg(target_os = "linux")]
 pub(crate) fn as_server(mut args: Vec<OsString>, verb: &str) -> Vec<OsString> {
     let at = args

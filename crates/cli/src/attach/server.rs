@@ -1,4 +1,5 @@
-//! The process that serves an image: opens it, mounts what is wanted of it, waits, and leaves everything clean.
+//! The process that serves an image: opens it, mounts what is wanted of it, waits, and leaves
+//! everything clean.
 
 use std::fs;
 use std::io::Write;
@@ -55,7 +56,8 @@ pub(crate) enum Places {
     Volumes(Option<PathBuf>),
 }
 
-/// Serves until everything is unmounted or a signal comes. `tell` is called in the foreground once all is mounted.
+/// Serves until everything is unmounted or a signal comes. `tell` is called in the foreground once
+/// all is mounted.
 pub(crate) fn serve(
     job: &Job<'_>,
     output: &Output,
@@ -154,7 +156,8 @@ fn trim(job: &Job<'_>, image: &Image, read_only: bool, output: &Output) {
     }
 }
 
-/// Where things are to be shown: where the job says, but for an image without volumes that is to be shown all the same.
+/// Where things are to be shown: where the job says, but for an image without volumes that is to be
+/// shown all the same.
 fn places<'a>(job: &'a Job<'_>, image: &Image) -> &'a Places {
     let mounts = image
         .volumes()
@@ -210,7 +213,8 @@ impl Shower {
 }
 
 impl Session {
-    /// Makes the disk one of the kernel's; `None` if that is not asked for, or the kernel takes none.
+    /// Makes the disk one of the kernel's; `None` if that is not asked for, or the kernel takes
+    /// none.
     fn of_kernel(
         job: &Job<'_>,
         image: &Image,

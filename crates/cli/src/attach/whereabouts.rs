@@ -29,7 +29,8 @@ pub(super) fn root() -> PathBuf {
     }
 }
 
-/// A folder that somebody named: made if it is missing, refused if something is in it or mounted on it.
+/// A folder that somebody named: made if it is missing, refused if something is in it or mounted on
+/// it.
 pub(super) fn named(folder: &Path) -> Outcome<Place> {
     let failed = |source| Error::io(LAYER, "look at", source).in_file(folder);
     match fs::read_dir(folder) {

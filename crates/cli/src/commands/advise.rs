@@ -17,9 +17,9 @@ use crate::text::{Table, counted, grouped};
 
 /// Recommend a band size for a sparse bundle, with reasons
 ///
-/// The size follows from the disk, from what is in use on it, and from where the bundle is to be: on a disk of this machine, on a
-/// file server or in an object store. What its neighbours would come to is shown beside it. `reband` gives a bundle that
-/// is there other bands.
+/// The size follows from the disk, from what is in use on it, and from where the bundle is to be:
+/// on a disk of this machine, on a file server or in an object store. What its neighbours would
+/// come to is shown beside it. `reband` gives a bundle that is there other bands.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -15,13 +15,15 @@ use crate::source::{self, Opening};
 
 /// Attach an image: as a disk of the kernel's, or each volume as a folder
 ///
-/// Where Linux has network block devices (`modprobe nbd`), root gets the disk as /dev/nbd0, its partitions as /dev/nbd0p1 and so
-/// on, to be mounted as those of any other disk. Anywhere else, and with --folders or an option that says where or how volumes are
-/// mounted, volumes become folders in /Volumes, for users who are not root in ~/Volumes, which go when the image is detached;
-/// what is said of `mount` holds for each of them.
+/// Where Linux has network block devices (`modprobe nbd`), root gets the disk as /dev/nbd0, its
+/// partitions as /dev/nbd0p1 and so on, to be mounted as those of any other disk. Anywhere else,
+/// and with --folders or an option that says where or how volumes are mounted, volumes become
+/// folders in /Volumes, for users who are not root in ~/Volumes, which go when the image is
+/// detached; what is said of `mount` holds for each of them.
 ///
-/// Either way the image gets the name of a device, disk1 and so on, by which `detach` and `list` know it; volumes that are
-/// folders are disk1s1, disk1s2. A disk of the kernel's that is mounted is not detached without --force.
+/// Either way the image gets the name of a device, disk1 and so on, by which `detach` and `list`
+/// know it; volumes that are folders are disk1s1, disk1s2. A disk of the kernel's that is mounted
+/// is not detached without --force.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +46,8 @@ pub(crate) struct Attach {
     /// Mount no volume: show the disk as one of the kernel's or, without such, as one file
     #[arg(long)]
     nomount: bool,
-    /// Mount volumes on folders, or show the disk of --nomount as a file, also where the kernel would take the disk
+    /// Mount volumes on folders, or show the disk of --nomount as a file, also where the kernel
+    /// would take the disk
     #[arg(long)]
     folders: bool,
     /// Take these sectors of the disk for all of it: START, FIRST-LAST or START,COUNT

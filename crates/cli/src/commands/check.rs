@@ -20,14 +20,16 @@ use crate::text::counted;
 
 /// Check the structure of an image, layer by layer
 ///
-/// Looks at the container (bands, tables, chunks), the encryption header, the partition map and the volumes, and tells
-/// everything that is wrong with its severity and place: damage where contents are lost or in doubt, a warning where
-/// something is wrong that every reader gets along with, a note where something is unusual. Nothing is changed, and damage
-/// to one layer does not keep the next from being checked as long as it can still be told. What is stored in the files is
-/// not read, but for compressed files with --contents; `bandsaw verify` compares it with the checksums stored in the image.
+/// Looks at the container (bands, tables, chunks), the encryption header, the partition map and the
+/// volumes, and tells everything that is wrong with its severity and place: damage where contents
+/// are lost or in doubt, a warning where something is wrong that every reader gets along with, a
+/// note where something is unusual. Nothing is changed, and damage to one layer does not keep the
+/// next from being checked as long as it can still be told. What is stored in the files is not
+/// read, but for compressed files with --contents; `bandsaw verify` compares it with the checksums
+/// stored in the image.
 ///
-/// The exit code is that of the worst: 5 for damage, 7 where a passphrase is missing to see all, 6 where a layer is of a
-/// kind that is not known, 8 for warnings; 0 where there are notes at most.
+/// The exit code is that of the worst: 5 for damage, 7 where a passphrase is missing to see all, 6
+/// where a layer is of a kind that is not known, 8 for warnings; 0 where there are notes at most.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

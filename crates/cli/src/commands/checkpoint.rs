@@ -18,10 +18,12 @@ use crate::text::counted;
 
 /// Bring the objects of a bundle in a bucket up to date for other programs
 ///
-/// What is written to a bundle in a bucket is committed below .bandsaw/ first, and copied to the names that macOS and others know
-/// (Info.plist, bands/...) when the bundle is closed. A writer that was killed leaves that undone: `bandsaw info` says so, and
-/// this does it. The store itself copies; little goes over the network. Nothing is lost without it, here: bandsaw reads what
-/// was committed. After a writer that was killed it waits for a minute, until no request of that one can still be on its way.
+/// What is written to a bundle in a bucket is committed below .bandsaw/ first, and copied to the
+/// names that macOS and others know (Info.plist, bands/...) when the bundle is closed. A writer
+/// that was killed leaves that undone: `bandsaw info` says so, and this does it. The store itself
+/// copies; little goes over the network. Nothing is lost without it, here: bandsaw reads what was
+/// committed. After a writer that was killed it waits for a minute, until no request of that one
+/// can still be on its way.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

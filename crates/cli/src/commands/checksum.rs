@@ -13,8 +13,9 @@ use crate::source::{self, Opening};
 
 /// Sum the disk in an image, whatever format it is in
 ///
-/// The same disk gives the same sum in every format, so images can be compared without converting them: it is the sum of
-/// the raw image that `bandsaw convert IMAGE -` would write. What an image stores of its own sums is for `verify`.
+/// The same disk gives the same sum in every format, so images can be compared without converting
+/// them: it is the sum of the raw image that `bandsaw convert IMAGE -` would write. What an image
+/// stores of its own sums is for `verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -20,9 +20,10 @@ use crate::source::{self, Opening};
 
 /// Let an image take no more space than what is in it
 ///
-/// Free space of the volumes is given back as `trim` does it, files in bands and chunks are packed, and with --zeros what is
-/// in use and nothing but zeros is given back too. It reads the maps of volumes, not files. Every step leaves a whole image: an
-/// interrupted compaction loses nothing and is gone on with by running it again.
+/// Free space of the volumes is given back as `trim` does it, files in bands and chunks are packed,
+/// and with --zeros what is in use and nothing but zeros is given back too. It reads the maps of
+/// volumes, not files. Every step leaves a whole image: an interrupted compaction loses nothing and
+/// is gone on with by running it again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -40,7 +41,8 @@ pub(crate) struct Compact {
     /// With --dry-run: tell of each band, or chunk, that has storage
     #[arg(long, requires = "dry_run")]
     bands: bool,
-    /// Read all that is in use, and give zeros back too; on by default where no volume has a map that is known
+    /// Read all that is in use, and give zeros back too; on by default where no volume has a map
+    /// that is known
     #[arg(long, overrides_with = "no_zeros")]
     zeros: bool,
     /// Do not read what is in use
@@ -49,7 +51,8 @@ pub(crate) struct Compact {
     /// Go on although the machine runs on its battery
     #[arg(long, alias = "batteryallowed")]
     battery_allowed: bool,
-    /// Let the machine go to sleep meanwhile; nothing here keeps it from that, and nothing is lost by it
+    /// Let the machine go to sleep meanwhile; nothing here keeps it from that, and nothing is lost
+    /// by it
     #[arg(long, alias = "sleepallowed")]
     sleep_allowed: bool,
     /// Bytes of the disk to get through in a second, at most

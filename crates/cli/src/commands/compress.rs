@@ -18,9 +18,10 @@ use crate::source::Place;
 
 /// Compress files within their volume, as `ditto --hfsCompression` and afsctool do
 ///
-/// The files read the same afterwards, here and on a Mac, and keep their dates and attributes; they take less room. A file is
-/// switched over in one step once all of it is compressed, so a crash or Ctrl-C leaves it one way or the other. Left as they are:
-/// files that would not take less room, that have a resource fork, are empty, locked or longer than 4 GiB. Other systems' drivers,
+/// The files read the same afterwards, here and on a Mac, and keep their dates and attributes; they
+/// take less room. A file is switched over in one step once all of it is compressed, so a crash or
+/// Ctrl-C leaves it one way or the other. Left as they are: files that would not take less room,
+/// that have a resource fork, are empty, locked or longer than 4 GiB. Other systems' drivers,
 /// Linux's among them, show compressed files as empty.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -45,7 +46,8 @@ pub(crate) struct Compress {
     /// How hard zlib tries, 1 (fast) to 9 (small)
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LEVEL, value_parser = clap::value_parser!(u8).range(1..=9))]
     level: u8,
-    /// Copy each file to this folder of the host before it is switched over, under its path in the volume
+    /// Copy each file to this folder of the host before it is switched over, under its path in the
+    /// volume
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with = "estimate")]
     backup: Option<PathBuf>,
     #[command(flatten)]

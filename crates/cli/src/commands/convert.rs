@@ -54,10 +54,12 @@ pub(crate) struct Convert {
     /// The same as TARGET
     #[arg(long, short, value_name = "TARGET", conflicts_with = "target")]
     output: Option<PathBuf>,
-    /// Keep what is done when stopped or killed, in a hidden file beside TARGET, and go on from there if it is there
+    /// Keep what is done when stopped or killed, in a hidden file beside TARGET, and go on from
+    /// there if it is there
     #[arg(long)]
     resume: bool,
-    /// Go on although the source is signed; the new compressed image is not. Other formats have no place for a signature
+    /// Go on although the source is signed; the new compressed image is not. Other formats have no
+    /// place for a signature
     #[arg(long)]
     remove_signature: bool,
     /// Go on although the checksums stored in the source say that it is damaged

@@ -26,9 +26,10 @@ use crate::text::counted;
 
 /// Copy files and folders out of an image, into one, or between two
 ///
-/// As with cp, the copy is put into TARGET under its own name if TARGET is a folder that exists, and else becomes TARGET.
-/// What belongs to files comes along: permissions, owners, dates, extended attributes, hard links among what is copied.
-/// Whatever happens meanwhile, each file of an image that is replaced is the old one or the new one.
+/// As with cp, the copy is put into TARGET under its own name if TARGET is a folder that exists,
+/// and else becomes TARGET. What belongs to files comes along: permissions, owners, dates, extended
+/// attributes, hard links among what is copied. Whatever happens meanwhile, each file of an image
+/// that is replaced is the old one or the new one.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

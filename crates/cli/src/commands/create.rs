@@ -30,17 +30,21 @@ use crate::target::{self, Container};
 
 /// Make an image, blank or filled from a folder or a tar archive
 ///
-/// With --fs, --volname or --from the image gets a volume, of APFS unless --fs says otherwise; without them it is a blank
-/// disk. Systems before macOS 10.13 read HFS+ only. The image is made under a name of its own beside its place and moved
-/// there when it is whole: whatever goes wrong, nothing is left of it.
+/// With --fs, --volname or --from the image gets a volume, of APFS unless --fs says otherwise;
+/// without them it is a blank disk. Systems before macOS 10.13 read HFS+ only. The image is made
+/// under a name of its own beside its place and moved there when it is whole: whatever goes wrong,
+/// nothing is left of it.
 ///
-/// With --encrypt the image is encrypted under fresh keys, which the passphrase opens. That hides what is in it; it does
-/// not show whether somebody changed it: the format has no protection of integrity.
+/// With --encrypt the image is encrypted under fresh keys, which the passphrase opens. That hides
+/// what is in it; it does not show whether somebody changed it: the format has no protection of
+/// integrity.
 ///
-/// With --encrypt-volume the volume is, as FileVault does it: names and contents, but not how large the files are together.
-/// The passphrase opens it, and a recovery key if --recovery-key-file asks for one. Both kinds of encryption go together.
+/// With --encrypt-volume the volume is, as FileVault does it: names and contents, but not how large
+/// the files are together. The passphrase opens it, and a recovery key if --recovery-key-file asks
+/// for one. Both kinds of encryption go together.
 ///
-/// With SOURCE_DATE_EPOCH set, the same source gives the same image, bit for bit, unless it is encrypted.
+/// With SOURCE_DATE_EPOCH set, the same source gives the same image, bit for bit, unless it is
+/// encrypted.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -65,9 +69,10 @@ pub(crate) struct Create {
     /// Size of the disk, as 8m, 8MiB, 8MB or 16384s; without it what the files need, and some room
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// File system: apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx (case-sensitive), hfsx+j, hdiutil's other names for
-    /// these, or none; with --from, --volname or --encrypt-volume apfs, and hfs+ where the disk is too small for that or --block-size
-    /// asks for other blocks than its own
+    /// File system: apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx (case-sensitive),
+    /// hfsx+j, hdiutil's other names for these, or none; with --from, --volname or --encrypt-volume
+    /// apfs, and hfs+ where the disk is too small for that or --block-size asks for other blocks
+    /// than its own
     #[arg(long, value_name = "FS")]
     fs: Option<Fs>,
     /// Name of the volume; without it that of the folder or archive, or untitled
@@ -76,14 +81,16 @@ pub(crate) struct Create {
     /// One more volume of this name, empty, in an APFS container; may be given several times
     #[arg(long = "volume", value_name = "NAME")]
     volumes: Vec<String>,
-    /// Fill the volume with what is in this folder or tar archive; - reads an archive from standard input
+    /// Fill the volume with what is in this folder or tar archive; - reads an archive from standard
+    /// input
     #[arg(long, value_name = "SOURCE", visible_alias = "srcfolder")]
     from: Option<PathBuf>,
-    /// Partition map: gptspud (a GPT with one partition), spud (Apple's own), mbrspud (a master boot record; not for APFS) or none
-    /// (the volume is the disk); gptspud if there is a volume
+    /// Partition map: gptspud (a GPT with one partition), spud (Apple's own), mbrspud (a master
+    /// boot record; not for APFS) or none (the volume is the disk); gptspud if there is a volume
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<Layout>,
-    /// Allocation block of the volume, a power of two from 512; without it as Apple's formatter chooses
+    /// Allocation block of the volume, a power of two from 512; without it as Apple's formatter
+    /// chooses
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     block_size: Option<u64>,
     #[command(flatten)]
@@ -108,7 +115,8 @@ pub(crate) struct Create {
         display_order = 700
     )]
     encrypt: Option<Cipher>,
-    /// Leave holes in an encrypted raw image for a blank disk instead of writing every block; they read as noise
+    /// Leave holes in an encrypted raw image for a blank disk instead of writing every block; they
+    /// read as noise
     #[arg(
         long,
         requires = "encrypt",
@@ -341,7 +349,8 @@ impl Create {
         }
     }
 
-    /// As hdiutil has it: the name of the folder (or of the archive without its extension), or `untitled`.
+    /// As hdiutil has it: the name of the folder (or of the archive without its extension), or
+    /// `untitled`.
     fn default_name(&self) -> String {
         let source = self
             .from
@@ -377,7 +386,8 @@ impl Create {
     }
 }
 
-/// Disks are whole sectors, and few decimal sizes are: 10MB is rounded up rather than refused, and not silently.
+/// Disks are whole sectors, and few decimal sizes are: 10MB is rounded up rather than refused, and
+/// not silently.
 fn whole_sectors(size: u64, sector_size: Option<u32>, output: &Output) -> u64 {
     let sector = sector_size.map_or(size::SECTOR, u64::from).max(1);
     let whole = size.checked_next_multiple_of(sector).unwrap_or(size);

@@ -8,8 +8,9 @@ use crate::output::Output;
 
 /// Unmount an image, leave it clean, and end its server
 ///
-/// Everything is durable then. An image that a program uses, by an open file or its working folder, is left alone and the program
-/// named, unless --force is given. It is waited for until everything is written.
+/// Everything is durable then. An image that a program uses, by an open file or its working folder,
+/// is left alone and the program named, unless --force is given. It is waited for until everything
+/// is written.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

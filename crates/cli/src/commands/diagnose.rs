@@ -15,9 +15,10 @@ use crate::source::{self, Opening};
 
 /// Say why an image does not open, and what can be done
 ///
-/// Opens the image layer by layer as far as it goes and tells the first thing that is wrong, in which layer, why, and what
-/// helps: files that are no images, downloads that were cut short, encrypted images, disks of other systems, damaged maps,
-/// volumes that cannot be read. Nothing is changed. The exit code is that of opening it; 0 where nothing is wrong.
+/// Opens the image layer by layer as far as it goes and tells the first thing that is wrong, in
+/// which layer, why, and what helps: files that are no images, downloads that were cut short,
+/// encrypted images, disks of other systems, damaged maps, volumes that cannot be read. Nothing is
+/// changed. The exit code is that of opening it; 0 where nothing is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -23,12 +23,13 @@ use crate::sheet;
 
 /// Make a disk image to hand out, with a window as it should look
 ///
-/// Nothing is mounted. What is in FOLDER comes into the volume; an application (a folder called .app) and a file come there
-/// under their own name. Icon, background and places of icons become what the Finder reads: .VolumeIcon.icns, a picture in
-/// .background, and .DS_Store.
+/// Nothing is mounted. What is in FOLDER comes into the volume; an application (a folder called
+/// .app) and a file come there under their own name. Icon, background and places of icons become
+/// what the Finder reads: .VolumeIcon.icns, a picture in .background, and .DS_Store.
 ///
-/// A recipe says the same in a file, TOML or JSON (.json). It may have the keys of appdmg or dmgbuild, _ or - in them;
-/// paths in it start at its folder. Options on the command line come before it.
+/// A recipe says the same in a file, TOML or JSON (.json). It may have the keys of appdmg or
+/// dmgbuild, _ or - in them; paths in it start at its folder. Options on the command line come
+/// before it.
 ///
 /// With SOURCE_DATE_EPOCH set, the same source gives the same image, bit for bit.
 #[derive(Debug, Args)]
@@ -68,7 +69,8 @@ pub(crate) struct Dmg {
     /// Size of the names below them, 12 without it
     #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u16).range(10..=16))]
     text_size: Option<u16>,
-    /// Where the icon of something in the root is: the middle of it, from the window's upper left corner
+    /// Where the icon of something in the root is: the middle of it, from the window's upper left
+    /// corner
     #[arg(long = "place", value_name = "NAME=X,Y", value_parser = recipe::place)]
     places: Vec<(String, (u32, u32))>,
     /// Add a link to /Applications
@@ -170,7 +172,8 @@ impl Dmg {
         })
     }
 
-    /// What the volume is filled with: folders first, for a whole one gives the root its owner and mode.
+    /// What the volume is filled with: folders first, for a whole one gives the root its owner and
+    /// mode.
     fn items(&self, of_recipe: Vec<Item>) -> Outcome<Vec<Item>> {
         let mut items = self
             .sources

@@ -21,11 +21,13 @@ use crate::text::{Table, counted, grouped};
 
 /// Show how much space images take, and what compaction would give back
 ///
-/// For an image: bytes of the disk in it, storage behind its files, how full its bands are, used, pending and free space of its
-/// volumes, and what `compact` would return. Pending space was given up in an APFS container and is held for older checkpoints; from
-/// 1 MiB on, `compact`, `trim` and attaching the image make it free first, so that it is part of what would be returned; on a host that is not known to free parts of files, as FAT, exFAT and most file servers are
-/// not, what would stay is told apart. Files and folders that are no images are measured as such. Nothing is changed, and of
-/// an image only its maps are read, not its files.
+/// For an image: bytes of the disk in it, storage behind its files, how full its bands are, used,
+/// pending and free space of its volumes, and what `compact` would return. Pending space was given
+/// up in an APFS container and is held for older checkpoints; from 1 MiB on, `compact`, `trim` and
+/// attaching the image make it free first, so that it is part of what would be returned; on a host
+/// that is not known to free parts of files, as FAT, exFAT and most file servers are not, what
+/// would stay is told apart. Files and folders that are no images are measured as such. Nothing is
+/// changed, and of an image only its maps are read, not its files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -159,7 +161,8 @@ impl Du {
                     problem: None,
                 })
             }
-            // A file or folder like any other, or an image that is locked, damaged or in use: its outside can be measured.
+            // A file or folder like any other, or an image that is locked, damaged or in use: its
+            // outside can be measured.
             Err(failure) if matches!(failure.kind(), Kind::NotFound | Kind::Cancelled) => {
                 Err(failure)
             }

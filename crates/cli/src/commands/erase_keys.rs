@@ -17,8 +17,9 @@ use crate::source;
 
 /// Erase the keys of an encrypted image, so that nothing opens it ever again
 ///
-/// Asks twice. Nothing else is erased: the cipher text stays, which nobody can read any more. Copies of the image, and of
-/// its header, open as before; and an SSD or a file system with snapshots may keep what is overwritten for a while.
+/// Asks twice. Nothing else is erased: the cipher text stays, which nobody can read any more.
+/// Copies of the image, and of its header, open as before; and an SSD or a file system with
+/// snapshots may keep what is overwritten for a while.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -18,9 +18,11 @@ use crate::text::counted;
 
 /// Bring files out of a volume, into a folder or a tar archive
 ///
-/// What is in a folder of the volume comes to be in FOLDER, which is made if it does not exist; a file comes to be in
-/// FOLDER under its own name. Links, modes, dates and extended attributes come along, owners where you may give files
-/// away. Special files come with --special-files only, set-user-ID and set-group-ID bits of files with --setuid. What cannot be brought out is named, the rest is brought out all the same, and the exit code is 1.
+/// What is in a folder of the volume comes to be in FOLDER, which is made if it does not exist; a
+/// file comes to be in FOLDER under its own name. Links, modes, dates and extended attributes come
+/// along, owners where you may give files away. Special files come with --special-files only,
+/// set-user-ID and set-group-ID bits of files with --setuid. What cannot be brought out is named,
+/// the rest is brought out all the same, and the exit code is 1.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! `bandsaw hdiutil` and `bandsaw diskutil`: the faces of Apple's programs, also without links of their names.
+//! `bandsaw hdiutil` and `bandsaw diskutil`: the faces of Apple's programs, also without links of
+//! their names.
 
 use std::ffi::OsString;
 
@@ -6,8 +7,9 @@ use clap::Args;
 
 /// Understand the words of macOS's hdiutil, for programs that call it
 ///
-/// The same happens when this program is called by the name hdiutil, through a link. Verbs, options, sizes, property lists and
-/// exit codes are those of hdiutil; docs/hdiutil.md lists them, and what is refused. `bandsaw hdiutil help` lists the verbs.
+/// The same happens when this program is called by the name hdiutil, through a link. Verbs,
+/// options, sizes, property lists and exit codes are those of hdiutil; docs/hdiutil.md lists them,
+/// and what is refused. `bandsaw hdiutil help` lists the verbs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -27,8 +29,8 @@ pub(crate) struct Hdiutil {
 
 /// Understand the words of macOS 26's `diskutil image`
 ///
-/// The same happens when this program is called by the name diskutil, through a link. docs/hdiutil.md lists the verbs, and
-/// what becomes of their options.
+/// The same happens when this program is called by the name diskutil, through a link.
+/// docs/hdiutil.md lists the verbs, and what becomes of their options.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

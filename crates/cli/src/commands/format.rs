@@ -20,8 +20,9 @@ use crate::source::{self, Opening};
 
 /// Make a new, empty volume in an image
 ///
-/// The volume takes a partition, whose type in a GPT follows, or all of a disk without a map. Only zeros are overwritten
-/// unasked; with --erase, what is there goes for good, and its space returns to the host.
+/// The volume takes a partition, whose type in a GPT follows, or all of a disk without a map. Only
+/// zeros are overwritten unasked; with --erase, what is there goes for good, and its space returns
+/// to the host.
 ///
 /// With --encrypt-volume the new volume is encrypted as FileVault does it, as with `create`.
 #[derive(Debug, Args)]
@@ -36,14 +37,15 @@ pub(crate) struct Format {
     /// The image; with :#NUMBER behind it one of its partitions, with :NAME that of a volume
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     volume: OsString,
-    /// File system: apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx (case-sensitive), hfsx+j, or hdiutil's other
-    /// names for these; without it hfs+, with --encrypt-volume apfs
+    /// File system: apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx (case-sensitive),
+    /// hfsx+j, or hdiutil's other names for these; without it hfs+, with --encrypt-volume apfs
     #[arg(long, value_name = "FS")]
     fs: Option<NewFormat>,
     /// Name of the volume
     #[arg(long, value_name = "NAME", default_value = "untitled")]
     volname: String,
-    /// Allocation block of the volume, a power of two from 512; without it as Apple's formatter chooses
+    /// Allocation block of the volume, a power of two from 512; without it as Apple's formatter
+    /// chooses
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     block_size: Option<u64>,
     /// Erase what is there, whatever it is

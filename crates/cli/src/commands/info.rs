@@ -20,8 +20,9 @@ use crate::{map, sheet};
 
 /// Show what an image is, layer by layer, and what is in it
 ///
-/// Of a compressed image no more is decoded than that takes, so that what is said of the inside was not compared with the checksums
-/// of its chunks. Every verb that reads files or the disk compares those, and `bandsaw verify` all checksums.
+/// Of a compressed image no more is decoded than that takes, so that what is said of the inside was
+/// not compared with the checksums of its chunks. Every verb that reads files or the disk compares
+/// those, and `bandsaw verify` all checksums.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +37,8 @@ pub(crate) struct Info {
     /// The image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Draw the map of the bands, chunks or pieces of the disk: which have storage, and what of that is free
+    /// Draw the map of the bands, chunks or pieces of the disk: which have storage, and what of
+    /// that is free
     #[arg(long)]
     map: bool,
     #[command(flatten)]
@@ -86,7 +88,8 @@ impl Info {
                 if layers.is_empty() || (failure.kind() == Kind::Unsupported && !is_encrypted) {
                     return Err(failure);
                 }
-                // That the image does not open is worse news than what keeps its layers from being looked at.
+                // That the image does not open is worse news than what keeps its layers from being
+                // looked at.
                 let _ = facts.add_layers(&layers, &Bar::new(output));
                 Some(failure)
             }

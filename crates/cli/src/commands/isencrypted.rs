@@ -16,8 +16,8 @@ use crate::source;
 
 /// Say whether an image is encrypted
 ///
-/// In the words of hdiutil, and as it does without asking for a passphrase and with exit code 0 for both answers.
-/// `bandsaw info` says more.
+/// In the words of hdiutil, and as it does without asking for a passphrase and with exit code 0 for
+/// both answers. `bandsaw info` says more.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -13,8 +13,8 @@ use crate::source::Opening;
 
 /// Make one file of an image that was cut into parts
 ///
-/// The parts are found beside the first by their names, and checked to belong together; the checksums of what they store
-/// are checked too. The chunks stay as they are compressed.
+/// The parts are found beside the first by their names, and checked to belong together; the
+/// checksums of what they store are checked too. The chunks stay as they are compressed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! `bandsaw enable-journal` and `disable-journal`: what makes an HFS+ volume safe in the eyes of a Mac.
+//! `bandsaw enable-journal` and `disable-journal`: what makes an HFS+ volume safe in the eyes of a
+//! Mac.
 
 use std::ffi::OsString;
 
@@ -15,8 +16,8 @@ use crate::source::{self, Opening};
 
 /// Give an HFS+ volume a journal
 ///
-/// A Mac that loses power while the volume is mounted then finds it in order. Bandsaw itself changes volumes safely with and
-/// without one; Linux mounts a volume with a journal read-only.
+/// A Mac that loses power while the volume is mounted then finds it in order. Bandsaw itself
+/// changes volumes safely with and without one; Linux mounts a volume with a journal read-only.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +36,8 @@ pub(crate) struct EnableJournal {
 
 /// Take the journal of an HFS+ volume away
 ///
-/// What waits in it is brought to its place first. Linux mounts only volumes without a journal for writing.
+/// What waits in it is brought to its place first. Linux mounts only volumes without a journal for
+/// writing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! `bandsaw man`: the manual pages, made from the same text as `--help`. Packagers run it; people need not.
+//! `bandsaw man`: the manual pages, made from the same text as `--help`. Packagers run it; people
+//! need not.
 
 use std::fs;
 use std::io;

@@ -67,8 +67,9 @@ use crate::output::Output;
 
 /// A verb and its arguments.
 ///
-/// The arguments of a verb are put together only when it is the one that was called: those of all verbs cost more time
-/// than most of them need. Therefore its sentence in the list of verbs stands here, once more.
+/// The arguments of a verb are put together only when it is the one that was called: those of all
+/// verbs cost more time than most of them need. Therefore its sentence in the list of verbs stands
+/// here, once more.
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 pub(crate) enum Command {

@@ -15,18 +15,21 @@ use crate::source::{self, Opening};
 
 /// Show a volume as a folder, to be read and changed by any program
 ///
-/// A server in the background answers for the folder, through FUSE, until it is unmounted (`bandsaw detach`, `umount`,
-/// `fusermount3 -u`) or gets a signal; both leave the volume clean. What a program has synced, or what is a few seconds old,
-/// survives whatever ends the server. HFS+, HFSX and APFS volumes can be changed.
+/// A server in the background answers for the folder, through FUSE, until it is unmounted (`bandsaw
+/// detach`, `umount`, `fusermount3 -u`) or gets a signal; both leave the volume clean. What a
+/// program has synced, or what is a few seconds old, survives whatever ends the server. HFS+, HFSX
+/// and APFS volumes can be changed.
 ///
-/// First the space is given back that the volumes do not use. Files that macOS stored compressed are stored plain when they
-/// are opened for writing. Everything belongs to a user who mounts it; recorded owners count if root does, or with -o owners.
-/// Attributes have `user.` before their names. Where a volume takes `A` and `a` for one name, so does Linux, which
-/// then renames nothing from one to the other.
+/// First the space is given back that the volumes do not use. Files that macOS stored compressed
+/// are stored plain when they are opened for writing. Everything belongs to a user who mounts it;
+/// recorded owners count if root does, or with -o owners. Attributes have `user.` before their
+/// names. Where a volume takes `A` and `a` for one name, so does Linux, which then renames nothing
+/// from one to the other.
 ///
-/// A name is found composed (`é` as one character, NFC) and decomposed (NFD), whichever it was made with. APFS lists it as it was
-/// made. HFS+ keeps every name decomposed; it is listed composed, as programs on Linux write names, or, with -o nfd, as on macOS:
-/// for trees that were made there, if rsync is to find them unchanged.
+/// A name is found composed (`é` as one character, NFC) and decomposed (NFD), whichever it was made
+/// with. APFS lists it as it was made. HFS+ keeps every name decomposed; it is listed composed, as
+/// programs on Linux write names, or, with -o nfd, as on macOS: for trees that were made there, if
+/// rsync is to find them unchanged.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 In /etc/fstab, with a link /sbin/mount.bandsaw to this program:
@@ -60,11 +63,13 @@ pub(crate) struct Serving {
     /// Let nobody change it
     #[arg(long, short)]
     pub(crate) read_only: bool,
-    /// Options as those of mount(8): ro, allow_other, owners, noowners, uid=, gid=, umask=, noexec, suid, dev,
-    /// writeback (the kernel gathers small writes; a program hears only from fsync and close that the volume is full), nfd, threads=
+    /// Options as those of mount(8): ro, allow_other, owners, noowners, uid=, gid=, umask=, noexec,
+    /// suid, dev, writeback (the kernel gathers small writes; a program hears only from fsync and
+    /// close that the volume is full), nfd, threads=
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
-    /// Mount a volume for changes although the quick check before that finds it damaged; without this it is mounted read-only
+    /// Mount a volume for changes although the quick check before that finds it damaged; without
+    /// this it is mounted read-only
     #[arg(long)]
     pub(crate) force: bool,
     /// Do not give back first what the volumes do not use
@@ -95,7 +100,8 @@ impl Serving {
         Ok(options)
     }
 
-    /// Does the job in this process, or has a process in the background do it: the command line again as its server's.
+    /// Does the job in this process, or has a process in the background do it: the command line
+    /// again as its server's.
     pub(crate) fn run(&self, verb: &str, job: &Job<'_>, output: &Output) -> Outcome {
         if self.foreground || self.serving {
             return attach::serve(job, output, |attached| attach::tell(attached, output));

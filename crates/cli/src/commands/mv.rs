@@ -12,8 +12,9 @@ use crate::output::Output;
 
 /// Rename and move within a volume
 ///
-/// As with mv, what is moved comes to be in TARGET under its own name if TARGET is a folder that exists, and else becomes
-/// TARGET. Each move is one step: whatever happens meanwhile, it was made or it was not.
+/// As with mv, what is moved comes to be in TARGET under its own name if TARGET is a folder that
+/// exists, and else becomes TARGET. Each move is one step: whatever happens meanwhile, it was made
+/// or it was not.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

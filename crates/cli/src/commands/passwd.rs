@@ -19,9 +19,10 @@ use crate::source;
 
 /// Change the passphrase of an encrypted image; add, remove and list what opens it
 ///
-/// The keys of the data stay as they are, and so nothing but the header of the image is written. A crash at any moment
-/// leaves the old passphrase or the new one. Whoever has a copy of the old header and the old passphrase can still open
-/// the image: only a copy with fresh keys keeps them out.
+/// The keys of the data stay as they are, and so nothing but the header of the image is written. A
+/// crash at any moment leaves the old passphrase or the new one. Whoever has a copy of the old
+/// header and the old passphrase can still open the image: only a copy with fresh keys keeps them
+/// out.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -59,7 +60,8 @@ struct Change {
     /// The image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]
     image: Option<OsString>,
-    /// Which passphrase to change, a number of `passwd list`; without it the one that was given, or the only one
+    /// Which passphrase to change, a number of `passwd list`; without it the one that was given, or
+    /// the only one
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     entry: Option<u32>,
     #[command(flatten)]
@@ -79,7 +81,8 @@ struct Add {
     /// The image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Add this certificate (X.509, PEM or DER) instead of a passphrase; its RSA private key then opens the image
+    /// Add this certificate (X.509, PEM or DER) instead of a passphrase; its RSA private key then
+    /// opens the image
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["new-passphrase", "iterations", "key_wrap"])]
     certificate: Option<PathBuf>,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `bandsaw put`: standard input, or a file of the host, becomes the contents of a file of a volume.
+//! `bandsaw put`: standard input, or a file of the host, becomes the contents of a file of a
+//! volume.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,8 +25,8 @@ const PIECE: usize = 1 << 20;
 
 /// Write a file of a volume, from standard input or a file
 ///
-/// The counterpart of cat. A file that is replaced keeps its old contents until the new ones are complete. `bandsaw cp`
-/// copies files with all that belongs to them.
+/// The counterpart of cat. A file that is replaced keeps its old contents until the new ones are
+/// complete. `bandsaw cp` copies files with all that belongs to them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

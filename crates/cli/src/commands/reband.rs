@@ -19,9 +19,10 @@ use crate::source::{self, Opening};
 
 /// Give a sparse bundle bands of another size, in place
 ///
-/// No second copy of the disk is made: at most 256 MiB, or two bands if that is more, are stored twice at a time. Everything else in
-/// the bundle stays as it is, the files of Time Machine among it. It can be stopped, killed or lose its power at any moment:
-/// running it again goes on, and until then the bundle opens here with all that is in it, while macOS and others refuse it.
+/// No second copy of the disk is made: at most 256 MiB, or two bands if that is more, are stored
+/// twice at a time. Everything else in the bundle stays as it is, the files of Time Machine among
+/// it. It can be stopped, killed or lose its power at any moment: running it again goes on, and
+/// until then the bundle opens here with all that is in it, while macOS and others refuse it.
 /// `bandsaw advise` tells which size suits.
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -20,19 +20,22 @@ use crate::text::counted;
 
 /// Repair an image, and undo or commit a repair
 ///
-/// Repairs what independent sources in the image agree on: a GPT from its other copy, also on a disk that has grown or has
-/// lost its last sectors; the protective MBR; the lists of a sparse bundle; bands, and ends of files, that are no part of the
-/// disk; the trees of an HFS+ volume, made anew of all records that the old ones still hold. An APFS container is not
-/// repaired; with --checkpoint XID it falls back to the state of an older transaction, if that is in order.
+/// Repairs what independent sources in the image agree on: a GPT from its other copy, also on a
+/// disk that has grown or has lost its last sectors; the protective MBR; the lists of a sparse
+/// bundle; bands, and ends of files, that are no part of the disk; the trees of an HFS+ volume,
+/// made anew of all records that the old ones still hold. An APFS container is not repaired; with
+/// --checkpoint XID it falls back to the state of an older transaction, if that is in order.
 ///
-/// Layers are resolved from the outside in. Where two sources disagree and the rest of the image does not decide, nothing is
-/// changed, the alternatives are listed and the exit code is 9; --assume chooses one of them.
+/// Layers are resolved from the outside in. Where two sources disagree and the rest of the image
+/// does not decide, nothing is changed, the alternatives are listed and the exit code is 9;
+/// --assume chooses one of them.
 ///
-/// Before anything is written the old bytes are kept in IMAGE.undo beside the image, and no file is removed but moved there.
-/// --undo restores the image bit for bit as long as it has not changed since; --commit removes the undo data.
+/// Before anything is written the old bytes are kept in IMAGE.undo beside the image, and no file is
+/// removed but moved there. --undo restores the image bit for bit as long as it has not changed
+/// since; --commit removes the undo data.
 ///
-/// The exit code is 0 if the image was repaired (with --dry-run: could be) and nothing remains, 10 if there was nothing to
-/// repair, 9 if a decision is needed, 5 or 8 if damage or warnings remain.
+/// The exit code is 0 if the image was repaired (with --dry-run: could be) and nothing remains, 10
+/// if there was nothing to repair, 9 if a decision is needed, 5 or 8 if damage or warnings remain.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -50,8 +53,9 @@ pub(crate) struct Repair {
     /// Print the steps of the repair and change nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Choose one of the alternatives that a repair lists: `size=BYTES`, `band-size=BYTES`, `map=primary|alternate`,
-    /// `header=primary|alternate`, `header@PARTITION=primary|alternate`. Given several times for several decisions
+    /// Choose one of the alternatives that a repair lists: `size=BYTES`, `band-size=BYTES`,
+    /// `map=primary|alternate`, `header=primary|alternate`, `header@PARTITION=primary|alternate`.
+    /// Given several times for several decisions
     #[arg(long, value_name = "KEY=VALUE")]
     assume: Vec<String>,
     /// Repair although a volume holds fewer files afterwards

@@ -17,8 +17,9 @@ use crate::source::{self, Opening};
 
 /// Write a page of HTML about an image: layers, volumes, and a map of its bands
 ///
-/// The page is one file that fetches nothing: layers, partitions and volumes, the bands of the disk as a picture to zoom into,
-/// what compaction would return, and what another band size would change. It follows the browser's light or dark mode.
+/// The page is one file that fetches nothing: layers, partitions and volumes, the bands of the disk
+/// as a picture to zoom into, what compaction would return, and what another band size would
+/// change. It follows the browser's light or dark mode.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -17,9 +17,10 @@ use crate::source::{self, Opening};
 
 /// Make an image larger or smaller, its HFS+ volume or APFS container too
 ///
-/// An HFS+ volume that shrinks first moves what lies past its new end. In an APFS container nothing is moved: what is in use at
-/// its end says how small it can get. Each step is durable before the next: whatever interrupts
-/// it, the image opens with all of its files, and the same command again completes it. Without a size the limits are shown.
+/// An HFS+ volume that shrinks first moves what lies past its new end. In an APFS container nothing
+/// is moved: what is in use at its end says how small it can get. Each step is durable before the
+/// next: whatever interrupts it, the image opens with all of its files, and the same command again
+/// completes it. Without a size the limits are shown.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +34,8 @@ pub(crate) struct Resize {
     /// The image; with :NAME or :#NUMBER behind it, the volume to resize
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     volume: OsString,
-    /// New size of the disk, as 200g, 200GiB, 200GB or 419430400s; of the partition with --partition-only
+    /// New size of the disk, as 200g, 200GiB, 200GB or 419430400s; of the partition with
+    /// --partition-only
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = ["min", "limits"])]
     size: Option<u64>,
     /// The least that holds what is in it

@@ -16,7 +16,8 @@ use crate::source::Opening;
 
 /// Remove files and folders from a volume
 ///
-/// A name of a hard-linked file goes, and with the last one the file. Folders that are not empty go with --recursive only.
+/// A name of a hard-linked file goes, and with the last one the file. Folders that are not empty go
+/// with --recursive only.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -66,7 +67,8 @@ impl Rm {
         };
         if self.recursive && found.kind == FileKind::Folder {
             let progress: &dyn Progress = bar;
-            // The deepest first. Folders are listed anew after each, so that what is remembered is one path.
+            // The deepest first. Folders are listed anew after each, so that what is remembered is
+            // one path.
             let mut ahead = vec![(folder, name, found.id)];
             while let Some((folder, name, id)) = ahead.last().cloned() {
                 progress.check()?;

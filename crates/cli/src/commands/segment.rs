@@ -17,9 +17,9 @@ use crate::text::counted;
 
 /// Cut a compressed image into files of a size that media and hosts take
 ///
-/// The chunks stay as they are compressed; NAME.dmg holds the tables, NAME.002.dmgpart and so on only data. No file is
-/// longer than asked. Opening the first opens all, as long as they lie in one folder; `bandsaw join` makes one file of
-/// them again.
+/// The chunks stay as they are compressed; NAME.dmg holds the tables, NAME.002.dmgpart and so on
+/// only data. No file is longer than asked. Opening the first opens all, as long as they lie in one
+/// folder; `bandsaw join` makes one file of them again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -25,16 +25,18 @@ const PORT: u16 = 10809;
 
 /// Serve an image as a network block device
 ///
-/// The disk is the export that clients get who ask for none; partitions are exports by their number, volumes by their name.
-/// Clients may use several connections at once. Ctrl-C or SIGTERM ends it, with everything durable; what a client was told is
-/// durable stays so whatever ends it.
+/// The disk is the export that clients get who ask for none; partitions are exports by their
+/// number, volumes by their name. Clients may use several connections at once. Ctrl-C or SIGTERM
+/// ends it, with everything durable; what a client was told is durable stays so whatever ends it.
 ///
-/// A client may make the disk longer, by the command of NBD's extension for that; the map on it is then the client's to change.
+/// A client may make the disk longer, by the command of NBD's extension for that; the map on it is
+/// then the client's to change.
 ///
-/// Before the first client comes, what no volume uses is given back to the host, as `trim` does it and macOS does when it
-/// attaches an image; --no-trim leaves it.
+/// Before the first client comes, what no volume uses is given back to the host, as `trim` does it
+/// and macOS does when it attaches an image; --no-trim leaves it.
 ///
-/// Without --socket and --listen it is reached through a socket in the folder that `bandsaw list` looks into.
+/// Without --socket and --listen it is reached through a socket in the folder that `bandsaw list`
+/// looks into.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -59,8 +61,8 @@ pub(crate) struct Serve {
     /// Do not give the space back first that no volume uses, as `trim` does it
     #[arg(long)]
     no_trim: bool,
-    /// Serve over TLS alone, to clients with a certificate: a folder with ca-cert.pem, server-cert.pem, server-key.pem, and
-    /// ca-crl.pem where certificates were revoked
+    /// Serve over TLS alone, to clients with a certificate: a folder with ca-cert.pem,
+    /// server-cert.pem, server-key.pem, and ca-crl.pem where certificates were revoked
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     tls_certificates: Option<PathBuf>,
     /// Serve whoever can reach the address, readable by all on the way

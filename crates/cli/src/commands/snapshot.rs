@@ -18,11 +18,13 @@ use crate::text::{Table, minute, rfc3339};
 
 /// Keep a sparse bundle as it is now under a name, and go back to that
 ///
-/// In a bucket nothing is copied for it: what changes afterwards is stored beside what it replaces. On this machine a snapshot is a
-/// bundle of its own in .bandsaw/snapshots/NAME inside the bundle; IMAGE@NAME reads it, wherever it is. File systems with reflinks (btrfs,
-/// XFS, APFS) share the storage until something changes, and elsewhere the bands are copied that differ from the snapshot
-/// before. Nobody may write the bundle meanwhile. A snapshot of an encrypted bundle opens with the passphrase that it had
-/// then. Snapshots within an APFS volume are something else: IMAGE:VOLUME@SNAPSHOT reads those.
+/// In a bucket nothing is copied for it: what changes afterwards is stored beside what it replaces.
+/// On this machine a snapshot is a bundle of its own in .bandsaw/snapshots/NAME inside the bundle;
+/// IMAGE@NAME reads it, wherever it is. File systems with reflinks (btrfs, XFS, APFS) share the
+/// storage until something changes, and elsewhere the bands are copied that differ from the
+/// snapshot before. Nobody may write the bundle meanwhile. A snapshot of an encrypted bundle opens
+/// with the passphrase that it had then. Snapshots within an APFS volume are something else:
+/// IMAGE:VOLUME@SNAPSHOT reads those.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -116,7 +116,8 @@ impl Tree {
         of.kind == FileKind::Folder && self.depth.is_none_or(|deepest| depth < deepest)
     }
 
-    /// Tells `each` of everything below the first folder, depth first. There is no recursion: folders may be as deep as they like.
+    /// Tells `each` of everything below the first folder, depth first. There is no recursion:
+    /// folders may be as deep as they like.
     fn walk(
         &self,
         place: &Place,

@@ -21,12 +21,14 @@ const LAYER: &str = "trim";
 
 /// Give the space back that the volumes in an image do not use
 ///
-/// The map of every volume is read, and what it says is free is given back to the host: whole bands are removed, parts of bands
-/// and of raw images become holes, chunks of ASIF images and bands of sparse images are returned. Nothing else is read or
-/// changed. A volume is left as it is if it was not cleanly unmounted, if changes wait in its journal, or if a quick check finds
-/// its map wrong; --full-check looks at all of it first. Free space of an encrypted image goes by whole cipher blocks. Known is
-/// what is free in HFS+, APFS, ext2/3/4, FAT, exFAT and NTFS, of which the table of all files is compared with the map first; in a
-/// volume of another kind `fstrim` on the device that `serve` offers gives it back.
+/// The map of every volume is read, and what it says is free is given back to the host: whole bands
+/// are removed, parts of bands and of raw images become holes, chunks of ASIF images and bands of
+/// sparse images are returned. Nothing else is read or changed. A volume is left as it is if it was
+/// not cleanly unmounted, if changes wait in its journal, or if a quick check finds its map wrong;
+/// --full-check looks at all of it first. Free space of an encrypted image goes by whole cipher
+/// blocks. Known is what is free in HFS+, APFS, ext2/3/4, FAT, exFAT and NTFS, of which the table
+/// of all files is compared with the map first; in a volume of another kind `fstrim` on the device
+/// that `serve` offers gives it back.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +54,8 @@ struct Facts {
     size_on_disk_before: u64,
     size_on_disk: u64,
     returned: u64,
-    /// True if the host frees parts of files; where it does not, only whole bands and chunks were given back.
+    /// True if the host frees parts of files; where it does not, only whole bands and chunks were
+    /// given back.
     holes: bool,
     volumes: Vec<VolumeFacts>,
 }
@@ -95,8 +98,8 @@ impl Trim {
     }
 }
 
-/// Gives back what no volume of `image` uses, for verbs that are about to hand it to others; volumes that are not trusted are
-/// told and left.
+/// Gives back what no volume of `image` uses, for verbs that are about to hand it to others;
+/// volumes that are not trusted are told and left.
 pub(crate) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> {
     let trimmed = trim::before_use(image, &Bar::new(output))?;
     trimmed

@@ -17,9 +17,10 @@ use crate::text::counted;
 
 /// Check an image against the checksums stored in it
 ///
-/// Everything is decoded and every checksum computed anew; the exit code is 5 if one differs or something does not
-/// decode. Raw images and sparse bundles store no checksums: of them nothing can be said, and the exit code is 6. A code
-/// signature is told but not checked, and the volumes in the image are not looked at.
+/// Everything is decoded and every checksum computed anew; the exit code is 5 if one differs or
+/// something does not decode. Raw images and sparse bundles store no checksums: of them nothing can
+/// be said, and the exit code is 6. A code signature is told but not checked, and the volumes in
+/// the image are not looked at.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -18,8 +18,8 @@ const MOST: u64 = 1 << 30;
 
 /// List, set and remove extended attributes
 ///
-/// `bandsaw cat --xattr NAME` prints one. The Finder's information and the resource fork are attributes too:
-/// com.apple.FinderInfo and com.apple.ResourceFork.
+/// `bandsaw cat --xattr NAME` prints one. The Finder's information and the resource fork are
+/// attributes too: com.apple.FinderInfo and com.apple.ResourceFork.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

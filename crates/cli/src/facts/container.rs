@@ -32,7 +32,8 @@ pub(crate) struct BundleFacts {
     pub(crate) band_size: u64,
     pub(crate) bands: u64,
     pub(crate) bands_in_use: u64,
-    /// True if a change of the band size was interrupted: bands of both sizes are in use, and `band_size` is that before.
+    /// True if a change of the band size was interrupted: bands of both sizes are in use, and
+    /// `band_size` is that before.
     pub(crate) rebanding: bool,
     /// Bytes of the band files, the holes in them counted.
     pub(crate) bands_len: u64,

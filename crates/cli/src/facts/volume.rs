@@ -64,7 +64,8 @@ pub(crate) struct ApfsFacts {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ContainerFacts {
     pub(crate) uuid: String,
-    /// Bytes of it that its volumes and its own structures use, that are pending, and that are free.
+    /// Bytes of it that its volumes and its own structures use, that are pending, and that are
+    /// free.
     pub(crate) used: u64,
     pub(crate) pending: u64,
     pub(crate) free: u64,
@@ -81,8 +82,8 @@ pub(crate) struct SnapshotFacts {
     pub(crate) created: Option<String>,
 }
 
-/// What is known of a volume or of all in a container, what is wrong although they open, and the first error of one that should
-/// open.
+/// What is known of a volume or of all in a container, what is wrong although they open, and the
+/// first error of one that should open.
 pub(super) struct Found {
     pub(super) volumes: Vec<VolumeFacts>,
     pub(super) warnings: Vec<String>,

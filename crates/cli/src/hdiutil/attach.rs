@@ -185,7 +185,8 @@ pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
     }
 }
 
-/// The device and what is mounted, in the three columns that are promised to programs, or as a property list.
+/// The device and what is mounted, in the three columns that are promised to programs, or as a
+/// property list.
 fn tell(call: &Call, attached: &Attached) -> Outcome {
     let scheme = disk_hint(attached.scheme.as_deref());
     // Without a partition map the disk itself is the volume, or it is shown as a file.

@@ -217,7 +217,8 @@ fn make(call: &Call, path: &Path, sources: &[&str], format: Format, len: Option<
     Ok(())
 }
 
-/// The type for an empty image, the format for one with contents; the extension of the name stands for the type.
+/// The type for an empty image, the format for one with contents; the extension of the name stands
+/// for the type.
 fn format(call: &Call, is_filled: bool) -> Outcome<Format> {
     if let Some(format) = call.value("format").filter(|_| is_filled) {
         return Ok(format.parse()?);

@@ -35,7 +35,8 @@ pub(super) const VERB: Verb = Verb {
     run: Some(run),
 };
 
-/// What is known of an encrypted image that nobody has given a key for, or of which no key entry is understood.
+/// What is known of an encrypted image that nobody has given a key for, or of which no key entry is
+/// understood.
 fn locked(call: &Call, failure: Failure) -> Outcome {
     let is_bundle = std::path::Path::new(call.image()).is_dir();
     // Where a terminal was asked, the passphrase was wrong.

@@ -1,7 +1,9 @@
-//! The face of Apple's `hdiutil`: its verbs, options, sizes, outputs and exit codes, for programs that call it.
+//! The face of Apple's `hdiutil`: its verbs, options, sizes, outputs and exit codes, for programs
+//! that call it.
 //!
-//! A verb is a file: the table of its options, and how it is said in operations of our own. [`table`] is what a table is made
-//! of, [`call`] reads words by it, [`doc`] prints it. Nothing here knows a format.
+//! A verb is a file: the table of its options, and how it is said in operations of our own.
+//! [`table`] is what a table is made of, [`call`] reads words by it, [`doc`] prints it. Nothing
+//! here knows a format.
 
 mod attach;
 mod call;

@@ -73,7 +73,8 @@ fn run(call: &Call) -> Outcome {
     call.created(&[output.into()])
 }
 
-/// Has an image made at `path` or, if it is to be cut, under a name beside it, of which the parts are then made.
+/// Has an image made at `path` or, if it is to be cut, under a name beside it, of which the parts
+/// are then made.
 pub(super) fn cut(call: &Call, path: &Path, make: impl FnOnce(&Path) -> Outcome) -> Outcome {
     let Some(size) = call.value("segmentSize") else {
         return make(path);

@@ -1,4 +1,5 @@
-//! What the verbs of hdiutil take, and what becomes of it here: the tables that are parsed by, and that docs/hdiutil.md prints.
+//! What the verbs of hdiutil take, and what becomes of it here: the tables that are parsed by, and
+//! that docs/hdiutil.md prints.
 
 use super::call::Call;
 use crate::failure::Outcome;

@@ -1,7 +1,9 @@
-//! Passphrases from the environment, which every process of the user can read in `/proc` for as long as this one lives.
+//! Passphrases from the environment, which every process of the user can read in `/proc` for as
+//! long as this one lives.
 //!
-//! A process cannot wipe the environment that it was started with. So before anything else this program runs itself again with the
-//! variables removed, and hands what they hold over through pipes. A server in the background inherits the pipes unread.
+//! A process cannot wipe the environment that it was started with. So before anything else this
+//! program runs itself again with the variables removed, and hands what they hold over through
+//! pipes. A server in the background inherits the pipes unread.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,7 +19,8 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use super::source::all;
 use super::{Role, TheImage, TheNew, TheVolume};
 
-/// Tells the second run which pipe holds the passphrase of which option: `--passenv=5`, separated by spaces.
+/// Tells the second run which pipe holds the passphrase of which option: `--passenv=5`, separated
+/// by spaces.
 const HANDED: &str = "BANDSAW_PASSENV";
 /// What a pipe takes at once, on every Linux and macOS.
 const LONGEST: usize = 16 << 10;
@@ -29,8 +32,9 @@ const OPTIONS: [&str; 3] = [
     TheNew::OPTIONS[3],
 ];
 
-/// Runs this program again without the variables that its arguments, `words`, name. Returns where there is nothing to remove, and
-/// where that is not possible: the passphrases are read all the same.
+/// Runs this program again without the variables that its arguments, `words`, name. Returns where
+/// there is nothing to remove, and where that is not possible: the passphrases are read all the
+/// same.
 pub(crate) fn hide(words: &[OsString]) {
     if std::env::var_os(HANDED).is_some() {
         return;

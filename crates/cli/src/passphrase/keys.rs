@@ -167,7 +167,8 @@ pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
 /// How long a new passphrase takes to try.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Iterations {
-    /// Iterations of the new passphrase's derivation, at least 150000; without it as many as take a quarter of a second here
+    /// Iterations of the new passphrase's derivation, at least 150000; without it as many as take a
+    /// quarter of a second here
     #[arg(
         long,
         value_name = "N",
@@ -200,7 +201,8 @@ enum WrapCipher {
 /// How a new passphrase wraps an image's keys.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Wrapping {
-    /// Wrap the image's keys with 3des, which every macOS reads, or with aes, as current macOS writes; without it 3des
+    /// Wrap the image's keys with 3des, which every macOS reads, or with aes, as current macOS
+    /// writes; without it 3des
     #[arg(
         long,
         value_name = "CIPHER",

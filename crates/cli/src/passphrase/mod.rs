@@ -1,8 +1,8 @@
 //! Where passphrases come from. Never from the arguments, which every user can see.
 //!
-//! A command may need several: of the image that it opens, of an encrypted volume in it, and for what it makes. The options of
-//! the second carry the prefix `--volume-`, those of the third `--new-`. Over one standard input they come in this order, each
-//! ended by a NUL.
+//! A command may need several: of the image that it opens, of an encrypted volume in it, and for
+//! what it makes. The options of the second carry the prefix `--volume-`, those of the third
+//! `--new-`. Over one standard input they come in this order, each ended by a NUL.
 
 mod handed;
 mod keys;
@@ -48,11 +48,13 @@ pub(crate) trait Role: fmt::Debug + Clone + Default {
     const ORDER: usize;
 }
 
-/// The passphrase of an encrypted image, for every verb that opens one. Without an option the terminal is asked.
+/// The passphrase of an encrypted image, for every verb that opens one. Without an option the
+/// terminal is asked.
 pub(crate) type Passphrase = PassphraseOf<TheImage>;
 /// The passphrase of an encrypted volume in an image. Without an option the terminal is asked.
 pub(crate) type VolumePassphrase = PassphraseOf<TheVolume>;
-/// The passphrase of what a verb makes, beside that of the image it opens. Without an option the terminal is asked, twice.
+/// The passphrase of what a verb makes, beside that of the image it opens. Without an option the
+/// terminal is asked, twice.
 pub(crate) type NewPassphrase = PassphraseOf<TheNew>;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -121,13 +123,14 @@ impl<R: Role> PassphraseOf<R> {
         usize::from(matches!(self.source, Source::Stdin(_)))
     }
 
-    /// The passphrase that opens something; `None` if nobody knows it. `before` are on standard input before it.
+    /// The passphrase that opens something; `None` if nobody knows it. `before` are on standard
+    /// input before it.
     fn read(&self, before: usize, question: &str) -> Result<Option<Secret>> {
         self.once(|| self.source.read(before, question))
     }
 
-    /// The passphrase that a verb gives to what it makes: asked for twice on a terminal, and never empty. `before` are on
-    /// standard input before it, those of what the verb opens.
+    /// The passphrase that a verb gives to what it makes: asked for twice on a terminal, and never
+    /// empty. `before` are on standard input before it, those of what the verb opens.
     pub(crate) fn choose(&self, before: usize) -> Result<Secret> {
         self.once(|| self.source.choose(before, R::NEW))?
             .ok_or_else(|| Error::new(Kind::WrongKey, R::NEW, "is needed"))

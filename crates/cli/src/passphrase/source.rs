@@ -71,7 +71,8 @@ impl Source {
         }
     }
 
-    /// A passphrase for something new, which must not be empty, nor mistyped: what is typed is asked for again.
+    /// A passphrase for something new, which must not be empty, nor mistyped: what is typed is
+    /// asked for again.
     pub(super) fn choose(&self, before: usize, what: &'static str) -> Result<Option<Secret>> {
         let chosen = self.read(before, &format!("{what}: "))?;
         if chosen.as_ref().is_some_and(|secret| secret.is_empty()) {

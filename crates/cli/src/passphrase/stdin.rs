@@ -1,4 +1,5 @@
-//! Passphrases on standard input, one after the other. A NUL ends each, the end of the input the last.
+//! Passphrases on standard input, one after the other. A NUL ends each, the end of the input the
+//! last.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,7 +10,8 @@ use bandsaw::crypt::Secret;
 
 use super::source::LONGEST;
 
-/// What was read so far: standard input can be read only once, and whoever asks for the second passphrase may come first.
+/// What was read so far: standard input can be read only once, and whoever asks for the second
+/// passphrase may come first.
 static INPUT: Mutex<Pieces> = Mutex::new(Pieces {
     read: Vec::new(),
     ended: false,
@@ -46,8 +48,8 @@ impl Pieces {
         while self.read.len() <= number && !self.ended {
             let (piece, ended) = next(from)?;
             self.ended = ended;
-            // Behind the last NUL there is no further passphrase, unless something stands there. An input of nothing at
-            // all is an empty one.
+            // Behind the last NUL there is no further passphrase, unless something stands there. An
+            // input of nothing at all is an empty one.
             if !ended || !piece.is_empty() || self.read.is_empty() {
                 self.read.push(piece);
             }
@@ -56,7 +58,8 @@ impl Pieces {
     }
 }
 
-/// Everything up to the next NUL, as `hdiutil -stdinpass` reads it, and whether the input ended instead.
+/// Everything up to the next NUL, as `hdiutil -stdinpass` reads it, and whether the input ended
+/// instead.
 fn next(from: &mut impl Read) -> io::Result<(Secret, bool)> {
     // As long as it may become: growing would leave copies behind that nobody wipes.
     let mut bytes = Vec::with_capacity(LONGEST);

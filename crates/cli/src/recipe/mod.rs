@@ -1,5 +1,5 @@
-//! What a disk image for people is to look like, as a file says it: TOML or JSON, with keys of our own, of appdmg and of
-//! dmgbuild.
+//! What a disk image for people is to look like, as a file says it: TOML or JSON, with keys of our
+//! own, of appdmg and of dmgbuild.
 
 mod contents;
 mod value;

@@ -41,7 +41,8 @@ impl Scratch {
         names
     }
 
-    /// `bandsaw` with these arguments, in the folder, untouched by the environment of whoever runs the tests.
+    /// `bandsaw` with these arguments, in the folder, untouched by the environment of whoever runs
+    /// the tests.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
         command.args(args).current_dir(self.0.path());
@@ -125,7 +126,8 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Everything below a folder, one line each: name, kind, mode, size, time of change, contents or target.
+/// Everything below a folder, one line each: name, kind, mode, size, time of change, contents or
+/// target.
 pub(crate) fn inventory(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -162,8 +164,8 @@ pub(crate) fn inventory(root: &Path) -> Vec<String> {
 /// What drives a browser, to be followed by what is done with a page.
 const BROWSER: &str = include_str!("browser.js");
 
-/// Opens a page of the scratch folder in a real browser and does `steps` with it; fails unless all of them went well. Says that it was
-/// skipped where there is no browser.
+/// Opens a page of the scratch folder in a real browser and does `steps` with it; fails unless all
+/// of them went well. Says that it was skipped where there is no browser.
 pub(crate) fn browse(scratch: &Scratch, page: &str, steps: &str) {
     let browser = [
         "/usr/bin/chromium",

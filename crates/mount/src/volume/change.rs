@@ -134,7 +134,8 @@ impl VolumeFs {
             })
     }
 
-    /// Refuses to take an entry out of a folder where macOS's flags protect either; tells what it is.
+    /// Refuses to take an entry out of a folder where macOS's flags protect either; tells what it
+    /// is.
     fn check_may_leave(&self, parent: NodeId, name: &str) -> Answer<Attributes> {
         self.check_unlocked(parent)?;
         let found = self
@@ -209,7 +210,8 @@ impl VolumeFs {
             })
     }
 
-    /// Makes a file longer or shorter, for a user that may, or may not, keep bits that let it run as its owner.
+    /// Makes a file longer or shorter, for a user that may, or may not, keep bits that let it run
+    /// as its owner.
     pub(super) fn resize(&self, req: &Request, node: NodeId, len: u64) -> Answer<()> {
         let (_, _inside) = self.changing()?;
         self.check_writable(node, false)?;
@@ -247,7 +249,8 @@ impl VolumeFs {
         if found.flags & (IMMUTABLE | APPEND_ONLY) != 0 && !dates_only {
             return Err(Errno::EPERM);
         }
-        // Where recorded owners do not count, nothing is recorded of them, and nobody hears of that, as on macOS.
+        // Where recorded owners do not count, nothing is recorded of them, and nobody hears of
+        // that, as on macOS.
         let over = self.view.owner;
         let uid = wanted.uid.filter(|_| over.0.is_none());
         let gid = wanted.gid.filter(|_| over.1.is_none());

@@ -1,4 +1,5 @@
-//! Open files: one for all that have a file open, made longer by one at a time, unpacked before it is written.
+//! Open files: one for all that have a file open, made longer by one at a time, unpacked before it
+//! is written.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +41,8 @@ struct Contents {
 }
 
 impl Files {
-    /// The open file of this number, opened if it is not yet. What it holds is looked for when it is needed.
+    /// The open file of this number, opened if it is not yet. What it holds is looked for when it
+    /// is needed.
     pub(super) fn get(&self, node: NodeId) -> Arc<OpenFile> {
         let mut open = self.all();
         if let Some(file) = open.get(&node).and_then(Weak::upgrade) {

@@ -1,4 +1,5 @@
-//! A volume that is shown: what the kernel asks of it is in `requests.rs`, what it takes to answer here and beside that.
+//! A volume that is shown: what the kernel asks of it is in `requests.rs`, what it takes to answer
+//! here and beside that.
 
 mod change;
 mod files;
@@ -27,8 +28,9 @@ use crate::stat::{self, View};
 
 /// How long the kernel may keep what it was told: nobody else changes the volume.
 pub(crate) const LONG: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long it may keep what it was told of a folder that may change. An answer that it gets behind a change of the folder,
-/// but that was given before, it takes for what is there now: its dates would be wrong for as long as they are kept.
+/// How long it may keep what it was told of a folder that may change. An answer that it gets behind
+/// a change of the folder, but that was given before, it takes for what is there now: its dates
+/// would be wrong for as long as they are kept.
 const SHORT: Duration = Duration::from_secs(1);
 /// The largest write that is asked for in one request.
 pub(crate) const MAX_WRITE: u32 = 1 << 20;
@@ -62,11 +64,13 @@ pub(crate) struct VolumeFs {
     notes: Arc<Notes>,
     /// The kernel gathers small writes.
     gathers: bool,
-    /// `A` and `a` are one name, and so are two ways to compose an accent: the kernel must not keep names.
+    /// `A` and `a` are one name, and so are two ways to compose an accent: the kernel must not keep
+    /// names.
     folds: bool,
     /// Dates have whole seconds.
     coarse: bool,
-    /// The volume has names decomposed, and they are listed composed: what a program made as `é` it looks for as that.
+    /// The volume has names decomposed, and they are listed composed: what a program made as `é` it
+    /// looks for as that.
     composes: bool,
 }
 
@@ -127,8 +131,8 @@ impl VolumeFs {
         }
     }
 
-    /// Returns how long the kernel may keep a name: not at all if there are other spellings of it, of which it could keep one
-    /// that is gone.
+    /// Returns how long the kernel may keep a name: not at all if there are other spellings of it,
+    /// of which it could keep one that is gone.
     fn keeps(&self, name: &str) -> Duration {
         let one_spelling =
             name.is_ascii() && !(self.folds && name.bytes().any(|byte| byte.is_ascii_alphabetic()));
@@ -270,7 +274,8 @@ impl VolumeFs {
         self.done(done)
     }
 
-    /// Tells entries from the `offset`th on until `add` says that there is no room: place of the next, number, kind, name.
+    /// Tells entries from the `offset`th on until `add` says that there is no room: place of the
+    /// next, number, kind, name.
     fn list(
         &self,
         ino: INodeNo,

@@ -276,7 +276,8 @@ impl Filesystem for VolumeFs {
         }
     }
 
-    /// What was gathered has been written when the kernel asks; there is no more to do, and it need not ask again.
+    /// What was gathered has been written when the kernel asks; there is no more to do, and it need
+    /// not ask again.
     fn flush(
         &self,
         _req: &Request,
@@ -315,7 +316,8 @@ impl Filesystem for VolumeFs {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        // One commit is for all; a file that is only read may be named for the folder that it is in.
+        // One commit is for all; a file that is only read may be named for the folder that it is
+        // in.
         empty(
             self.change
                 .as_deref()

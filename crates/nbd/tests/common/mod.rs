@@ -155,7 +155,8 @@ impl Client {
         self.cookie
     }
 
-    /// Sends a request for each offset, all of them at once; returns the first one's cookie, which the others' follow.
+    /// Sends a request for each offset, all of them at once; returns the first one's cookie, which
+    /// the others' follow.
     pub(crate) fn requests(&mut self, command: u16, offsets: &[u64], len: u32) -> u64 {
         let first = self.cookie + 1;
         let bytes: Vec<u8> = offsets

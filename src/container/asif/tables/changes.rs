@@ -47,7 +47,8 @@ impl Tables {
             || state.masks.count_changed() > state.masks.limit() / 2
     }
 
-    /// All changes so far. They count as being written until [`written`](Self::written). One caller at a time.
+    /// All changes so far. They count as being written until [`written`](Self::written). One caller
+    /// at a time.
     pub(in crate::container::asif) fn take_changes(&self, space: &Space) -> Result<Changes> {
         loop {
             let without: Vec<DiskChunk> = self

@@ -68,7 +68,8 @@ impl Tables {
         self.geometry.in_file(bitmap, start..start + bytes)
     }
 
-    /// Replaces the mask of a chunk that stays partly written where it is. The caller holds the chunk alone.
+    /// Replaces the mask of a chunk that stays partly written where it is. The caller holds the
+    /// chunk alone.
     pub(in crate::container::asif) fn set_mask(&self, chunk: DiskChunk, mask: Mask) {
         self.state_mut().set_mask(chunk, Some(Arc::new(mask)));
     }

@@ -1,9 +1,11 @@
-//! The tables in memory: what stands for each chunk of the disk, read page by page when it is asked for.
+//! The tables in memory: what stands for each chunk of the disk, read page by page when it is asked
+//! for.
 //!
-//! Reading goes on beside reading: the lock of the state is never held while a page is read or written. What was
-//! changed stays in memory until [`commit`](super::commit) has written it.
+//! Reading goes on beside reading: the lock of the state is never held while a page is read or
+//! written. What was changed stays in memory until [`commit`](super::commit) has written it.
 //!
-//! * [`masks`]: which blocks of a partly written chunk count, in bitmaps. [`changes`]: what a commit writes.
+//! * [`masks`]: which blocks of a partly written chunk count, in bitmaps. [`changes`]: what a
+//!   commit writes.
 //! * [`moving`]: tables and bitmaps in other chunks of the file.
 
 mod changes;
@@ -70,8 +72,8 @@ pub(super) struct Tables {
     state: RwLock<State>,
     /// One for each page: only one reads it.
     paging: Units,
-    /// One for each table: shared while its page or a mask of it is read, exclusive while it, or a bitmap, is made or
-    /// moved.
+    /// One for each table: shared while its page or a mask of it is read, exclusive while it, or a
+    /// bitmap, is made or moved.
     moving: Units,
 }
 
@@ -81,7 +83,8 @@ struct State {
     directory_changed: bool,
     pages: Cache<PageId, Arc<Page>>,
     masks: Cache<DiskChunk, MaskSlot>,
-    /// Entries of bitmaps that are not on disk yet. They must be there before any mask in them is told of.
+    /// Entries of bitmaps that are not on disk yet. They must be there before any mask in them is
+    /// told of.
     new_bitmaps: Vec<NewBitmap>,
     bitmaps: u64,
 }
@@ -169,7 +172,8 @@ impl Tables {
         Error::corrupt(LAYER, table + u64::from(place.entry) * 8, what)
     }
 
-    /// Returns how many chunks from `chunk` on, up to `end`, have the same entry without data as it has. May stop early.
+    /// Returns how many chunks from `chunk` on, up to `end`, have the same entry without data as it
+    /// has. May stop early.
     pub(super) fn run_without_data(&self, chunk: DiskChunk, end: DiskChunk) -> Result<u64> {
         let place = self.geometry.place(chunk);
         let first = self.raw_entry(place.table, place.entry)?;
@@ -181,7 +185,8 @@ impl Tables {
                 };
                 let rest = &page[(place.entry % PER_PAGE) as usize..];
                 let same = rest.iter().take_while(|entry| entry.get() == first).count() as u64;
-                // Bitmap entries lie between: data entries are followed from the chunk's own to the group's last.
+                // Bitmap entries lie between: data entries are followed from the chunk's own to the
+                // group's last.
                 let in_group = u64::from(place.bitmap_entry - place.entry);
                 chunk.0 + same.min(in_group).max(1)
             }
@@ -226,7 +231,8 @@ impl Tables {
         )
     }
 
-    /// Reads from the file. Where it ends within a table or bitmap, there are zeros: nothing was ever written.
+    /// Reads from the file. Where it ends within a table or bitmap, there are zeros: nothing was
+    /// ever written.
     fn read_padded(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         let there = self
             .file
@@ -241,7 +247,8 @@ impl Tables {
         }
     }
 
-    /// Lets `entry` stand for `chunk`, with a mask if it is partly written. The caller holds the chunk alone.
+    /// Lets `entry` stand for `chunk`, with a mask if it is partly written. The caller holds the
+    /// chunk alone.
     pub(super) fn set(
         &self,
         chunk: DiskChunk,
@@ -266,7 +273,8 @@ impl Tables {
         }
     }
 
-    /// Lets `entry` stand for `chunk`, which keeps its mask. The caller holds the chunk alone; its table is there.
+    /// Lets `entry` stand for `chunk`, which keeps its mask. The caller holds the chunk alone; its
+    /// table is there.
     pub(super) fn replace(&self, chunk: DiskChunk, entry: Entry) -> Result<()> {
         let place = self.geometry.place(chunk);
         let id = PageId::of(place.table, place.entry);

@@ -5,8 +5,8 @@ use super::{BANDS, LIST, NEW_BANDS, Rebanding, write_lists};
 use crate::Result;
 use crate::store::Store;
 
-/// Gives bands that are all there their names, tells their size, and forgets that there was another. May be done again after a
-/// crash, as long as nothing was written in between.
+/// Gives bands that are all there their names, tells their size, and forgets that there was
+/// another. May be done again after a crash, as long as nothing was written in between.
 pub(in super::super) fn finish(store: &dyn Store, state: &Rebanding) -> Result<()> {
     let mut found = Vec::new();
     store.list(NEW_BANDS, &mut |entry| {

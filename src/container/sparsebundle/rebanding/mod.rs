@@ -7,9 +7,9 @@
 //! bands/new-<hex>          run.rs       bands of the new size, up to there
 //! ```
 //!
-//! Both lists are made unreadable to others first. Then the disk goes range by range: new bands, durable; the mark, durable; and
-//! only then the old bands go. When there are none left the new ones get their names, and the lists tell the new size.
-//! [`Front`] is the disk in between.
+//! Both lists are made unreadable to others first. Then the disk goes range by range: new bands,
+//! durable; the mark, durable; and only then the old bands go. When there are none left the new
+//! ones get their names, and the lists tell the new size. [`Front`] is the disk in between.
 
 mod check;
 mod copy;
@@ -219,7 +219,8 @@ impl Rebanding {
     }
 }
 
-/// Writes `xml` to both lists that every bundle has, the one that counts last; each durable before the next.
+/// Writes `xml` to both lists that every bundle has, the one that counts last; each durable before
+/// the next.
 fn write_lists(store: &dyn Store, xml: &str) -> Result<()> {
     for name in [plist::BACKUP, plist::INFO] {
         store.put(name, xml.as_bytes(), Put::Replace)?;
@@ -242,7 +243,8 @@ fn remove_bands(store: &dyn Store, prefix: &str, wanted: impl Fn(u64) -> bool) -
         .try_for_each(|index| store.remove(&index.name_in(prefix)).map(drop))
 }
 
-/// Removes what is left of bands of the old size, maps of blocks included, for the new ones to take these names.
+/// Removes what is left of bands of the old size, maps of blocks included, for the new ones to take
+/// these names.
 fn remove_old(store: &dyn Store) -> Result<()> {
     [BANDS, MAPPED]
         .into_iter()

@@ -1,5 +1,5 @@
-//! Doing it: range by range, each durable in new bands before it goes from old ones. One thread waits for the disk and lets old
-//! bands go while others copy.
+//! Doing it: range by range, each durable in new bands before it goes from old ones. One thread
+//! waits for the disk and lets old bands go while others copy.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +20,8 @@ use crate::progress::Progress;
 use crate::store::{Put, Store};
 use crate::{Error, Kind, Result};
 
-/// Bytes of the disk between two marks, unless a band is larger: twice so much is stored twice at most, beside the rest of an old
-/// band on hosts that cannot punch holes.
+/// Bytes of the disk between two marks, unless a band is larger: twice so much is stored twice at
+/// most, beside the rest of an old band on hosts that cannot punch holes.
 pub(super) const RANGE: u64 = 128 << 20;
 
 /// What a change of the size of bands came to.
@@ -40,13 +40,16 @@ pub struct Rebanded {
 }
 
 impl Bundle {
-    /// Gives the disk bands of `to` bytes, in place and durably, or goes on with what was interrupted, which `to` may leave out.
+    /// Gives the disk bands of `to` bytes, in place and durably, or goes on with what was
+    /// interrupted, which `to` may leave out.
     ///
-    /// Stopped, killed or without power at any moment, the bundle holds what it held; until it is finished nobody else
-    /// opens it. What fails before anything was moved is taken back. Other files in the bundle's folder stay as they are.
+    /// Stopped, killed or without power at any moment, the bundle holds what it held; until it is
+    /// finished nobody else opens it. What fails before anything was moved is taken back. Other
+    /// files in the bundle's folder stay as they are.
     ///
-    /// [`Kind::Invalid`] for a size that no band has; [`Kind::Conflict`] for another than the one that was begun with;
-    /// [`Kind::Corrupt`] for a bundle with damaged or misnamed bands, which is left as it is.
+    /// [`Kind::Invalid`] for a size that no band has; [`Kind::Conflict`] for another than the one
+    /// that was begun with; [`Kind::Corrupt`] for a bundle with damaged or misnamed bands, which is
+    /// left as it is.
     pub fn reband(self, to: Option<u64>, progress: &dyn Progress) -> Result<Rebanded> {
         self.reband_by(to, RANGE, progress)
     }
@@ -97,7 +100,8 @@ impl Bundle {
         Ok(rebanded(&run.state, run.copied.into_inner(), resumed))
     }
 
-    /// Looks whether it can be done, and makes the bundle one that others do not open. `None`: it has such bands.
+    /// Looks whether it can be done, and makes the bundle one that others do not open. `None`: it
+    /// has such bands.
     fn begin(&self, to: Option<u64>, progress: &dyn Progress) -> Result<Option<Front>> {
         let bands = &self.bands;
         let Some(to) = to else {
@@ -130,7 +134,8 @@ impl Bundle {
         Ok(Some(self.front(state)))
     }
 
-    /// Refuses what would not come out of it as it went in: names that are nearly those of bands, and bands that are none.
+    /// Refuses what would not come out of it as it went in: names that are nearly those of bands,
+    /// and bands that are none.
     fn check_bands(&self, state: &Rebanding, progress: &dyn Progress) -> Result<()> {
         let rules = Rules {
             info: state.before(),
@@ -213,7 +218,8 @@ impl Run<'_> {
     fn go(&mut self, progress: &dyn Progress) -> Result<()> {
         if let Err(error) = self.move_all(progress) {
             if self.state.moved == 0 {
-                // Nothing has gone from old bands. If it fails, the bundle stays between the two, which opens all the same.
+                // Nothing has gone from old bands. If it fails, the bundle stays between the two,
+                // which opens all the same.
                 let _ = take_back(&*self.old.store, &self.state);
             }
             return Err(error);
@@ -233,13 +239,15 @@ impl Run<'_> {
 
     fn move_all(&mut self, progress: &dyn Progress) -> Result<()> {
         let Rebanding { to, moved, .. } = self.state;
-        // What was begun on and not marked. It would keep the names of new bands, and show where nothing is.
+        // What was begun on and not marked. It would keep the names of new bands, and show where
+        // nothing is.
         let whole = moved.div_ceil(to);
         remove_bands(&*self.old.store, NEW_BANDS, |index| index >= whole)?;
         let stored = self.stored(progress)?;
         let marked = AtomicU64::new(moved);
         let done = thread::scope(|scope| {
-            // Nothing waits in between: while a range becomes durable, the next is copied, and no other.
+            // Nothing waits in between: while a range becomes durable, the next is copied, and no
+            // other.
             let (copied, to_settle) = mpsc::sync_channel(0);
             let (run, stored, marked) = (&*self, &stored, &marked);
             let settling = scope.spawn(move || run.settle_all(stored, &to_settle, marked));
@@ -283,7 +291,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes ranges that are copied durable, marks them, and lets the old bands go; `marked` is up to where.
+    /// Makes ranges that are copied durable, marks them, and lets the old bands go; `marked` is up
+    /// to where.
     fn settle_all(
         &self,
         stored: &[BandIndex],

@@ -173,7 +173,8 @@ fn bands_become_longer_and_shorter() {
     }
 }
 
-/// Opens in whatever state it is, holds what it held, may be written, is finished, and holds it still.
+/// Opens in whatever state it is, holds what it held, may be written, is finished, and holds it
+/// still.
 fn assert_survives(case: &Case, store: &PowerCut, disk: &[u8], to: u64, place: &str) {
     let found = Case {
         store: Arc::new(store.clone()),
@@ -220,7 +221,8 @@ fn no_power_cut_loses_anything() {
         let begin = cut.position();
         case.reband(Some(to)).unwrap();
         for crash in cut.crashes_from(begin, seed, 1) {
-            // Every crash of the first; of the others, the cipher's among them, as many as are done in a few seconds.
+            // Every crash of the first; of the others, the cipher's among them, as many as are done
+            // in a few seconds.
             if seed > 0 && crash.position % 15 != 0 {
                 continue;
             }

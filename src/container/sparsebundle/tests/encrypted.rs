@@ -92,8 +92,9 @@ fn a_band_is_data_and_the_rest_is_a_hole() {
     assert_eq!(kinds, expected);
 }
 
-/// Numbers of cipher blocks start at 0 in every band, as in bundles by macOS: equal plain text at the same place of two bands is
-/// the same cipher text, and any band decrypts in the place of any other.
+/// Numbers of cipher blocks start at 0 in every band, as in bundles by macOS: equal plain text at
+/// the same place of two bands is the same cipher text, and any band decrypts in the place of any
+/// other.
 #[test]
 fn block_numbers_start_again_in_every_band() {
     for block in [512, 4096] {

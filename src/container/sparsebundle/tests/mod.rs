@@ -1,4 +1,5 @@
-//! What a bundle is in its files, step by step. The suites that every device goes through are in `tests/`.
+//! What a bundle is in its files, step by step. The suites that every device goes through are in
+//! `tests/`.
 
 mod encrypted;
 
@@ -248,7 +249,8 @@ fn a_discarded_band_has_no_file() {
     assert_eq!(bundle.read_vec(BAND, 6).unwrap(), b"again\0");
 }
 
-/// Source: docs/formats/sparsebundle.md §3: macOS reads no more of a band's file than the band size.
+/// Source: docs/formats/sparsebundle.md §3: macOS reads no more of a band's file than the band
+/// size.
 #[test]
 fn what_a_file_has_past_the_band_size_is_ignored_and_stays() {
     let (store, bundle) = create(16 * BAND);
@@ -617,7 +619,8 @@ fn a_loan_shows_the_file_of_a_band() {
     assert!(bundle.lend(BAND..BAND).unwrap().is_none());
 }
 
-/// What was written to a bundle whose folder is removed, or has made way for another, is not said to be durable.
+/// What was written to a bundle whose folder is removed, or has made way for another, is not said
+/// to be durable.
 #[test]
 fn a_bundle_that_is_removed_while_it_is_open_is_an_error() {
     for replaced in [false, true] {

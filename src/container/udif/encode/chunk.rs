@@ -12,7 +12,8 @@ use crate::container::SECTOR;
 use crate::container::udif::layout::RunKind;
 use crate::device::{BlockDevice, is_zero};
 
-/// Zeros that are left out of a compressed chunk: fewer take less space compressed than as a run of their own.
+/// Zeros that are left out of a compressed chunk: fewer take less space compressed than as a run of
+/// their own.
 const LEAST_ZEROS: usize = 128 << 10;
 /// The same where nothing is compressed: the block in which volumes are laid out.
 const LEAST_ZEROS_RAW: usize = 4096;
@@ -121,8 +122,8 @@ impl Packer {
     }
 }
 
-/// `bytes`, whole sectors, in stretches that hold data and stretches of zeros. These have at least `least` bytes, unless all is
-/// zeros.
+/// `bytes`, whole sectors, in stretches that hold data and stretches of zeros. These have at least
+/// `least` bytes, unless all is zeros.
 fn stretches(bytes: &[u8], least: usize) -> Vec<(Range<usize>, bool)> {
     const SECTOR: usize = super::SECTOR as usize;
     let (mut found, mut data_from, mut at) = (Vec::new(), 0, 0);

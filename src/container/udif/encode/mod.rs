@@ -1,11 +1,13 @@
-//! A new image in one pass, from its first byte to its last, so that it can be written to a pipe as well as to a file.
+//! A new image in one pass, from its first byte to its last, so that it can be written to a pipe as
+//! well as to a file.
 //!
-//! * [`plan`]: which chunks there are. [`chunk`]: what becomes of one. [`tables`]: what is said of them.
-//!   [`sink`]: where the bytes go.
+//! * [`plan`]: which chunks there are. [`chunk`]: what becomes of one. [`tables`]: what is said of
+//!   them. [`sink`]: where the bytes go.
 //!
-//! Threads take chunk after chunk; what they make is written in order. There are never more chunks in memory than a
-//! multiple of the threads, and never more threads than a fixed amount of memory allows. The bytes depend on nothing but the
-//! disk, its map and the options: not on time, not on threads, not on what the disk is stored in.
+//! Threads take chunk after chunk; what they make is written in order. There are never more chunks
+//! in memory than a multiple of the threads, and never more threads than a fixed amount of memory
+//! allows. The bytes depend on nothing but the disk, its map and the options: not on time, not on
+//! threads, not on what the disk is stored in.
 
 mod chunk;
 mod plan;
@@ -57,7 +59,8 @@ pub struct EncodeOptions {
     pub level: Option<Level>,
 }
 
-/// A part of the disk that gets a table of its own: a partition, a structure of the map, or what lies between.
+/// A part of the disk that gets a table of its own: a partition, a structure of the map, or what
+/// lies between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Area {
     /// Its bytes, never none.
@@ -125,9 +128,11 @@ impl EncodeOptions {
     }
 }
 
-/// Writes an image of `disk` to `sink`, with a table for each of `areas`, which together are all of it, in order.
+/// Writes an image of `disk` to `sink`, with a table for each of `areas`, which together are all of
+/// it, in order.
 ///
-/// [`Kind::Invalid`] for a disk that is no whole number of sectors, or options that make no sense. The caller flushes.
+/// [`Kind::Invalid`] for a disk that is no whole number of sectors, or options that make no sense.
+/// The caller flushes.
 pub fn encode(
     disk: &dyn BlockDevice,
     (numbers, areas): (Numbers, &[Area]),
@@ -416,7 +421,8 @@ fn buffer_sectors(codec: Option<Codec>) -> u32 {
     }
 }
 
-/// The resource that every image of hdiutil has, whatever it is for. Source: docs/formats/udif.md §3.
+/// The resource that every image of hdiutil has, whatever it is for. Source: docs/formats/udif.md
+/// §3.
 fn plst() -> Resource {
     let mut data = vec![0; 1032];
     (data[517], data[519]) = (1, 1);

@@ -20,7 +20,8 @@ pub(super) struct Read {
     pub(super) len: u64,
 }
 
-/// The steps through `area` in order. Chunks are counted from its beginning, as hdiutil counts them. Nothing follows an error.
+/// The steps through `area` in order. Chunks are counted from its beginning, as hdiutil counts
+/// them. Nothing follows an error.
 pub(super) fn steps<'a>(
     disk: &'a dyn BlockDevice,
     area: &Area,

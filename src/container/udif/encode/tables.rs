@@ -10,8 +10,8 @@ use crate::container::udif::verify;
 use crate::container::{Format, SECTOR};
 use crate::{Error, Kind, Result};
 
-/// Zeros of this many sectors and more are one run. Fewer are cut at the chunks' limits, as hdiutil cuts them; the table of a large
-/// sparse disk would be nothing else.
+/// Zeros of this many sectors and more are one run. Fewer are cut at the chunks' limits, as hdiutil
+/// cuts them; the table of a large sparse disk would be nothing else.
 const LONG: u64 = 64 * CHUNK_SECTORS;
 /// More runs are not read again, nor written.
 const MOST_RUNS: usize = 1 << 20;

@@ -1,5 +1,5 @@
-//! The bytes of a UDIF file's trailer and block tables, and of the sums in both. All integers are big-endian. Source:
-//! docs/formats/udif.md.
+//! The bytes of a UDIF file's trailer and block tables, and of the sums in both. All integers are
+//! big-endian. Source: docs/formats/udif.md.
 
 mod table;
 mod trailer;

@@ -231,7 +231,8 @@ impl MishRaw {
 }
 
 impl RunRaw {
-    /// A run of a new table. What holds no bytes names the place where the next ones are, as hdiutil has it.
+    /// A run of a new table. What holds no bytes names the place where the next ones are, as
+    /// hdiutil has it.
     pub(crate) fn new(
         kind: RunKind,
         first_sector: u64,
@@ -257,7 +258,8 @@ impl RunRaw {
         }
     }
 
-    /// Makes a run of plain bytes longer by what follows it on the disk and in the data fork. `false`: it is another kind.
+    /// Makes a run of plain bytes longer by what follows it on the disk and in the data fork.
+    /// `false`: it is another kind.
     pub(crate) fn join_raw(&mut self, sectors: u64, length: u64) -> bool {
         let is_raw = self.kind.get() == RunKind::Raw.code();
         if is_raw {

@@ -44,8 +44,8 @@ pub(crate) const KOLY_MAGIC: [u8; 4] = *b"koly";
 const _: () = assert!(size_of::<KolyRaw>() as u64 == KOLY_SIZE);
 
 impl KolyRaw {
-    /// The same trailer behind a list of resources at `list`. What was of the old file alone is gone: a resource fork, a
-    /// code signature.
+    /// The same trailer behind a list of resources at `list`. What was of the old file alone is
+    /// gone: a resource fork, a code signature.
     pub(crate) fn relisted(&self, list: Range<u64>) -> Self {
         Self {
             resource_fork_offset: 0.into(),
@@ -58,7 +58,8 @@ impl KolyRaw {
         }
     }
 
-    /// The same trailer for part `segment`, whose file begins with `len` bytes of data that sum to `sum`.
+    /// The same trailer for part `segment`, whose file begins with `len` bytes of data that sum to
+    /// `sum`.
     pub(crate) fn of_part(&self, segment: Segment, len: u64, sum: u32) -> Self {
         Self {
             running_data_fork_offset: segment.start.into(),

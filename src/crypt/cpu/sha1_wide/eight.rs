@@ -12,7 +12,8 @@ compress!(__m256i, "avx2");
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32) -> [[u8; CELL]; LANES] {
-    // Numbered so that the cells come out in order below, where half h of register q is that of state 2 * q + h.
+    // Numbered so that the cells come out in order below, where half h of register q is that of
+    // state 2 * q + h.
     let numbers = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
     let numbers = add(splat(first), numbers);
     let inner = compress(array::from_fn(|word| splat(inner[word])), [numbers]);

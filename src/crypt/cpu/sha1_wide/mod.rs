@@ -1,4 +1,5 @@
-//! HMAC-SHA1 of many numbers at once: each in its own 32-bit lane of wide registers, which hold word `i` of all of them.
+//! HMAC-SHA1 of many numbers at once: each in its own 32-bit lane of wide registers, which hold
+//! word `i` of all of them.
 
 use super::CELL;
 
@@ -29,7 +30,8 @@ impl WideSha1 {
         is_x86_feature_detected!("avx2").then_some(Self(Lanes::Eight))
     }
 
-    /// The first 16 bytes of HMAC-SHA1 of each of the numbers from `first`, 32 bits big-endian, by the states of the key's two pads.
+    /// The first 16 bytes of HMAC-SHA1 of each of the numbers from `first`, 32 bits big-endian, by
+    /// the states of the key's two pads.
     pub(in crate::crypt) fn number_macs(
         self,
         inner: &[u32; 5],
@@ -63,9 +65,10 @@ fn fill<const L: usize>(
     }
 }
 
-/// Defines `compress`: one compression in each lane, of `N` words that are all of the message after a pad of 64 bytes. A function
-/// for each `N` and unrolled, so that the compiler folds what is known of the padded block. The operations on registers are
-/// functions that stand where this is used; `choose`, `parity` and `majority` are those of FIPS 180-4, 4.1.1.
+/// Defines `compress`: one compression in each lane, of `N` words that are all of the message after
+/// a pad of 64 bytes. A function for each `N` and unrolled, so that the compiler folds what is
+/// known of the padded block. The operations on registers are functions that stand where this is
+/// used; `choose`, `parity` and `majority` are those of FIPS 180-4, 4.1.1.
 macro_rules! compress {
     ($register:ty, $features:literal) => {
         #[inline]

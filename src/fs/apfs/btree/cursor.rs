@@ -11,7 +11,8 @@ use crate::Result;
 #[derive(Debug)]
 pub(in crate::fs::apfs) struct Cursor<'t> {
     tree: &'t Tree,
-    /// From the root to the leaf, each with the entry that leads on; in the leaf that is the next record.
+    /// From the root to the leaf, each with the entry that leads on; in the leaf that is the next
+    /// record.
     path: Vec<(Arc<Node>, usize)>,
 }
 
@@ -40,7 +41,8 @@ impl<'t> Cursor<'t> {
         self.tree.record(leaf, index).map(Some)
     }
 
-    /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the tree.
+    /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the
+    /// tree.
     fn settle(&mut self) -> Result<bool> {
         let Some((leaf, index)) = self.path.last() else {
             return Ok(false);

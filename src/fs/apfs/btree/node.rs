@@ -36,7 +36,8 @@ pub(in crate::fs::apfs) struct Node {
 }
 
 impl Node {
-    /// The node in `bytes`, or what is wrong with them. `sizes` are those of the tree's leaves, where they are fixed.
+    /// The node in `bytes`, or what is wrong with them. `sizes` are those of the tree's leaves,
+    /// where they are fixed.
     pub(in crate::fs::apfs) fn parse(
         oid: Oid,
         paddr: Paddr,
@@ -100,7 +101,8 @@ impl Node {
         }
     }
 
-    /// Where the key and the value of an entry lie; `None` past the last, or if one reaches out of the node.
+    /// Where the key and the value of an entry lie; `None` past the last, or if one reaches out of
+    /// the node.
     pub(in crate::fs::apfs) fn entry(&self, index: usize) -> Option<(Range<usize>, Range<usize>)> {
         if index >= self.count {
             return None;
@@ -152,8 +154,8 @@ impl Node {
     }
 }
 
-/// The nodes read last. Slots are found by the object's number, so looking one up holds a lock for an instant only, and reading
-/// one holds none.
+/// The nodes read last. Slots are found by the object's number, so looking one up holds a lock for
+/// an instant only, and reading one holds none.
 #[derive(Debug)]
 pub(in crate::fs::apfs) struct NodeCache {
     slots: Box<[Mutex<Option<Arc<Node>>>]>,

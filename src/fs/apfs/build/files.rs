@@ -221,9 +221,11 @@ impl Files<'_> {
             })
     }
 
-    /// Gives every record of the tree of extent references to `sink`: one for each stream, whose blocks all lie side by side.
+    /// Gives every record of the tree of extent references to `sink`: one for each stream, whose
+    /// blocks all lie side by side.
     ///
-    /// macOS has one record for neighbours of one owner; `apfsck` wants those of a file and of its attributes apart.
+    /// macOS has one record for neighbours of one owner; `apfsck` wants those of a file and of its
+    /// attributes apart.
     pub(super) fn emit_references(&self, sink: &mut Sink<'_>) -> Result<()> {
         let mut out = Emitter {
             sink,

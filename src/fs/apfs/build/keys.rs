@@ -1,7 +1,7 @@
 //! The keys of a new encrypted volume, and the keybags that hold them, wrapped (§11).
 //!
-//! A random key encrypts the volume. A second random key wraps the first one, in the container's keybag; passphrase and recovery
-//! key wrap the second one, in the volume's.
+//! A random key encrypts the volume. A second random key wraps the first one, in the container's
+//! keybag; passphrase and recovery key wrap the second one, in the volume's.
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -118,7 +118,8 @@ impl VolumeKeys {
     }
 }
 
-/// The container's keybag as it lies at `place`: for each volume its key and where its keybag is. At most [`MOST_VOLUMES`].
+/// The container's keybag as it lies at `place`: for each volume its key and where its keybag is.
+/// At most [`MOST_VOLUMES`].
 pub(super) fn container_keybag(
     uuid: Uuid,
     place: Paddr,
@@ -166,8 +167,8 @@ fn keybag(kind: u32, uuid: Uuid, place: Paddr, entries: &[(Uuid, u16, Vec<u8>)])
     bag
 }
 
-/// A key wrapped with another, as a keybag's entry has it (§11.3). `derivation`: of the other one from a passphrase, iterations and
-/// salt.
+/// A key wrapped with another, as a keybag's entry has it (§11.3). `derivation`: of the other one
+/// from a passphrase, iterations and salt.
 fn blob(
     uuid: Uuid,
     holds: Holds,

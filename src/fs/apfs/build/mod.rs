@@ -1,10 +1,12 @@
 //! New APFS containers, their first volume made from a tree of files in one pass.
 //!
-//! Everything is planned before the first byte is written: numbers and order of all files ([`objects`]), where their contents
-//! go ([`streams`]), how large the trees are ([`volume::measure`]), where everything lies ([`places`], in the sizes of
-//! [`geometry`](super::geometry)). Then contents are written where they belong by several threads, the trees bottom up from
-//! sorted records ([`files`], [`tree`], [`node`]), the space manager ([`space`]), and when all that is durable the superblock in block 0.
-//! It is one transaction and one checkpoint. The used blocks are the container's first ones, but for a gap.
+//! Everything is planned before the first byte is written: numbers and order of all files
+//! ([`objects`]), where their contents go ([`streams`]), how large the trees are
+//! ([`volume::measure`]), where everything lies ([`places`], in the sizes of
+//! [`geometry`](super::geometry)). Then contents are written where they belong by several threads,
+//! the trees bottom up from sorted records ([`files`], [`tree`], [`node`]), the space manager
+//! ([`space`]), and when all that is durable the superblock in block 0. It is one transaction and
+//! one checkpoint. The used blocks are the container's first ones, but for a gap.
 
 mod container;
 mod files;
@@ -92,7 +94,8 @@ struct PlannedVolume {
 }
 
 impl Plan {
-    /// Plans a container whose first volume holds `tree`. Refuses, naming the file, what the volume cannot hold.
+    /// Plans a container whose first volume holds `tree`. Refuses, naming the file, what the volume
+    /// cannot hold.
     pub fn new(tree: Tree, options: Options) -> Result<Self> {
         Self::encrypted(tree, options, None)
     }
@@ -147,7 +150,8 @@ impl Plan {
             .map_or(0, |volume| volume.content_blocks)
     }
 
-    /// What is needed and as much as `room` adds to that. Structures grow with the container, so this asks ever larger ones.
+    /// What is needed and as much as `room` adds to that. Structures grow with the container, so
+    /// this asks ever larger ones.
     fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
         // A container has room for one volume more for each started 512 MiB.
         let others = self.volumes.len() as u64 - 1;
@@ -176,7 +180,8 @@ impl Plan {
         self.volumes.iter().map(|volume| volume.nodes).collect()
     }
 
-    /// Everything but block 0, which is returned: contents by all threads but one, all else by this one.
+    /// Everything but block 0, which is returned: contents by all threads but one, all else by this
+    /// one.
     fn write_contents(
         &self,
         device: &dyn BlockDevice,

@@ -52,7 +52,8 @@ impl TreeKind {
         }
     }
 
-    /// A tree of physical nodes with records of any length: extent references, metadata of snapshots.
+    /// A tree of physical nodes with records of any length: extent references, metadata of
+    /// snapshots.
     pub(in crate::fs::apfs) fn physical(block_size: BlockSize, subtype: u32) -> Self {
         let flags = tree_flags::PHYSICAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::NOT_ALIGNED;
         Self {
@@ -81,8 +82,8 @@ impl TreeKind {
     fn table_len(&self, count: usize, leaf: bool) -> usize {
         match self.fixed {
             None => count.max(1).next_multiple_of(TABLE_STEP) * size_of::<EntryRaw>(),
-            // A table of a fixed tree has its size from the beginning; that roots end with their information is not minded,
-            // nor that the values of free queues may be absent.
+            // A table of a fixed tree has its size from the beginning; that roots end with their
+            // information is not minded, nor that the values of free queues may be absent.
             Some((key, value)) => {
                 let value = if leaf { value } else { CHILD_LEN };
                 let entry = size_of::<FixedEntryRaw>();
@@ -91,7 +92,8 @@ impl TreeKind {
         }
     }
 
-    /// Records that the table of a node has room for, where keys and values are fixed; values may be absent.
+    /// Records that the table of a node has room for, where keys and values are fixed; values may
+    /// be absent.
     pub(in crate::fs::apfs) fn capacity(&self, leaf: bool) -> usize {
         self.fixed.map_or(usize::MAX, |_| {
             self.table_len(0, leaf) / size_of::<FixedEntryRaw>()

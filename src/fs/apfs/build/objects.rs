@@ -1,4 +1,5 @@
-//! Numbers, names and order of everything on a volume to be built: what does not depend on where it lies.
+//! Numbers, names and order of everything on a volume to be built: what does not depend on where it
+//! lies.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,8 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Numbers and sorts `tree`, which was checked and has its attributes in order. Refuses what a volume with these rules cannot hold.
+    /// Numbers and sorts `tree`, which was checked and has its attributes in order. Refuses what a
+    /// volume with these rules cannot hold.
     pub(super) fn new(tree: &Tree, rules: NameRules) -> Result<Self> {
         let links = links(tree, LAYER)?;
         let (children, first_child) = by_parent(tree);
@@ -83,8 +85,8 @@ impl Objects {
         self.siblings.get(&node).copied()
     }
 
-    /// The number of the stream of the attribute at this place among those of `node` that lie in streams. The root's own
-    /// number is not from the counter.
+    /// The number of the stream of the attribute at this place among those of `node` that lie in
+    /// streams. The root's own number is not from the counter.
     pub(super) fn stream(&self, node: u32, place: u64) -> FileId {
         let before = if node == 0 {
             FileId::FIRST_USER.0
@@ -110,8 +112,8 @@ impl Objects {
         Ok(())
     }
 
-    /// A node's number is followed by those of its attributes' streams and of its names, so that all records are made in the
-    /// order of their keys by one walk over the tree.
+    /// A node's number is followed by those of its attributes' streams and of its names, so that
+    /// all records are made in the order of their keys by one walk over the tree.
     fn number(&mut self, tree: &Tree) {
         let mut next = FileId::FIRST_USER.0;
         for node in 0..tree.nodes.len() as u32 {

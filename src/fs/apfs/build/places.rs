@@ -1,7 +1,8 @@
-//! Where everything lies in a new container: one run of blocks from the first on, in larger ones with one gap.
+//! Where everything lies in a new container: one run of blocks from the first on, in larger ones
+//! with one gap.
 //!
-//! The order is macOS's: superblock, both areas of checkpoints, the ring and the pool of the space manager, object maps and
-//! trees, and then contents.
+//! The order is macOS's: superblock, both areas of checkpoints, the ring and the pool of the space
+//! manager, object maps and trees, and then contents.
 
 use std::ops::Range;
 
@@ -21,7 +22,8 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Blocks of the volume's metadata beside its superblock and keybag: also the object map and the metadata of snapshots.
+    /// Blocks of the volume's metadata beside its superblock and keybag: also the object map and
+    /// the metadata of snapshots.
     pub(super) fn blocks(&self) -> u64 {
         self.omap + self.files + self.references + 2
     }
@@ -67,8 +69,9 @@ pub(super) struct Places {
     pub(super) end: u64,
 }
 
-/// The first block for physical objects of containers of [`LEAST_WITH_GAP`] blocks and more: the number of such an object is
-/// its block, the numbers below belong to nobody, and some readers insist. macOS itself does not mind.
+/// The first block for physical objects of containers of [`LEAST_WITH_GAP`] blocks and more: the
+/// number of such an object is its block, the numbers below belong to nobody, and some readers
+/// insist. macOS itself does not mind.
 const FIRST_PHYSICAL: u64 = 1024;
 /// 128 MiB; smaller ones have no blocks to spare, and those readers refuse them anyway.
 const LEAST_WITH_GAP: u64 = 32768;
@@ -109,7 +112,8 @@ impl Places {
         };
         let volumes = nodes.iter().map(volume).collect();
         let keybag = (keybags(nodes) > 0).then(|| take(1));
-        // Counts of nodes and blocks of things that are in memory, and of contents that were counted before.
+        // Counts of nodes and blocks of things that are in memory, and of contents that were
+        // counted before.
         let end = next.saturating_add(content_blocks);
         if end > geometry.blocks {
             let size = u64::from(geometry.block_size.get());

@@ -45,7 +45,8 @@ impl Style {
         }
     }
 
-    /// The inode of a body that stands under the number of `node`, `children_or_links` as the record has it.
+    /// The inode of a body that stands under the number of `node`, `children_or_links` as the
+    /// record has it.
     pub(super) fn inode(&self, body: &Body<'_>, out: &mut Vec<u8>) {
         let Body { source, id, .. } = *body;
         let compressed = compression(source);
@@ -148,7 +149,8 @@ impl Style {
         );
     }
 
-    /// The entry of `id` in its folder, `sibling` the number of the name where the object has several.
+    /// The entry of `id` in its folder, `sibling` the number of the name where the object has
+    /// several.
     pub(super) fn entry(&self, id: FileId, mode: u16, sibling: Option<FileId>, out: &mut Vec<u8>) {
         let entry = DirectoryEntryRaw {
             file_id: id.into(),

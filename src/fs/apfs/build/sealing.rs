@@ -1,4 +1,5 @@
-//! What is written to an encrypted volume on its way to the container: every block is its own number for the cipher.
+//! What is written to an encrypted volume on its way to the container: every block is its own
+//! number for the cipher.
 
 use std::ops::Range;
 

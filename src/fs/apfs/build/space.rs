@@ -1,4 +1,5 @@
-//! The space manager of a new container and what it points to: bitmaps, the blocks that describe chunks, free queues.
+//! The space manager of a new container and what it points to: bitmaps, the blocks that describe
+//! chunks, free queues.
 
 use std::ops::Range;
 
@@ -18,7 +19,8 @@ use crate::fs::apfs::layout::{
 use crate::fs::bitmap::set_bits;
 use crate::fs::build::output::Output;
 
-/// CIBs that are written at a time: of 8 TiB there are 521, and filling memory that was never touched costs more than a few calls.
+/// CIBs that are written at a time: of 8 TiB there are 521, and filling memory that was never
+/// touched costs more than a few calls.
 const CIBS_AT_A_TIME: u64 = 16;
 
 /// The space of a container whose used blocks are its first ones.
@@ -256,7 +258,8 @@ impl<'a> Space<'a> {
     }
 }
 
-/// A block that describes chunks or lists such blocks, those with the numbers `inside`, without what it says of them.
+/// A block that describes chunks or lists such blocks, those with the numbers `inside`, without
+/// what it says of them.
 pub(in crate::fs::apfs) fn info_block(
     size: BlockSize,
     kind: u32,
@@ -284,7 +287,8 @@ fn info_head(
     }
 }
 
-/// Puts the arrays of a ring into the space manager of which only the first slots are used, by the pool's bitmaps in order.
+/// Puts the arrays of a ring into the space manager of which only the first slots are used, by the
+/// pool's bitmaps in order.
 pub(in crate::fs::apfs) fn put_ring(
     object: &mut [u8],
     geometry: &Geometry,

@@ -1,5 +1,5 @@
-//! Which bytes of a tree lie in blocks of their own, and in which: contents and attributes that are too large for the tree of
-//! files, node after node. Only holes of sparse files interrupt a stream.
+//! Which bytes of a tree lie in blocks of their own, and in which: contents and attributes that are
+//! too large for the tree of files, node after node. Only holes of sparse files interrupt a stream.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -57,7 +57,8 @@ fn contents(source: &SourceNode) -> impl Iterator<Item = (Part, Content<'_>)> {
     data.into_iter().chain(attributes)
 }
 
-/// The blocks of sparse files that hold something: numbers within the file, in order and apart, by node.
+/// The blocks of sparse files that hold something: numbers within the file, in order and apart, by
+/// node.
 #[derive(Debug, Default)]
 pub(super) struct Holes(BTreeMap<u32, Vec<Range<u64>>>);
 
@@ -114,7 +115,8 @@ fn data_runs(
         add(data.start / size..data.end.min(len).div_ceil(size));
         at = data.end.max(at + 1);
     }
-    // The last block is always there: only who reads a file's last byte learns whether the file has changed.
+    // The last block is always there: only who reads a file's last byte learns whether the file has
+    // changed.
     add(blocks - 1..blocks);
     Ok(runs)
 }
@@ -287,7 +289,8 @@ impl Places for Blocks<'_> {
         each: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<()> {
         let block = stretch.start / u64::from(self.block_size.get());
-        // Nodes without blocks begin where the next one does: the last one that begins there has them.
+        // Nodes without blocks begin where the next one does: the last one that begins there has
+        // them.
         let first = self
             .first
             .partition_point(|&first| first <= block)
@@ -320,7 +323,8 @@ impl Places for Blocks<'_> {
     }
 }
 
-/// Refuses what a record cannot express; puts attributes in the order of the tree and leaves out what says nothing.
+/// Refuses what a record cannot express; puts attributes in the order of the tree and leaves out
+/// what says nothing.
 pub(super) fn prepare(tree: &mut Tree) -> Result<()> {
     tree::prepare(tree, LAYER, prepare_attributes)
 }

@@ -1,8 +1,10 @@
-//! B-trees from sorted records, bottom up: leaves are filled one after another, then the level above them, to the root.
+//! B-trees from sorted records, bottom up: leaves are filled one after another, then the level
+//! above them, to the root.
 //!
-//! The nodes of a tree lie side by side: leaves, index levels, and the root last. What [`Shape`] counts before the container
-//! is laid out, [`Writer`] writes; both are fed the same records. Every node leaves the room that the root's information at
-//! the end takes, so that a node that stays alone at its level is the root.
+//! The nodes of a tree lie side by side: leaves, index levels, and the root last. What [`Shape`]
+//! counts before the container is laid out, [`Writer`] writes; both are fed the same records. Every
+//! node leaves the room that the root's information at the end takes, so that a node that stays
+//! alone at its level is the root.
 
 use super::node::{CHILD_LEN, Node, TreeKind};
 use crate::Result;
@@ -164,7 +166,8 @@ impl<'a> Writer<'a> {
             + number)
     }
 
-    /// Closes the leaves and writes the levels above them. Returns the root's number and how many nodes there are.
+    /// Closes the leaves and writes the levels above them. Returns the root's number and how many
+    /// nodes there are.
     pub(in crate::fs::apfs) fn finish(mut self) -> Result<(Oid, u64)> {
         while self.key_ends.len() > 1 {
             self.close()?;

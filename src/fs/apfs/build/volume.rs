@@ -59,8 +59,8 @@ pub(super) struct VolumeWriter<'a> {
 pub(super) type Emit<'a> = &'a dyn Fn(&mut Sink<'_>) -> Result<()>;
 
 impl VolumeWriter<'_> {
-    /// Writes all of the volume but its contents. `sealed` is where nodes of the tree of files go, which encrypts them if the
-    /// volume is encrypted.
+    /// Writes all of the volume but its contents. `sealed` is where nodes of the tree of files go,
+    /// which encrypts them if the volume is encrypted.
     pub(super) fn write(
         &self,
         facts: &VolumeFacts<'_>,

@@ -79,7 +79,8 @@ impl Blocks {
         self.incomplete |= other.incomplete;
     }
 
-    /// Reports blocks with two users; returns the used runs, ascending and apart, each with its first user.
+    /// Reports blocks with two users; returns the used runs, ascending and apart, each with its
+    /// first user.
     pub(super) fn settle(mut self, report: &mut Report<'_>) -> Vec<(Range<u64>, User)> {
         self.claims
             .sort_unstable_by_key(|(run, _)| (run.start, run.end));

@@ -156,8 +156,8 @@ fn superblock(container: &Container, desc: &Range<u64>, report: &mut Report<'_>)
     }
 }
 
-/// Every block of the descriptor area is an object of its place, or was never written. What is not within the checkpoint counts
-/// for little: an interrupted commit leaves such.
+/// Every block of the descriptor area is an object of its place, or was never written. What is not
+/// within the checkpoint counts for little: an interrupted commit leaves such.
 fn ring(
     store: &Store,
     raw: &ContainerRaw,

@@ -827,7 +827,8 @@ pub(in crate::fs::apfs) const VOLUME: &[Case] = &[
     ),
 ];
 
-/// The bytes of a container of `len` bytes for each kind of damage, with the words that a check has for it.
+/// The bytes of a container of `len` bytes for each kind of damage, with the words that a check has
+/// for it.
 pub(crate) fn damaged(len: usize) -> impl Iterator<Item = (&'static str, Severity, Vec<u8>)> {
     [CONTAINER, SPACE, TREES, FILES, VOLUME]
         .into_iter()
@@ -839,8 +840,8 @@ pub(crate) fn damaged(len: usize) -> impl Iterator<Item = (&'static str, Severit
         })
 }
 
-/// A container of `len` bytes with one bit changed in an object, which has its checksum: block and byte. `below` gives a number
-/// below the one that it gets.
+/// A container of `len` bytes with one bit changed in an object, which has its checksum: block and
+/// byte. `below` gives a number below the one that it gets.
 pub(crate) fn damaged_at_random(
     len: usize,
     below: &mut dyn FnMut(u64) -> u64,

@@ -106,7 +106,8 @@ pub(super) fn jumpstart(
     let Some(block) = report.keep(store.object(LAYER, paddr, object_type::EFI_JUMPSTART))? else {
         return Ok(());
     };
-    // After the header: magic, version, length, and how many runs the driver has; those are behind 16 reserved words.
+    // After the header: magic, version, length, and how many runs the driver has; those are behind
+    // 16 reserved words.
     let at = size_of::<ObjectRaw>() + 12;
     let count = block
         .get(at..)

@@ -1,9 +1,10 @@
 //! Checking a container: every rule of §15, findings with severity and place.
 //!
-//! [`check`] reads the superblocks, every node of every tree, and the bitmaps, and the contents of no file. Memory grows with the
-//! number of objects and extents (about 100 bytes each), not with the container. From the outside in: what finds everything
-//! (checkpoints), the space manager, each volume with its snapshots; all of them claim the blocks that they use, and those are
-//! held against the bitmaps last.
+//! [`check`] reads the superblocks, every node of every tree, and the bitmaps, and the contents of
+//! no file. Memory grows with the number of objects and extents (about 100 bytes each), not with
+//! the container. From the outside in: what finds everything (checkpoints), the space manager, each
+//! volume with its snapshots; all of them claim the blocks that they use, and those are held
+//! against the bitmaps last.
 
 mod blocks;
 mod checkpoint;
@@ -54,9 +55,10 @@ struct Checker<'a> {
 }
 
 impl Container {
-    /// Checks the checkpoint that is open, and adds every finding; `place` says in words where the container is. Nothing is
-    /// changed. Returns why volumes could not be looked at: those whose key `key` does not know, and those that are of later
-    /// versions. What of those can be told without their files has been checked.
+    /// Checks the checkpoint that is open, and adds every finding; `place` says in words where the
+    /// container is. Nothing is changed. Returns why volumes could not be looked at: those whose
+    /// key `key` does not know, and those that are of later versions. What of those can be told
+    /// without their files has been checked.
     ///
     /// An error is one of reading or [`Kind::Cancelled`](crate::Kind::Cancelled), or
     /// [`Kind::Unsupported`](crate::Kind::Unsupported) for a container of a kind that is not known.

@@ -52,7 +52,8 @@ pub(super) struct Scope<'a> {
 }
 
 impl Objects {
-    /// Reads the map in a block, with every object's block claimed. `None`: it cannot be read, which has been told.
+    /// Reads the map in a block, with every object's block claimed. `None`: it cannot be read,
+    /// which has been told.
     pub(super) fn read(
         paddr: Paddr,
         scope: &Scope<'_>,
@@ -195,7 +196,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Where an object is as of transaction `limit`, which is used by that; and whether it was before.
+    /// Where an object is as of transaction `limit`, which is used by that; and whether it was
+    /// before.
     pub(super) fn use_object(&mut self, oid: Oid, limit: Xid) -> Result<Entry> {
         let (revert_min, revert_max) = (
             self.raw.pending_revert_min.get(),

@@ -1,4 +1,5 @@
-//! A sound container with a bit of everything, and the way to each structure that can be damaged. For tests.
+//! A sound container with a bit of everything, and the way to each structure that can be damaged.
+//! For tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! References to extents against the extents of files: every block that files use is counted, as often as it is used (§9).
+//! References to extents against the extents of files: every block that files use is counted, as
+//! often as it is used (§9).
 
 use std::ops::Range;
 

@@ -35,7 +35,8 @@ impl<'a> Report<'a> {
         self.problems.add(severity, error.in_file(self.place));
     }
 
-    /// The value, or `None` once the error has been noted as damage. What is no damage ends the check.
+    /// The value, or `None` once the error has been noted as damage. What is no damage ends the
+    /// check.
     pub(super) fn keep<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(value) => Ok(Some(value)),

@@ -136,7 +136,8 @@ pub(super) fn read(
     Ok((found, totals.map_or(0, |totals| totals.nodes)))
 }
 
-/// The superblock of a volume as it was in a snapshot; `None` if it cannot be read, which has been told.
+/// The superblock of a volume as it was in a snapshot; `None` if it cannot be read, which has been
+/// told.
 pub(super) fn superblock(
     snapshot: &Recorded,
     store: &Store,

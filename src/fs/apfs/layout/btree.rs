@@ -5,7 +5,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::ObjectRaw;
 
-/// More levels than any real tree has: with two children to a node this is more nodes than there are block numbers in use.
+/// More levels than any real tree has: with two children to a node this is more nodes than there
+/// are block numbers in use.
 pub(crate) const MAX_LEVELS: u16 = 16;
 
 /// A place within a node: what it counts from depends on the field.
@@ -38,8 +39,8 @@ impl SpanRaw {
 /// No place: the end of a list of free pieces; as a value's offset, no value.
 pub(crate) const NO_OFFSET: u16 = 0xFFFF;
 
-/// The head of a node: then the table of contents, keys growing up, free space, values growing down, and in a root
-/// [`TreeInfoRaw`].
+/// The head of a node: then the table of contents, keys growing up, free space, values growing
+/// down, and in a root [`TreeInfoRaw`].
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -65,7 +66,8 @@ pub(crate) const NODE_HEADER: usize = 0x38;
 pub(crate) mod node_flags {
     pub(crate) const ROOT: u16 = 0x01;
     pub(crate) const LEAF: u16 = 0x02;
-    /// Keys and values have the lengths that the tree says: entries of the table are [`super::FixedEntryRaw`].
+    /// Keys and values have the lengths that the tree says: entries of the table are
+    /// [`super::FixedEntryRaw`].
     pub(crate) const FIXED: u16 = 0x04;
     /// Children are named with their hashes.
     pub(crate) const HASHED: u16 = 0x08;

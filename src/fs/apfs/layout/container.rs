@@ -10,8 +10,8 @@ use super::{ObjectRaw, PrangeRaw};
 pub(crate) const CONTAINER_MAGIC: [u8; 4] = *b"NXSB";
 /// Slots for volumes in a container superblock.
 pub(crate) const MAX_VOLUMES: usize = 100;
-/// In [`ContainerRaw::desc_blocks`] and [`ContainerRaw::data_blocks`]: the area is scattered, and its base is the number of a
-/// tree.
+/// In [`ContainerRaw::desc_blocks`] and [`ContainerRaw::data_blocks`]: the area is scattered, and
+/// its base is the number of a tree.
 pub(crate) const AREA_SCATTERED: u32 = 1 << 31;
 
 /// Bits of [`ContainerRaw::incompatible_features`].

@@ -29,7 +29,8 @@ impl DirectoryEntryRaw {
 }
 
 impl<'a> RecordKey<'a> {
-    /// The key of entry `name` in folder `parent`, with `hash` where the volume's folders have hashes.
+    /// The key of entry `name` in folder `parent`, with `hash` where the volume's folders have
+    /// hashes.
     pub(crate) fn entry(parent: FileId, name: &'a [u8], hash: Option<u32>) -> Self {
         let rest = hash.map_or(KeyRest::Name(name), |hash| KeyRest::Hashed(hash, name));
         Self {

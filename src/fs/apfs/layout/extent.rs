@@ -50,8 +50,8 @@ impl FileExtentRaw {
     }
 }
 
-/// Who uses a run of blocks, and how often: the value of [`super::record_type::EXTENT_REF`], whose key's object is the first
-/// block.
+/// Who uses a run of blocks, and how often: the value of [`super::record_type::EXTENT_REF`], whose
+/// key's object is the first block.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -1,4 +1,5 @@
-//! Inodes, data streams and what else is recorded of an object besides names and extents (§8.1, §8.6).
+//! Inodes, data streams and what else is recorded of an object besides names and extents (§8.1,
+//! §8.6).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -42,7 +42,8 @@ const _: () = assert!(size_of::<KeybagEntryRaw>() == 0x18);
 pub(crate) mod keybag_tag {
     /// In the container's: a volume's wrapped key (VEK).
     pub(crate) const VOLUME_KEY: u16 = 2;
-    /// In the container's: where a volume's keybag is. In a volume's: a key that wraps the volume's (KEK), wrapped itself.
+    /// In the container's: where a volume's keybag is. In a volume's: a key that wraps the volume's
+    /// (KEK), wrapped itself.
     pub(crate) const UNLOCK_RECORDS: u16 = 3;
     /// In a volume's: what to remember the passphrase by.
     pub(crate) const PASSPHRASE_HINT: u16 = 4;

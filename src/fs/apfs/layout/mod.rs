@@ -1,7 +1,8 @@
 //! The on-disk structures of APFS: bytes to types and back, no I/O.
 //!
-//! Everything is little-endian. Structures named `…Raw` are the bytes as they lie; what is parsed from them makes sense. Offsets
-//! in the margins are hexadecimal. Source of the facts: `docs/formats/apfs.md`, whose sections are cited as §n.
+//! Everything is little-endian. Structures named `…Raw` are the bytes as they lie; what is parsed
+//! from them makes sense. Offsets in the margins are hexadecimal. Source of the facts:
+//! `docs/formats/apfs.md`, whose sections are cited as §n.
 #![allow(
     dead_code,
     unused_imports,
@@ -52,7 +53,8 @@ pub(crate) use xfields::*;
 
 use crate::fs::Timestamp;
 
-/// An object's number: of a virtual or an ephemeral object its name, of a physical one its block (§1).
+/// An object's number: of a virtual or an ephemeral object its name, of a physical one its block
+/// (§1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Oid(pub(crate) u64);
 
@@ -191,7 +193,8 @@ impl BlockSize {
         self.0 as usize
     }
 
-    /// Where block `block` begins, in bytes from the start of the container; `None` past any container.
+    /// Where block `block` begins, in bytes from the start of the container; `None` past any
+    /// container.
     pub(crate) fn offset(self, block: Paddr) -> Option<u64> {
         block.0.checked_mul(self.0.into())
     }

@@ -44,8 +44,8 @@ impl ObjectRaw {
         }
     }
 
-    /// Returns whether it has flags besides how it is stored, of those that an object of a block of its own cannot have;
-    /// `encrypted` allows that one.
+    /// Returns whether it has flags besides how it is stored, of those that an object of a block of
+    /// its own cannot have; `encrypted` allows that one.
     pub(crate) fn has_odd_flags(&self, encrypted: bool) -> bool {
         let allowed =
             object_type::MASK | storage::MASK | if encrypted { storage::ENCRYPTED } else { 0 };
@@ -107,13 +107,14 @@ pub(crate) mod storage {
     pub(crate) const ENCRYPTED: u32 = 0x1000_0000;
 }
 
-/// Fletcher-64 as objects carry it (§1.2), over all bytes of an object but the first eight. A tail of fewer than four bytes does
-/// not count.
+/// Fletcher-64 as objects carry it (§1.2), over all bytes of an object but the first eight. A tail
+/// of fewer than four bytes does not count.
 pub(crate) fn checksum(rest: &[u8]) -> u64 {
     /// Words that are summed side by side, which processors can do at once.
     const LANES: usize = 8;
     const M: u64 = 0xFFFF_FFFF;
-    // After so many words the sums are reduced: 2^14 words of 32 bits, each added up to 2^14 times, stay below 2^61.
+    // After so many words the sums are reduced: 2^14 words of 32 bits, each added up to 2^14 times,
+    // stay below 2^61.
     const WORDS: usize = 1 << 14;
     let (mut s1, mut s2) = (0_u64, 0_u64);
     for words in rest.as_chunks::<4>().0.chunks(WORDS) {
@@ -142,7 +143,8 @@ pub(crate) fn checksum(rest: &[u8]) -> u64 {
     c2 << 32 | c1
 }
 
-/// Returns whether the checksum of an object, all of its bytes, is right. A block of zeros has none.
+/// Returns whether the checksum of an object, all of its bytes, is right. A block of zeros has
+/// none.
 pub(crate) fn verify(object: &[u8]) -> bool {
     object
         .split_first_chunk()

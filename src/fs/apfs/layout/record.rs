@@ -80,7 +80,8 @@ pub(crate) struct RecordKey<'a> {
 pub(crate) enum KeyRest<'a> {
     /// Nothing: there is one such record.
     Single,
-    /// A file extent's place in the stream, a sibling's number, a file info's address with its type.
+    /// A file extent's place in the stream, a sibling's number, a file info's address with its
+    /// type.
     Number(u64),
     /// An attribute's or a snapshot's name, or an entry's in a folder without hashes.
     Name(&'a [u8]),
@@ -160,7 +161,8 @@ impl<'a> RecordKey<'a> {
     }
 }
 
-/// The order of records in a tree (§5.4): object, type, then number, name by bytes, or hash and name.
+/// The order of records in a tree (§5.4): object, type, then number, name by bytes, or hash and
+/// name.
 impl Ord for RecordKey<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         (self.id, self.kind)
@@ -194,7 +196,8 @@ impl KeyRest<'_> {
     }
 }
 
-/// A name behind a 16-bit length that counts its NUL; `None` if it is cut short, empty of even that, or longer than any.
+/// A name behind a 16-bit length that counts its NUL; `None` if it is cut short, empty of even
+/// that, or longer than any.
 pub(crate) fn split_name(bytes: &[u8]) -> Option<&[u8]> {
     let (len, rest) = U16::ref_from_prefix(bytes).ok()?;
     let len = usize::from(len.get());
@@ -207,7 +210,8 @@ fn without_nul(name: &[u8]) -> Option<&[u8]> {
         .map(|(_, name)| name)
 }
 
-/// Appends a name with its NUL behind a 16-bit length. It is at most [`MAX_NAME_LEN`] bytes with its NUL.
+/// Appends a name with its NUL behind a 16-bit length. It is at most [`MAX_NAME_LEN`] bytes with
+/// its NUL.
 pub(crate) fn put_name(name: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&name_len(name).to_le_bytes());
     out.extend_from_slice(name);

@@ -5,7 +5,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{ObjectRaw, split_name};
 
-/// The head of [`super::record_type::SNAPSHOT`], whose key's object is the snapshot's xid; its name follows.
+/// The head of [`super::record_type::SNAPSHOT`], whose key's object is the snapshot's xid; its name
+/// follows.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -84,8 +84,9 @@ pub(crate) mod space_device {
     pub(crate) const QUEUE_MAIN: usize = 1;
 }
 
-/// The space manager. Arrays follow where its offsets say, counted from its start: xids of the pool's bitmaps, their slots in the
-/// ring, the list of free slots, and the addresses of each device.
+/// The space manager. Arrays follow where its offsets say, counted from its start: xids of the
+/// pool's bitmaps, their slots in the ring, the list of free slots, and the addresses of each
+/// device.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -146,7 +147,8 @@ pub(crate) fn cibs_per_cab(block_size: BlockSize) -> u32 {
     ((block_size.bytes() - size_of::<ChunkInfoRaw>()) / size_of::<U64>()) as u32 // smaller than a block
 }
 
-/// The head of a block that describes chunks (CIB) or lists such blocks (CAB); [`ChunkRaw`]s or addresses follow.
+/// The head of a block that describes chunks (CIB) or lists such blocks (CAB); [`ChunkRaw`]s or
+/// addresses follow.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -182,7 +184,8 @@ pub(crate) struct ChunkRaw {
 }
 const _: () = assert!(size_of::<ChunkRaw>() == 0x20);
 
-/// The bits of [`ChunkRaw::blocks`] and [`ChunkRaw::free`] that count; the others are hints for the allocator.
+/// The bits of [`ChunkRaw::blocks`] and [`ChunkRaw::free`] that count; the others are hints for the
+/// allocator.
 pub(crate) const CHUNK_COUNT_MASK: u32 = 0x000F_FFFF;
 
 /// A key of a free queue: a run of blocks and the transaction that gave it up. Order: xid, block.

@@ -191,7 +191,8 @@ pub(crate) struct VolumeRaw {
 }
 const _: () = assert!(size_of::<VolumeRaw>() == 0x478);
 
-/// What a volume counts: objects by what they are, without the root, `private-dir`, and files that are deleted while they are open.
+/// What a volume counts: objects by what they are, without the root, `private-dir`, and files that
+/// are deleted while they are open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) files: u64,

@@ -36,7 +36,8 @@ pub(crate) mod field_flags {
     pub(crate) const SYSTEM: u8 = 0x20;
 }
 
-/// The head of a record's fields: their heads follow, then their values, each filled up to eight bytes.
+/// The head of a record's fields: their heads follow, then their values, each filled up to eight
+/// bytes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -67,7 +68,8 @@ pub(crate) struct XFields<'a> {
 }
 
 impl<'a> XFields<'a> {
-    /// The fields after the fixed part of a record, which may be none; `None` if a value is cut short.
+    /// The fields after the fixed part of a record, which may be none; `None` if a value is cut
+    /// short.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         if bytes.is_empty() {
             return Some(Self {
@@ -120,8 +122,8 @@ impl<'a> XFields<'a> {
             .map(|(value, _)| *value)
     }
 
-    /// Appends fields (type, flags, value) as they lie on disk; without any nothing is appended. A value has less than 64 KiB, as
-    /// have all together.
+    /// Appends fields (type, flags, value) as they lie on disk; without any nothing is appended. A
+    /// value has less than 64 KiB, as have all together.
     pub(crate) fn put(fields: &[(u8, u8, &[u8])], out: &mut Vec<u8>) {
         if fields.is_empty() {
             return;

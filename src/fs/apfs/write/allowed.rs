@@ -1,4 +1,5 @@
-//! Which volumes are changed: those of which everything is known that a change has to keep in order.
+//! Which volumes are changed: those of which everything is known that a change has to keep in
+//! order.
 
 use super::LAYER;
 use super::carried::Carried;

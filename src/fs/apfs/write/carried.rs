@@ -1,4 +1,5 @@
-//! The ephemeral objects of a checkpoint: free queues, which are written anew, and others that every checkpoint carries on.
+//! The ephemeral objects of a checkpoint: free queues, which are written anew, and others that
+//! every checkpoint carries on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,7 +59,8 @@ impl Carried {
         })
     }
 
-    /// All ephemeral objects of the checkpoint of transaction `xid`. `next_oid` is the container's next number.
+    /// All ephemeral objects of the checkpoint of transaction `xid`. `next_oid` is the container's
+    /// next number.
     pub(super) fn of_next(
         &self,
         space: &mut Space,
@@ -111,7 +113,8 @@ impl Carried {
         Ok(objects)
     }
 
-    /// Refuses a container in which something is being taken apart, or that has objects nobody here knows.
+    /// Refuses a container in which something is being taken apart, or that has objects nobody here
+    /// knows.
     pub(super) fn check_idle(&self) -> Result<()> {
         for (entry, bytes) in &self.objects {
             let busy = match entry.kind.get() & object_type::MASK {

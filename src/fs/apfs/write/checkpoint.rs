@@ -32,8 +32,8 @@ impl Object {
     }
 }
 
-/// Blocks of ephemeral objects that a checkpoint may have for the one after it to find a place beside it. A container that has
-/// grown has the rings of a smaller one.
+/// Blocks of ephemeral objects that a checkpoint may have for the one after it to find a place
+/// beside it. A container that has grown has the rings of a smaller one.
 pub(super) fn room(raw: &ContainerRaw, size: BlockSize) -> u64 {
     let maps = u64::from(raw.desc_blocks.get() / 2).saturating_sub(1);
     u64::from(raw.data_blocks.get() / 2).min(maps * checkpoint_map_capacity(size) as u64)
@@ -47,7 +47,8 @@ pub(super) struct Rings<'a> {
 }
 
 impl Rings<'_> {
-    /// Writes the checkpoint of transaction `xid`. When this returns it is durable; when it fails, the one before it counts.
+    /// Writes the checkpoint of transaction `xid`. When this returns it is durable; when it fails,
+    /// the one before it counts.
     pub(super) fn write(mut self, xid: Xid, objects: &[Object]) -> Result<()> {
         let size = u64::from(self.store.block_size.get());
         let (desc, data) = (

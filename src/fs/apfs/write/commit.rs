@@ -1,5 +1,6 @@
-//! A transaction becomes a checkpoint: every changed node goes to a new block, then the maps that find them, the superblocks,
-//! and last the container's superblock in the ring of checkpoints, which is the moment from which on the change counts (§5.3).
+//! A transaction becomes a checkpoint: every changed node goes to a new block, then the maps that
+//! find them, the superblocks, and last the container's superblock in the ring of checkpoints,
+//! which is the moment from which on the change counts (§5.3).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -105,7 +106,8 @@ impl Volume {
         self.read.raw.allocated_blocks = counted.saturating_add_signed(change).into();
     }
 
-    /// A node of the tree of files as it is written: of an encrypted volume its block is the number for the cipher.
+    /// A node of the tree of files as it is written: of an encrypted volume its block is the number
+    /// for the cipher.
     fn sealed(&self, node: Written) -> Block {
         let mut bytes = node.bytes.into_vec();
         if let Some(cipher) = &self.read.cipher {
@@ -140,7 +142,8 @@ impl Volume {
             if self.forget_node(oid)? {
                 self.count_blocks(-1);
             }
-            // A snapshot still has it, so that only what is said from now on can tell that it is gone.
+            // A snapshot still has it, so that only what is said from now on can tell that it is
+            // gone.
             let omap = Omap {
                 raw: self.omap.0,
                 tree: self.omap.1.reader()?,
@@ -162,7 +165,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes a node as it was out of the object map and gives its block back, unless a snapshot has it; whether that was done.
+    /// Takes a node as it was out of the object map and gives its block back, unless a snapshot has
+    /// it; whether that was done.
     fn forget_node(&mut self, oid: Oid) -> Result<bool> {
         let omap = Omap {
             raw: self.omap.0,

@@ -1,5 +1,5 @@
-//! A container changed as a whole, whatever its volumes are: its length, and what waits to become free. None of them is opened, so
-//! nobody needs their keys, and what they hold stays where it is.
+//! A container changed as a whole, whatever its volumes are: its length, and what waits to become
+//! free. None of them is opened, so nobody needs their keys, and what they hold stays where it is.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,9 +23,11 @@ use crate::{Error, Kind, Result};
 
 /// Blocks that wait for older checkpoints and are more than a few checkpoints take themselves.
 pub(super) const WORTH_RELEASING: u64 = 256;
-/// Free blocks that a container keeps when it is made as short as can be: its volumes are still to be changed.
+/// Free blocks that a container keeps when it is made as short as can be: its volumes are still to
+/// be changed.
 const ROOM: u64 = 256;
-/// Checkpoints that getting shorter takes at most: the space manager's pool may have to make way twice.
+/// Checkpoints that getting shorter takes at most: the space manager's pool may have to make way
+/// twice.
 const MOST_STEPS: usize = 4;
 
 /// A container that is changed as a whole, and of which no volume is open for changes.
@@ -45,7 +47,8 @@ struct State {
     failed: Failed,
 }
 
-/// The runs of blocks that [`ContainerMut::release_queued`] would make free; none of a container that is not changed.
+/// The runs of blocks that [`ContainerMut::release_queued`] would make free; none of a container
+/// that is not changed.
 pub(in crate::fs::apfs) fn queued(container: &Container) -> Result<Vec<Range<u64>>> {
     let carried = Carried::read(container)?;
     match allowed::check_container(container, &carried) {
@@ -71,8 +74,9 @@ pub(in crate::fs::apfs) fn queued(container: &Container) -> Result<Vec<Range<u64
 impl ContainerMut {
     /// Opens it. Nothing is written before it is asked for.
     ///
-    /// [`Kind::Unsupported`] for a container with anything that is not known, in words; [`Kind::Corrupt`] or [`Kind::Conflict`] for
-    /// one that was not left in order, or of which a volume is open for changes.
+    /// [`Kind::Unsupported`] for a container with anything that is not known, in words;
+    /// [`Kind::Corrupt`] or [`Kind::Conflict`] for one that was not left in order, or of which a
+    /// volume is open for changes.
     pub fn open(container: &Arc<Container>) -> Result<Self> {
         let alone = container.writer.take()?;
         container.store.device.info().check_writable(LAYER)?;
@@ -99,8 +103,8 @@ impl ContainerMut {
         })
     }
 
-    /// Makes free what only older checkpoints wait for, by newer ones in which nothing changes, if that is worth it: what a trim
-    /// does first.
+    /// Makes free what only older checkpoints wait for, by newer ones in which nothing changes, if
+    /// that is worth it: what a trim does first.
     pub fn release_queued(&self) -> Result<()> {
         let mut state = self.state();
         if state.space.main_queue.blocks() < WORTH_RELEASING {
@@ -151,7 +155,8 @@ impl State {
         })
     }
 
-    /// Blocks that it may be cut to: where things are says so, with places for all pools on the way there.
+    /// Blocks that it may be cut to: where things are says so, with places for all pools on the way
+    /// there.
     fn least(&self, kept: Kept) -> Result<u64> {
         let size = self.store.block_size;
         let slots = self
@@ -189,8 +194,8 @@ impl State {
         self.write_anchor()
     }
 
-    /// Cuts what nothing lies in. The pool of the space manager may be there, and is moved first; the blocks that it leaves are free
-    /// once the checkpoint after that.
+    /// Cuts what nothing lies in. The pool of the space manager may be there, and is moved first;
+    /// the blocks that it leaves are free once the checkpoint after that.
     fn shrink(&mut self, to: &Geometry, progress: &dyn Progress) -> Result<()> {
         let kept = self.space.kept()?;
         let least = self.least(kept)?;
@@ -237,7 +242,8 @@ impl State {
         Ok(())
     }
 
-    /// A checkpoint with this change. What only checkpoints before the last `kept` use becomes free.
+    /// A checkpoint with this change. What only checkpoints before the last `kept` use becomes
+    /// free.
     fn transact(&mut self, kept: u64, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.failed.check(LAYER)?;
         let done = self.write_checkpoint(kept, change);
@@ -280,7 +286,8 @@ impl State {
     }
 }
 
-/// Writes the checkpoint of a transaction that was begun in `space`, and in which no volume has changed.
+/// Writes the checkpoint of a transaction that was begun in `space`, and in which no volume has
+/// changed.
 pub(super) fn write_whole(
     store: &Store,
     raw: &mut ContainerRaw,

@@ -1,4 +1,5 @@
-//! Contents of streams: written, made longer and shorter. What a checkpoint knows is never written in place.
+//! Contents of streams: written, made longer and shorter. What a checkpoint knows is never written
+//! in place.
 
 use std::ops::Range;
 
@@ -46,7 +47,8 @@ impl Volume {
         }
     }
 
-    /// Returns whether `range`, whole blocks of a stream, can be written in place: all of it was taken since the last commit.
+    /// Returns whether `range`, whole blocks of a stream, can be written in place: all of it was
+    /// taken since the last commit.
     pub(super) fn in_place(
         &mut self,
         ids: StreamIds,
@@ -113,7 +115,8 @@ impl Volume {
         if self.read.cipher.is_none() || offset.is_multiple_of(UNIT) && end.is_multiple_of(UNIT) {
             return self.write_runs(runs, offset, bytes);
         }
-        // The units of the cipher at the ends keep what they have besides; behind the end of the stream there are zeros.
+        // The units of the cipher at the ends keep what they have besides; behind the end of the
+        // stream there are zeros.
         let (start, until) = (offset - offset % UNIT, end.next_multiple_of(UNIT));
         let mut whole = old.read_vec(start, (offset - start) as usize)?;
         whole.extend_from_slice(bytes);
@@ -145,7 +148,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a stream `len` bytes long. What is new reads as zeros if `zeros`; otherwise it may be anything.
+    /// Makes a stream `len` bytes long. What is new reads as zeros if `zeros`; otherwise it may be
+    /// anything.
     pub(super) fn resize_stream(
         &mut self,
         stream: &mut Extent,

@@ -289,8 +289,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes an entry, and the object if that was its last name; if it is open, it is without a name afterwards, and returned.
-    /// The folder's record is then to be written.
+    /// Removes an entry, and the object if that was its last name; if it is open, it is without a
+    /// name afterwards, and returned. The folder's record is then to be written.
     pub(super) fn unname(
         &mut self,
         dir: &mut Inode,
@@ -350,7 +350,8 @@ impl Volume {
 
     /// Gives up an object's share of its contents.
     pub(super) fn drop_contents(&mut self, inode: &Inode) -> Result<()> {
-        // Without contents it has none, though its number may be that of a stream that clones still have.
+        // Without contents it has none, though its number may be that of a stream that clones still
+        // have.
         if inode.stream().is_none() {
             return Ok(());
         }

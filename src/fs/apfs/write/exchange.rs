@@ -1,7 +1,8 @@
-//! How a file's contents are stored, exchanged in one step: plain for packed, packed for plain (`docs/formats/decmpfs.md` §7).
+//! How a file's contents are stored, exchanged in one step: plain for packed, packed for plain
+//! (`docs/formats/decmpfs.md` §7).
 //!
-//! What is to come is the stream of a file without a name. The step makes it the file's own, or its resource fork, and gives back
-//! what was there.
+//! What is to come is the stream of a file without a name. The step makes it the file's own, or its
+//! resource fork, and gives back what was there.
 
 use zerocopy::IntoBytes;
 

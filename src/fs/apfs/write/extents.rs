@@ -1,4 +1,5 @@
-//! Where streams have their bytes: extents among the volume's records, and beside them who uses which blocks (§8.5, §9).
+//! Where streams have their bytes: extents among the volume's records, and beside them who uses
+//! which blocks (§8.5, §9).
 
 use std::ops::Range;
 
@@ -201,7 +202,8 @@ impl Volume {
         )
     }
 
-    /// Takes `range`, whole blocks, out of a stream and gives its blocks back. Returns how many bytes of it were holes.
+    /// Takes `range`, whole blocks, out of a stream and gives its blocks back. Returns how many
+    /// bytes of it were holes.
     pub(super) fn cut(&mut self, stream: FileId, range: &Range<u64>) -> Result<u64> {
         let block = self.block();
         let mut holes = 0;
@@ -226,7 +228,8 @@ impl Volume {
         Ok(holes)
     }
 
-    /// Puts a run where a stream has none. It is joined with the run before it where that goes on in the same blocks.
+    /// Puts a run where a stream has none. It is joined with the run before it where that goes on
+    /// in the same blocks.
     pub(super) fn place(&mut self, ids: StreamIds, run: Run) -> Result<()> {
         let block = self.block();
         if let Some(blocks) = run.blocks(block) {
@@ -274,7 +277,8 @@ impl Volume {
         self.put_run(ids.stream, &run)
     }
 
-    /// Takes blocks for `len` bytes, as few runs as there are, best after `after`, and puts them where a stream has none.
+    /// Takes blocks for `len` bytes, as few runs as there are, best after `after`, and puts them
+    /// where a stream has none.
     pub(super) fn allocate(&mut self, ids: StreamIds, start: u64, len: u64) -> Result<Vec<Run>> {
         let block = self.block();
         let mut runs = Vec::new();
@@ -445,8 +449,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Notes that blocks whose reference is a snapshot's have one user less, up to where that reference ends or something is
-    /// noted already. They stay until the snapshot goes.
+    /// Notes that blocks whose reference is a snapshot's have one user less, up to where that
+    /// reference ends or something is noted already. They stay until the snapshot goes.
     fn release_from_snapshot(&mut self, blocks: Range<u64>) -> Result<u64> {
         let mut end = None;
         for root in &self.kept {

@@ -1,7 +1,8 @@
 //! An older checkpoint becomes the newest again.
 //!
-//! Its objects are written into the rings once more, as a transaction after all others. What it consists of stays where it is, and
-//! so does the newest checkpoint until the new superblock counts: a crash leaves the container as it was, or with the older state.
+//! Its objects are written into the rings once more, as a transaction after all others. What it
+//! consists of stays where it is, and so does the newest checkpoint until the new superblock
+//! counts: a crash leaves the container as it was, or with the older state.
 
 use std::sync::Arc;
 
@@ -27,10 +28,12 @@ pub struct FallBack {
 }
 
 impl FallBack {
-    /// Plans to make the checkpoint of transaction `xid` the newest of the container on `device`. `None`: it is already.
+    /// Plans to make the checkpoint of transaction `xid` the newest of the container on `device`.
+    /// `None`: it is already.
     ///
-    /// [`Kind::NotFound`] if it is not there any more, [`Kind::Corrupt`] if it is not in order itself; `key` is asked for the keys of
-    /// encrypted volumes, without which nobody can tell ([`Kind::WrongKey`]).
+    /// [`Kind::NotFound`] if it is not there any more, [`Kind::Corrupt`] if it is not in order
+    /// itself; `key` is asked for the keys of encrypted volumes, without which nobody can tell
+    /// ([`Kind::WrongKey`]).
     pub fn plan(
         device: &Arc<dyn BlockDevice>,
         xid: u64,
@@ -180,14 +183,16 @@ impl FallBack {
 
 type Window = (zerocopy::little_endian::U32, zerocopy::little_endian::U32);
 
-/// Where in a ring of `all` blocks so many follow each other that are in none of the windows, from `first` on if they can.
+/// Where in a ring of `all` blocks so many follow each other that are in none of the windows, from
+/// `first` on if they can.
 fn beside(first: u32, wanted: u64, all: u64, windows: &[Window]) -> Result<u32> {
     let taken = |slot: u64| {
         windows.iter().any(|(start, len)| {
             (slot + all - u64::from(start.get()) % all) % all < u64::from(len.get())
         })
     };
-    // How many free slots end with the one that is looked at, going once around and as far again as a run is long.
+    // How many free slots end with the one that is looked at, going once around and as far again as
+    // a run is long.
     let mut free = 0;
     for step in 0..all.saturating_add(wanted) {
         let slot = (u64::from(first) + step) % all;

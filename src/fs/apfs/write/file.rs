@@ -90,8 +90,8 @@ impl OpenFork {
         self.bytes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the stream in one operation, whose cost is that of what it touches, however long the stream is: nowhere but in
-    /// `range` do its bytes come to lie elsewhere.
+    /// Changes the stream in one operation, whose cost is that of what it touches, however long the
+    /// stream is: nowhere but in `range` do its bytes come to lie elsewhere.
     fn change(
         &self,
         volume: &mut Volume,
@@ -223,7 +223,8 @@ impl BlockDevice for OpenFork {
         self.bytes().read_at(offset, buf)
     }
 
-    /// Within the file's length; [`set_len`](BlockDevice::set_len) comes first where it is to be longer.
+    /// Within the file's length; [`set_len`](BlockDevice::set_len) comes first where it is to be
+    /// longer.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.info().check(LAYER, offset, buf.len() as u64)?;
         let mut volume = self.shared.write();

@@ -1,9 +1,10 @@
 //! APFS volumes that change.
 //!
-//! Every operation changes nodes of the volume's trees in memory ([`tree`]), and either all of that is kept or none
-//! ([`volume`]). What is kept waits, together with the operations after it, for the next commit, which writes every changed
-//! node to a block that was free, and then a checkpoint that finds them ([`commit`], [`checkpoint`]). Nothing that a
-//! checkpoint knows is written over, neither nodes nor contents, so a crash leaves the checkpoint before or the one after.
+//! Every operation changes nodes of the volume's trees in memory ([`tree`]), and either all of that
+//! is kept or none ([`volume`]). What is kept waits, together with the operations after it, for the
+//! next commit, which writes every changed node to a block that was free, and then a checkpoint
+//! that finds them ([`commit`], [`checkpoint`]). Nothing that a checkpoint knows is written over,
+//! neither nodes nor contents, so a crash leaves the checkpoint before or the one after.
 //!
 //! Sections cited as §n are those of `docs/formats/apfs.md`.
 
@@ -66,8 +67,8 @@ pub struct WriteOptions {
 
 /// A volume in an APFS container, read and changed by any number of threads.
 ///
-/// Only one volume of a container is open for changes at a time. Dropping it unmounts it as [`FileSystemMut::unmount`]
-/// does, but nobody hears of failures.
+/// Only one volume of a container is open for changes at a time. Dropping it unmounts it as
+/// [`FileSystemMut::unmount`] does, but nobody hears of failures.
 #[derive(Debug)]
 pub struct ApfsMut {
     shared: Arc<Shared>,
@@ -84,12 +85,13 @@ struct Shared {
 }
 
 impl ApfsMut {
-    /// Opens volume `number`, from 1, of a container for changes. Of an encrypted one `key` is asked for the key. Nothing is
-    /// written before the first change.
+    /// Opens volume `number`, from 1, of a container for changes. Of an encrypted one `key` is
+    /// asked for the key. Nothing is written before the first change.
     ///
-    /// [`Kind::Unsupported`](crate::Kind) for a volume with anything that a change would have to keep in order and that is not
-    /// known, or not kept yet, in words; [`Kind::Corrupt`](crate::Kind) or [`Kind::Conflict`](crate::Kind) for a container
-    /// that was not left in order, or of which a volume is open for changes.
+    /// [`Kind::Unsupported`](crate::Kind) for a volume with anything that a change would have to
+    /// keep in order and that is not known, or not kept yet, in words;
+    /// [`Kind::Corrupt`](crate::Kind) or [`Kind::Conflict`](crate::Kind) for a container that was
+    /// not left in order, or of which a volume is open for changes.
     pub fn open(
         container: &Arc<Container>,
         number: u32,

@@ -1,4 +1,5 @@
-//! The nodes of a tree that changes: what is on disk, and over it what was changed since the last commit.
+//! The nodes of a tree that changes: what is on disk, and over it what was changed since the last
+//! commit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -1,5 +1,5 @@
-//! Files without a name: they are kept in the folder beside the root as long as they are open (§8); so are those that have no
-//! name yet.
+//! Files without a name: they are kept in the folder beside the root as long as they are open (§8);
+//! so are those that have no name yet.
 
 use super::LAYER;
 use super::entries::{IsOpen, check_target};

@@ -1,4 +1,5 @@
-//! Free queues: blocks that the current state does not use any more, and that older checkpoints still do (§14).
+//! Free queues: blocks that the current state does not use any more, and that older checkpoints
+//! still do (§14).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,7 +31,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// The queue whose tree has this root among `objects`, a checkpoint's nodes of such trees. All runs lie within `blocks`.
+    /// The queue whose tree has this root among `objects`, a checkpoint's nodes of such trees. All
+    /// runs lie within `blocks`.
     pub(super) fn read(root: Oid, objects: &[(Oid, Vec<u8>)], blocks: u64) -> Result<Self> {
         let mut queue = Self::default();
         if root.is_some() {

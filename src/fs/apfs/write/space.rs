@@ -1,7 +1,9 @@
-//! Blocks taken and given back: the bitmaps of the space manager, changed in memory until a commit (§14).
+//! Blocks taken and given back: the bitmaps of the space manager, changed in memory until a commit
+//! (§14).
 //!
-//! What was taken since the last commit is fresh: no checkpoint knows it, so it may be written in place and given back at once.
-//! Everything else that is given back waits in a free queue until no checkpoint that matters uses it.
+//! What was taken since the last commit is fresh: no checkpoint knows it, so it may be written in
+//! place and given back at once. Everything else that is given back waits in a free queue until no
+//! checkpoint that matters uses it.
 
 mod chunks;
 mod resize;
@@ -70,8 +72,8 @@ pub(super) enum Use {
 pub(super) type Block = (Paddr, Vec<u8>);
 
 impl Space {
-    /// The space that a space manager describes, whose counts were checked by the free map. `objects`: the checkpoint's nodes of
-    /// free queues.
+    /// The space that a space manager describes, whose counts were checked by the free map.
+    /// `objects`: the checkpoint's nodes of free queues.
     pub(super) fn open(
         store: &Store,
         manager: Vec<u8>,
@@ -184,11 +186,13 @@ impl Space {
         self.free
     }
 
-    /// Begins transaction `xid`: what was given up by those before `pool` and `main` may be used again.
+    /// Begins transaction `xid`: what was given up by those before `pool` and `main` may be used
+    /// again.
     pub(super) fn begin(&mut self, xid: Xid, pool: u64, main: u64) -> Result<()> {
         self.xid = xid;
-        // Metadata stays together at the front; what was given up there is used again. The numbers of the first blocks are
-        // reserved, and as numbers of objects used only where there are few others.
+        // Metadata stays together at the front; what was given up there is used again. The numbers
+        // of the first blocks are reserved, and as numbers of objects used only where there are few
+        // others.
         self.next[Use::Metadata as usize] = if self.store.blocks < SMALL {
             0
         } else {
@@ -247,7 +251,8 @@ impl Space {
         Ok(found)
     }
 
-    /// Takes these blocks if they are free, as many as follow each other from the first on, at most `most`.
+    /// Takes these blocks if they are free, as many as follow each other from the first on, at most
+    /// `most`.
     pub(super) fn take_at(&mut self, first: u64, most: u64) -> Result<Option<Range<u64>>> {
         if first >= self.store.blocks {
             return Ok(None);
@@ -307,14 +312,15 @@ impl Space {
             .map(|queue| self.head.queues[queue].tree_oid.into())
     }
 
-    /// Runs that the queue of the device can hold in the nodes that it may have, where all of this, and the queue of the pool, take
-    /// at most `blocks` of a checkpoint.
+    /// Runs that the queue of the device can hold in the nodes that it may have, where all of this,
+    /// and the queue of the pool, take at most `blocks` of a checkpoint.
     pub(super) fn queue_room(&self, blocks: u64) -> usize {
         let limit = |queue: usize| u64::from(self.head.queues[queue].node_limit.get());
         let manager = self.store.block_size.blocks_for(self.manager.len() as u64);
         let nodes = blocks.saturating_sub(manager + limit(space_device::QUEUE_POOL));
         let nodes = nodes.min(limit(space_device::QUEUE_MAIN)).max(1) as usize;
-        // All but the root and the nodes above the leaves, each about two thirds full of runs with lengths.
+        // All but the root and the nodes above the leaves, each about two thirds full of runs with
+        // lengths.
         (nodes.saturating_sub(nodes / 64 + 1)).max(1) * 100
     }
 }

@@ -1,7 +1,9 @@
-//! A tree that changes in memory: records are put and removed, full nodes divided, small ones joined, empty ones dropped (§5).
+//! A tree that changes in memory: records are put and removed, full nodes divided, small ones
+//! joined, empty ones dropped (§5).
 //!
-//! Changed nodes wait in [`Nodes`] until a commit gives them blocks ([`ChangingTree::settle`]). A node of a physical tree moves then,
-//! and with it all above it; until then it goes by the number it had, new ones by numbers that no block has.
+//! Changed nodes wait in [`Nodes`] until a commit gives them blocks ([`ChangingTree::settle`]). A
+//! node of a physical tree moves then, and with it all above it; until then it goes by the number
+//! it had, new ones by numbers that no block has.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -189,7 +191,8 @@ impl ChangingTree {
         self.shape.storage & storage::MASK == storage::PHYSICAL
     }
 
-    /// What is going to be written besides the leaf: the root, which counts records, and all nodes on the way where they move.
+    /// What is going to be written besides the leaf: the root, which counts records, and all nodes
+    /// on the way where they move.
     fn pull_up(&mut self, path: &[(Arc<Node>, usize)]) {
         let moves = self.is_physical();
         let many = if moves { path.len() } else { 1 };
@@ -205,7 +208,8 @@ impl ChangingTree {
         self.undo.push((oid, before));
     }
 
-    /// Gives the last node of `path` these records, dividing it if need be, and sees to the nodes above it.
+    /// Gives the last node of `path` these records, dividing it if need be, and sees to the nodes
+    /// above it.
     fn replace(
         &mut self,
         mut path: Vec<(Arc<Node>, usize)>,
@@ -257,8 +261,8 @@ impl ChangingTree {
         self.replace(path, above, change)
     }
 
-    /// Joins a node that has become small with one beside it, if they fit one. Returns the entries of the parent that led to both,
-    /// and the one that comes in their place.
+    /// Joins a node that has become small with one beside it, if they fit one. Returns the entries
+    /// of the parent that led to both, and the one that comes in their place.
     fn join(
         &mut self,
         parent: &Node,
@@ -461,7 +465,8 @@ impl ChangingTree {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Gives every changed node a block of transaction `xid`, by `place`; of a physical tree that is its number, too.
+    /// Gives every changed node a block of transaction `xid`, by `place`; of a physical tree that
+    /// is its number, too.
     pub(super) fn settle(
         &mut self,
         xid: Xid,

@@ -233,15 +233,17 @@ impl Volume {
         3 * self.files.changed() + 2 * self.references.changed() + 24
     }
 
-    /// Runs that the free queue can hold, in the nodes that it may have and that a checkpoint has a place for.
+    /// Runs that the free queue can hold, in the nodes that it may have and that a checkpoint has a
+    /// place for.
     fn queue_room(&self) -> usize {
         let others = self.carried.objects.len() as u64;
         self.space
             .queue_room(room(&self.container, self.store.block_size).saturating_sub(others))
     }
 
-    /// Does an operation whole or not at all. It may be begun again: where blocks are lacking that a commit gives back, that is
-    /// done in between. `grows`: it may take more than it gives, and leaves room for those that do not.
+    /// Does an operation whole or not at all. It may be begun again: where blocks are lacking that
+    /// a commit gives back, that is done in between. `grows`: it may take more than it gives, and
+    /// leaves room for those that do not.
     pub(super) fn change<T>(
         &mut self,
         grows: bool,
@@ -305,7 +307,8 @@ impl Volume {
         done
     }
 
-    /// Begins a transaction if none is under way. Blocks that only the checkpoints before the last `kept` use become free.
+    /// Begins a transaction if none is under way. Blocks that only the checkpoints before the last
+    /// `kept` use become free.
     fn begin(&mut self, kept: u64) -> Result<()> {
         if self.begun {
             return Ok(());
@@ -323,8 +326,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes free what only older checkpoints wait for, if that is worth it: newer ones follow in which nothing changes. Everything was
-    /// committed before.
+    /// Makes free what only older checkpoints wait for, if that is worth it: newer ones follow in
+    /// which nothing changes. Everything was committed before.
     pub(super) fn release_queued(&mut self) -> Result<()> {
         self.failed.check(LAYER)?;
         if self.space.main_queue.blocks() < WORTH_RELEASING {

@@ -1,4 +1,5 @@
-//! Extended attributes: short ones in their records, long ones and resource forks in streams (§8.4).
+//! Extended attributes: short ones in their records, long ones and resource forks in streams
+//! (§8.4).
 
 use zerocopy::IntoBytes;
 

@@ -1,7 +1,8 @@
 //! ext2, ext3 and ext4: a bitmap of blocks for each block group.
 //!
-//! A group that was never initialised has no bitmap: used in it are its own structures, and whatever structures of other groups
-//! lie there. Where that does not come to what its descriptor counts, all of it is taken for used.
+//! A group that was never initialised has no bitmap: used in it are its own structures, and
+//! whatever structures of other groups lie there. Where that does not come to what its descriptor
+//! counts, all of it is taken for used.
 
 pub(super) mod superblock;
 
@@ -48,15 +49,16 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
 struct Ext {
     device: Arc<dyn BlockDevice>,
     superblock: Superblock,
-    /// Where the volume's own structures are, in order and apart, in blocks of the map: the first data block is 0.
+    /// Where the volume's own structures are, in order and apart, in blocks of the map: the first
+    /// data block is 0.
     structures: Vec<Range<u64>>,
     /// Free blocks of all groups together, as their descriptors count them.
     free: u64,
 }
 
 impl Ext {
-    /// Reads all descriptors, and keeps what they say of the volume's structures: of groups side by side these mostly lie side by
-    /// side, so that it is little.
+    /// Reads all descriptors, and keeps what they say of the volume's structures: of groups side by
+    /// side these mostly lie side by side, so that it is little.
     fn look_at_groups(&mut self) -> Result<()> {
         let superblock = &self.superblock;
         let mut all = Vec::new();
@@ -71,7 +73,8 @@ impl Ext {
                 (group.inode_bitmap, 1),
                 (group.inode_table, superblock.inode_table),
             ] {
-                // The descriptor was checked: none is before the first data block, or ends past the volume.
+                // The descriptor was checked: none is before the first data block, or ends past the
+                // volume.
                 let at = at - superblock.first;
                 match all.last_mut() {
                     Some(Range { end, .. }) if *end == at => *end = at + count,

@@ -1,4 +1,5 @@
-//! What the superblock and the descriptors say of the block groups, checked against each other and against the device.
+//! What the superblock and the descriptors say of the block groups, checked against each other and
+//! against the device.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
@@ -211,7 +212,8 @@ impl Superblock {
         let per = self.descriptors_per_block();
         let number = index / per;
         let block = if self.is_meta(number) {
-            // In the first group of those whose descriptors fit a block, behind the copy of the superblock.
+            // In the first group of those whose descriptors fit a block, behind the copy of the
+            // superblock.
             let group = number * per;
             self.first + group * self.per_group + u64::from(self.has_superblock(group))
         } else {
@@ -250,7 +252,8 @@ impl Superblock {
         })
     }
 
-    /// Blocks at the beginning of group `index` that copies of the superblock and of descriptors take, and room for more of these.
+    /// Blocks at the beginning of group `index` that copies of the superblock and of descriptors
+    /// take, and room for more of these.
     pub(super) fn head_of(&self, index: u64) -> u64 {
         let (per, copy) = (
             self.descriptors_per_block(),
@@ -332,7 +335,8 @@ impl Superblock {
         has.then(|| crc16(crc16(crc16(crc16(!0, &self.raw.uuid), &number), head), tail))
     }
 
-    /// Returns whether the bitmap of a group is what its descriptor has the sum of; true without sums.
+    /// Returns whether the bitmap of a group is what its descriptor has the sum of; true without
+    /// sums.
     pub(super) fn is_bitmap_of(&self, group: &Group, bits: &[u8]) -> bool {
         let Some(seed) = self.seed else { return true };
         let sum = crc32c(seed, bits);

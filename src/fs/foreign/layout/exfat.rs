@@ -1,5 +1,5 @@
-//! exFAT: the boot sector and the entries of directories that name the volume's own structures (§3). Source: Microsoft's "exFAT
-//! file system specification", sections 3.1, 3.4, 7.1 and 7.2.
+//! exFAT: the boot sector and the entries of directories that name the volume's own structures
+//! (§3). Source: Microsoft's "exFAT file system specification", sections 3.1, 3.4, 7.1 and 7.2.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,5 +1,6 @@
-//! ext2, ext3, ext4: the superblock and the descriptors of block groups (§1). Sources: the Linux kernel's
-//! `Documentation/filesystems/ext4`, chapters "Super Block", "Block Group Descriptors", "Block and Inode Bitmaps".
+//! ext2, ext3, ext4: the superblock and the descriptors of block groups (§1). Sources: the Linux
+//! kernel's `Documentation/filesystems/ext4`, chapters "Super Block", "Block Group Descriptors",
+//! "Block and Inode Bitmaps".
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -34,8 +35,9 @@ pub(crate) mod incompatible {
     pub(crate) const BITS_64: u32 = 0x80;
     /// The seed of checksums is in the superblock.
     pub(crate) const CHECKSUM_SEED: u32 = 0x2000;
-    /// All that leave the maps as they are: directory entries with types, extents, multiple mount protection, flexible groups,
-    /// values of attributes in inodes, large directories, data in inodes, encryption, names without case.
+    /// All that leave the maps as they are: directory entries with types, extents, multiple mount
+    /// protection, flexible groups, values of attributes in inodes, large directories, data in
+    /// inodes, encryption, names without case.
     pub(crate) const KNOWN: u32 = 0x2
         | RECOVER
         | META_BG
@@ -63,8 +65,8 @@ pub(crate) mod read_only {
     pub(crate) const METADATA_SUMS: u32 = 0x400;
     /// Files without a name wait to be removed.
     pub(crate) const ORPHANS: u32 = 0x1_0000;
-    /// All that leave the maps as they are: large files, trees of directories, huge files, directories of many, large inodes,
-    /// quotas, read-only, projects, verity.
+    /// All that leave the maps as they are: large files, trees of directories, huge files,
+    /// directories of many, large inodes, quotas, read-only, projects, verity.
     pub(crate) const KNOWN: u32 = SPARSE_SUPER
         | 0x2
         | 0x4

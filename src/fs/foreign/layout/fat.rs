@@ -1,6 +1,6 @@
-//! FAT12, FAT16, FAT32: the boot sector (§2). Source: Microsoft's "FAT: General Overview of On-Disk Format", 1.03, sections "Boot
-//! Sector and BPB" and "FAT Data Structure"; the flags of the boot sector are those of the Linux kernel's
-//! `include/uapi/linux/msdos_fs.h`.
+//! FAT12, FAT16, FAT32: the boot sector (§2). Source: Microsoft's "FAT: General Overview of On-Disk
+//! Format", 1.03, sections "Boot Sector and BPB" and "FAT Data Structure"; the flags of the boot
+//! sector are those of the Linux kernel's `include/uapi/linux/msdos_fs.h`.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -29,7 +29,8 @@ pub(crate) struct BootRaw {
 }
 const _: () = assert!(size_of::<BootRaw>() == 0x5A);
 
-/// What follows on FAT32. FAT12 and FAT16 have a shorter tail in its place: of that only the flags are read.
+/// What follows on FAT32. FAT12 and FAT16 have a shorter tail in its place: of that only the flags
+/// are read.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct TailRaw {

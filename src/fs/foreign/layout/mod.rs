@@ -1,4 +1,5 @@
-//! Bytes on disk as types that make sense, or an error. The section of `docs/formats/foreign.md` stands with each file.
+//! Bytes on disk as types that make sense, or an error. The section of `docs/formats/foreign.md`
+//! stands with each file.
 
 pub(super) mod exfat;
 pub(super) mod ext;

@@ -1,5 +1,6 @@
-//! NTFS: the boot sector, records of the master file table, their attributes, and the first pages of the log (§4). Sources: the
-//! headers of the Linux kernel's driver, `fs/ntfs/layout.h` and `fs/ntfs/logfile.h`, and those of ntfs-3g, `layout.h`, `logfile.h`.
+//! NTFS: the boot sector, records of the master file table, their attributes, and the first pages
+//! of the log (§4). Sources: the headers of the Linux kernel's driver, `fs/ntfs/layout.h` and
+//! `fs/ntfs/logfile.h`, and those of ntfs-3g, `layout.h`, `logfile.h`.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

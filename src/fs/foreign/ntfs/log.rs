@@ -10,8 +10,8 @@ use crate::Result;
 /// Where the second page may be: a page of the system's after the first.
 const PAGE: usize = 4096;
 
-/// Why the volume is not in order, if it is not. Both first pages have to say that the log was closed; or it is empty, as Linux
-/// programs leave it.
+/// Why the volume is not in order, if it is not. Both first pages have to say that the log was
+/// closed; or it is empty, as Linux programs leave it.
 pub(super) fn disorder(volume: &Volume, log: &File) -> Result<Option<&'static str>> {
     let mut pages = vec![0; 2 * PAGE];
     volume.read(log, 0, &mut pages)?;

@@ -1,7 +1,8 @@
 //! NTFS: one bitmap of clusters, a file of its own, found by the master file table.
 //!
-//! What tells that a volume was left in order is a flag in `$Volume` and the state of the log. Linux programs leave the log empty,
-//! which says nothing, so the map is gone by only if all clusters of every file are used in it: the whole master file table is read.
+//! What tells that a volume was left in order is a flag in `$Volume` and the state of the log.
+//! Linux programs leave the log empty, which says nothing, so the map is gone by only if all
+//! clusters of every file are used in it: the whole master file table is read.
 
 mod log;
 mod record;

@@ -1,5 +1,5 @@
-//! Records of the master file table: the bytes at the ends of sectors put back, attributes, and the runs of clusters of their
-//! values.
+//! Records of the master file table: the bytes at the ends of sectors put back, attributes, and the
+//! runs of clusters of their values.
 
 use zerocopy::FromBytes;
 
@@ -29,7 +29,8 @@ pub(super) struct Run {
 #[derive(Debug)]
 pub(super) enum Value<'a> {
     Resident(&'a [u8]),
-    /// The place of the first run among the value's clusters, runs, bytes of all of it, and how many of these were written.
+    /// The place of the first run among the value's clusters, runs, bytes of all of it, and how
+    /// many of these were written.
     Clusters {
         first: u64,
         runs: Vec<Run>,
@@ -169,8 +170,8 @@ impl Record {
     }
 }
 
-/// The runs of a list: each a byte with the lengths of what follows, how many clusters, and how much further than the last run
-/// they begin. `None`: it has no end, or leads out of the volume.
+/// The runs of a list: each a byte with the lengths of what follows, how many clusters, and how
+/// much further than the last run they begin. `None`: it has no end, or leads out of the volume.
 fn runs(mut bytes: &[u8], clusters: u64) -> Option<Vec<Run>> {
     let (mut found, mut place) = (Vec::new(), 0_i64);
     loop {

@@ -1,4 +1,5 @@
-//! exFAT: bitmap, table for upper case and root directory in a cluster of 1024 bytes each, from 2 on.
+//! exFAT: bitmap, table for upper case and root directory in a cluster of 1024 bytes each, from 2
+//! on.
 
 use zerocopy::{FromZeros, IntoBytes};
 

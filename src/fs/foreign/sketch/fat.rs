@@ -7,7 +7,8 @@ use super::put;
 
 const SECTOR: usize = 512;
 
-/// A volume whose clusters of these numbers, all below 100, are in use; that of the root directory is 2 on FAT32.
+/// A volume whose clusters of these numbers, all below 100, are in use; that of the root directory
+/// is 2 on FAT32.
 pub(crate) fn fat(width: Width, used: std::ops::Range<usize>) -> Vec<u8> {
     let (sectors, reserved, table, root_entries, per_cluster) = match width {
         Width::Fat12 => (2048, 1, 2, 512, 4),

@@ -1,4 +1,5 @@
-//! Small volumes drawn by hand, for tests and for fuzzing: as little as the readers of free space need.
+//! Small volumes drawn by hand, for tests and for fuzzing: as little as the readers of free space
+//! need.
 
 mod exfat;
 mod ext;

@@ -1,7 +1,8 @@
-//! Changing a tree: records put, replaced and removed, from the leaf up as far as it matters (§6.6, §6.8).
+//! Changing a tree: records put, replaced and removed, from the leaf up as far as it matters (§6.6,
+//! §6.8).
 //!
-//! Nodes are written to the tree's file at once. What lies below that file holds the writes back until the whole operation
-//! has succeeded, and [`Tree::undo`] goes back with it.
+//! Nodes are written to the tree's file at once. What lies below that file holds the writes back
+//! until the whole operation has succeeded, and [`Tree::undo`] goes back with it.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -21,7 +22,8 @@ use crate::{Error, Kind, Result};
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) node: Arc<Node>,
-    /// In an index node the record that was followed; in a leaf the first record that is not before the key.
+    /// In an index node the record that was followed; in a leaf the first record that is not before
+    /// the key.
     pub(super) index: usize,
 }
 
@@ -70,7 +72,8 @@ impl Tree {
         self.touched.clear();
     }
 
-    /// Where the nodes written since the last call lie on the volume, and how they rank among each other.
+    /// Where the nodes written since the last call lie on the volume, and how they rank among each
+    /// other.
     pub(in crate::fs::hfsplus) fn take_ranks(&mut self) -> Vec<(u64, Rank)> {
         let ranks = std::mem::take(&mut self.ranks);
         ranks
@@ -79,7 +82,8 @@ impl Tree {
             .collect()
     }
 
-    /// A node gets records that another one has: it is best in its place before the other loses them.
+    /// A node gets records that another one has: it is best in its place before the other loses
+    /// them.
     pub(super) fn gains(&mut self, number: u32) {
         self.ranks.insert(number, Rank::New);
     }
@@ -188,7 +192,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Puts `records` in the place of those in `range` of the last node of `path`, and does above what follows from that.
+    /// Puts `records` in the place of those in `range` of the last node of `path`, and does above
+    /// what follows from that.
     fn splice(
         &mut self,
         mut path: Vec<Step>,
@@ -219,8 +224,9 @@ impl Tree {
         Ok(())
     }
 
-    /// The last node of a path with `records` in the place of those in `range`, if nothing else follows from that: it has room,
-    /// stays as full as nodes should be, and begins with the same key.
+    /// The last node of a path with `records` in the place of those in `range`, if nothing else
+    /// follows from that: it has room, stays as full as nodes should be, and begins with the same
+    /// key.
     fn edited(
         &self,
         step: &Step,

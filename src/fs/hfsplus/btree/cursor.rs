@@ -22,7 +22,8 @@ impl<'t> Cursor<'t> {
         Self { tree, node, index }
     }
 
-    /// The next record, `None` after the last. Keys are checked to ascend, so a chain of leaves cannot be endless.
+    /// The next record, `None` after the last. Keys are checked to ascend, so a chain of leaves
+    /// cannot be endless.
     pub(in crate::fs::hfsplus) fn next(&mut self) -> Result<Option<&[u8]>> {
         if !self.settle()? {
             return Ok(None);
@@ -37,7 +38,8 @@ impl<'t> Cursor<'t> {
         self.node.as_ref().map_or(0, |node| node.number)
     }
 
-    /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the tree.
+    /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the
+    /// tree.
     fn settle(&mut self) -> Result<bool> {
         let Some(node) = &self.node else {
             return Ok(false);

@@ -172,9 +172,9 @@ pub(super) struct Tree {
     ranks: HashMap<u32, Rank>,
 }
 
-/// In which order changed nodes are best put in their places, so that whoever reads the tree meanwhile, without a look at
-/// the journal, finds what was there before: what nothing leads to yet; then what leads there; then what has become less;
-/// then what nothing leads to any more.
+/// In which order changed nodes are best put in their places, so that whoever reads the tree
+/// meanwhile, without a look at the journal, finds what was there before: what nothing leads to
+/// yet; then what leads there; then what has become less; then what nothing leads to any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     New,
@@ -258,7 +258,8 @@ impl Tree {
         self.cache.len() * usize::from(self.node_size)
     }
 
-    /// Reads up to `most` nodes, evenly spread. What they hold, and what cannot be read, is of no interest.
+    /// Reads up to `most` nodes, evenly spread. What they hold, and what cannot be read, is of no
+    /// interest.
     pub(super) fn touch(&self, most: u32) {
         let total = self.head.total_nodes.get();
         let mut node = vec![0; usize::from(self.node_size)];
@@ -396,7 +397,8 @@ impl Tree {
     }
 }
 
-/// The child that an index record leads to. `room` is that of its key, where it is the same for all.
+/// The child that an index record leads to. `room` is that of its key, where it is the same for
+/// all.
 pub(super) fn child_of(record: &[u8], room: Option<u16>) -> Option<u32> {
     let (length, _) = U16::read_from_prefix(record).ok()?;
     let room = room.unwrap_or(length.get());
@@ -430,8 +432,8 @@ fn read_header(file: &ForkDevice, kind: TreeKind) -> Result<TreeHeaderRaw> {
     Ok(header.tree)
 }
 
-/// Returns how many records of a node are keys with data of some tree; 0 if the bytes are no node. What [`Tree`] does with a
-/// node, without a tree around it.
+/// Returns how many records of a node are keys with data of some tree; 0 if the bytes are no node.
+/// What [`Tree`] does with a node, without a tree around it.
 #[cfg(feature = "testing")]
 pub(crate) fn read_node(bytes: &[u8]) -> usize {
     let Ok(node) = Node::parse(1, bytes.into()) else {

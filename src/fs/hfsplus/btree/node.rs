@@ -68,7 +68,8 @@ impl Node {
         Ok(node)
     }
 
-    /// The first of the offsets that is odd. Records have even lengths, and macOS refuses nodes where one has not.
+    /// The first of the offsets that is odd. Records have even lengths, and macOS refuses nodes
+    /// where one has not.
     pub(in crate::fs::hfsplus) fn odd_offset(&self) -> Option<usize> {
         (0..=self.records)
             .filter_map(|index| self.offset(index))
@@ -84,7 +85,8 @@ impl Node {
         )))
     }
 
-    /// The node's bytes with `record` in the place of those in `range`, and how many of them are used; `None` if it has no room.
+    /// The node's bytes with `record` in the place of those in `range`, and how many of them are
+    /// used; `None` if it has no room.
     pub(super) fn with(&self, range: &Range<usize>, record: &[u8]) -> Option<(Box<[u8]>, usize)> {
         let (size, count) = (self.bytes.len(), usize::from(self.records));
         let offset = |index: usize| self.offset(u16::try_from(index).ok()?);
@@ -129,8 +131,8 @@ impl Node {
     }
 }
 
-/// The nodes read last. Slots are found by node number, so looking one up holds a lock for an instant only, and reading
-/// one holds none.
+/// The nodes read last. Slots are found by node number, so looking one up holds a lock for an
+/// instant only, and reading one holds none.
 #[derive(Debug)]
 pub(super) struct NodeCache {
     slots: Box<[Mutex<Option<Arc<Node>>>]>,

@@ -1,4 +1,5 @@
-//! Keeping nodes neither too full nor too empty: dividing, sharing with a neighbour, merging with one.
+//! Keeping nodes neither too full nor too empty: dividing, sharing with a neighbour, merging with
+//! one.
 
 use std::ops::Range;
 
@@ -9,8 +10,9 @@ use crate::Result;
 use crate::fs::hfsplus::layout::node_kind;
 
 impl Tree {
-    /// What becomes of `draft`, a changed node below `parent`: the records of the parent that speak of the nodes
-    /// concerned, and these nodes as they are to be written, in order. Freed nodes are not among them.
+    /// What becomes of `draft`, a changed node below `parent`: the records of the parent that speak
+    /// of the nodes concerned, and these nodes as they are to be written, in order. Freed nodes are
+    /// not among them.
     pub(super) fn arrange(
         &mut self,
         draft: Draft,
@@ -44,7 +46,8 @@ impl Tree {
         Ok((slot..slot + 1, vec![draft]))
     }
 
-    /// Divides a node that is too full: it keeps the first records, a new one behind it takes the rest.
+    /// Divides a node that is too full: it keeps the first records, a new one behind it takes the
+    /// rest.
     pub(super) fn divide(&mut self, mut draft: Draft, appended: bool) -> Result<Vec<Draft>> {
         let size = usize::from(self.node_size);
         let last = draft.len().saturating_sub(1);
@@ -96,7 +99,8 @@ impl Tree {
         Ok(left)
     }
 
-    /// What the level above has side by side must be so in the chain of the level, or else records get lost.
+    /// What the level above has side by side must be so in the chain of the level, or else records
+    /// get lost.
     fn check_adjacent(&self, left: &Draft, right: &Draft) -> Result<()> {
         if left.next == right.number && right.previous == left.number {
             return Ok(());
@@ -138,7 +142,8 @@ impl Tree {
         self.link_back(draft.next, draft, draft.previous)
     }
 
-    /// Lets `next`, the node behind one like `like`, point back to `previous`. Behind the last leaf is nothing but the header.
+    /// Lets `next`, the node behind one like `like`, point back to `previous`. Behind the last leaf
+    /// is nothing but the header.
     fn link_back(&mut self, next: u32, like: &Draft, previous: u32) -> Result<()> {
         if next != 0 {
             let node = self.node(next, like.kind, like.height)?;
@@ -153,8 +158,8 @@ impl Tree {
     }
 }
 
-/// Moves records from the front of `right`, which is too full, to the end of its neighbour, until both are about equally
-/// full. Gives `right` back if that leaves either with hardly any room.
+/// Moves records from the front of `right`, which is too full, to the end of its neighbour, until
+/// both are about equally full. Gives `right` back if that leaves either with hardly any room.
 fn share(mut left: Draft, mut right: Draft, size: usize) -> Result<(Draft, Draft), Box<Draft>> {
     if left.used() + right.used() > 2 * size - size / 8 {
         return Err(Box::new(right));

@@ -1,4 +1,5 @@
-//! Random changes of small-noded trees beside a `BTreeMap`, the whole tree checked by rules written down a second time.
+//! Random changes of small-noded trees beside a `BTreeMap`, the whole tree checked by rules written
+//! down a second time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -25,8 +25,8 @@ pub(in crate::fs::hfsplus) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
     }
 }
 
-/// Writes the allocation file from where `out` is: the blocks of `used`, which are in order and apart, have their bits
-/// set. The volume's other blocks need no write.
+/// Writes the allocation file from where `out` is: the blocks of `used`, which are in order and
+/// apart, have their bits set. The volume's other blocks need no write.
 pub(super) fn write(out: &mut Output<'_>, used: &[Extent]) -> Result<()> {
     /// Bits made at a time, and the least that is written: a page of the host.
     const STEP: u64 = 8 << 12;

@@ -1,7 +1,8 @@
 //! All records of the catalog, in the order of their keys.
 //!
-//! That is: the root's own record; then for each object in the order of the numbers its thread and, of a folder, the
-//! records of what is in it. Numbers follow the order of the tree, so one walk over the tree does it.
+//! That is: the root's own record; then for each object in the order of the numbers its thread and,
+//! of a folder, the records of what is in it. Numbers follow the order of the tree, so one walk
+//! over the tree does it.
 
 use std::collections::BTreeMap;
 
@@ -187,7 +188,8 @@ impl Catalog<'_> {
         Ok(())
     }
 
-    /// Every name of a hard-linked file with its neighbours. The newest link is the first of its chain.
+    /// Every name of a hard-linked file with its neighbours. The newest link is the first of its
+    /// chain.
     fn links(&self) -> Links {
         let mut links = Links::new();
         for &first in self.objects.links().keys() {

@@ -1,5 +1,5 @@
-//! Which bytes of a tree lie in blocks of their own, and in which: data forks, resource forks and large attributes, node
-//! after node, each in one piece.
+//! Which bytes of a tree lie in blocks of their own, and in which: data forks, resource forks and
+//! large attributes, node after node, each in one piece.
 
 use std::ops::Range;
 

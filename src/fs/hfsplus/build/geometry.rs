@@ -147,7 +147,8 @@ impl Geometry {
         })
     }
 
-    /// A length that is enough for `needs`, a multiple of [`grain`], found by asking what ever larger volumes need.
+    /// A length that is enough for `needs`, a multiple of [`grain`], found by asking what ever
+    /// larger volumes need.
     pub(super) fn minimum_len(block_size: u32, needs: &Needs) -> Result<u64> {
         let mut len = MIN_VOLUME_LEN.next_multiple_of(grain(block_size));
         loop {

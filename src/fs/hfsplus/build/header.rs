@@ -79,8 +79,8 @@ pub(super) fn header(
     }
 }
 
-/// Writes the header in both places, once everything else is durable: the first header, which makes a volume of the
-/// bytes, comes last.
+/// Writes the header in both places, once everything else is durable: the first header, which makes
+/// a volume of the bytes, comes last.
 pub(super) fn write(
     device: &dyn BlockDevice,
     geometry: &Geometry,

@@ -1,10 +1,12 @@
 //! New HFS+ and HFSX volumes, made from a tree of files in one pass.
 //!
-//! Everything is planned before the first byte is written: numbers and order of all files ([`objects`]), where their
-//! contents go ([`forks`]), how large bitmap and trees are ([`geometry`], after Apple's formatter: [`recipe`]). Then contents
-//! are written where they belong by several threads ([`filling`]), the trees bottom up from sorted records ([`tree`],
-//! [`catalog`], [`attributes`]), the bitmap, and when all that is durable the header. Each file lies in one piece, so there
-//! are no records of overflowing extents. An empty tree makes a freshly formatted volume.
+//! Everything is planned before the first byte is written: numbers and order of all files
+//! ([`objects`]), where their contents go ([`forks`]), how large bitmap and trees are
+//! ([`geometry`], after Apple's formatter: [`recipe`]). Then contents are written where they belong
+//! by several threads ([`filling`]), the trees bottom up from sorted records ([`tree`],
+//! [`catalog`], [`attributes`]), the bitmap, and when all that is durable the header. Each file
+//! lies in one piece, so there are no records of overflowing extents. An empty tree makes a freshly
+//! formatted volume.
 
 mod attributes;
 mod bitmap;
@@ -57,11 +59,13 @@ pub struct Options {
     pub case_sensitive: bool,
     /// True if it has a journal, as long as Apple's formatter makes it.
     pub journaled: bool,
-    /// Bytes of an allocation block, a power of two from 512; `None` chooses as Apple's formatter does, 4096 below 2 TiB.
+    /// Bytes of an allocation block, a power of two from 512; `None` chooses as Apple's formatter
+    /// does, 4096 below 2 TiB.
     pub block_size: Option<u32>,
     /// When the volume is made.
     pub created: Timestamp,
-    /// No date on the volume is later than this, for volumes that are the same whenever they are made.
+    /// No date on the volume is later than this, for volumes that are the same whenever they are
+    /// made.
     pub latest: Option<Timestamp>,
     /// The volume's identifier, from which macOS makes its UUID; best a random number.
     pub identifier: u64,
@@ -143,7 +147,8 @@ impl Plan {
         self.len_with(|least| (least / 16).max(4 << 20))
     }
 
-    /// What the volume needs and as much as `room` adds to that, in the blocks that a volume so large has.
+    /// What the volume needs and as much as `room` adds to that, in the blocks that a volume so
+    /// large has.
     fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
         let mut block_size = self.options.block_size.unwrap_or(recipe::block_size(0));
         loop {
@@ -158,8 +163,8 @@ impl Plan {
         }
     }
 
-    /// Writes the volume over all of `device`, whose former contents are lost, flushed when this returns. On failure, the
-    /// device holds no volume.
+    /// Writes the volume over all of `device`, whose former contents are lost, flushed when this
+    /// returns. On failure, the device holds no volume.
     pub fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
         let info = device.info();
         info.check_writable(LAYER)?;
@@ -217,7 +222,8 @@ impl Plan {
         }
     }
 
-    /// Everything but the headers: contents by all threads but one, trees and bitmap by this one, which then helps.
+    /// Everything but the headers: contents by all threads but one, trees and bitmap by this one,
+    /// which then helps.
     fn write_contents(
         &self,
         device: &dyn BlockDevice,
@@ -326,8 +332,8 @@ impl VolumePlan for Plan {
     }
 }
 
-/// Writes a tree without records over the `total_nodes * node_size` bytes at `offset`, which are zero: what an attributes
-/// tree begins as.
+/// Writes a tree without records over the `total_nodes * node_size` bytes at `offset`, which are
+/// zero: what an attributes tree begins as.
 pub(super) fn write_empty_tree(
     device: &dyn BlockDevice,
     offset: u64,
@@ -338,7 +344,8 @@ pub(super) fn write_empty_tree(
         .map(drop)
 }
 
-/// The nodes that a tree of these records needs, those of its map not counted. Records are keys with data, in order.
+/// The nodes that a tree of these records needs, those of its map not counted. Records are keys
+/// with data, in order.
 pub(super) fn tree_nodes<'r>(
     node_size: u16,
     records: impl Iterator<Item = (&'r [u8], &'r [u8])>,
@@ -348,7 +355,8 @@ pub(super) fn tree_nodes<'r>(
     shape.nodes()
 }
 
-/// Writes a tree of these records, in order, over the `total_nodes * node_size` bytes at `offset`, which are zero.
+/// Writes a tree of these records, in order, over the `total_nodes * node_size` bytes at `offset`,
+/// which are zero.
 pub(super) fn write_tree<'r>(
     device: &dyn BlockDevice,
     offset: u64,

@@ -1,4 +1,5 @@
-//! Numbers, names and order of everything on a volume to be built: what does not depend on the volume's size.
+//! Numbers, names and order of everything on a volume to be built: what does not depend on the
+//! volume's size.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ pub(super) const PRIVATE_FOLDER: &str = "\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Pr
 #[derive(Debug)]
 pub(super) struct Objects {
     names: Names,
-    /// By node. Of a file with hard links: of the file proper; its first name has the number after that.
+    /// By node. Of a file with hard links: of the file proper; its first name has the number after
+    /// that.
     cnids: Vec<Cnid>,
     /// The children of node 0, sorted, then those of node 1, ...
     children: Vec<u32>,
@@ -70,7 +72,8 @@ impl Objects {
         self.names.get(node)
     }
 
-    /// The number of the object itself: for every name of a hard-linked file that of the file proper.
+    /// The number of the object itself: for every name of a hard-linked file that of the file
+    /// proper.
     pub(super) fn cnid(&self, node: u32) -> Cnid {
         self.cnids[node as usize]
     }
@@ -99,7 +102,8 @@ impl Objects {
         &self.links
     }
 
-    /// All names of a file with hard links, in the order of their numbers; `None` for a file with one name.
+    /// All names of a file with hard links, in the order of their numbers; `None` for a file with
+    /// one name.
     pub(super) fn chain(&self, first: u32) -> Option<impl Iterator<Item = u32> + '_> {
         let others = self.links.get(&first)?;
         Some(std::iter::once(first).chain(others.iter().copied()))

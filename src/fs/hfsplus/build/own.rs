@@ -1,4 +1,5 @@
-//! What a volume has in its root folder for itself: the folder of hard-linked files, and the files of a journal.
+//! What a volume has in its root folder for itself: the folder of hard-linked files, and the files
+//! of a journal.
 
 use zerocopy::big_endian::U16;
 
@@ -44,8 +45,8 @@ pub(super) struct Own {
     pub(super) before: usize,
 }
 
-/// Finds the place of each of `wanted` among the sorted keys of the root's children, none of which may have a name that
-/// the volume needs; returns them as the catalog sorts them.
+/// Finds the place of each of `wanted` among the sorted keys of the root's children, none of which
+/// may have a name that the volume needs; returns them as the catalog sorts them.
 pub(super) fn place(
     wanted: &[(Purpose, Cnid)],
     sorted: &[&[u8]],

@@ -40,7 +40,8 @@ pub(super) enum Tree {
     Extents,
 }
 
-/// MiB of a tree by the size of the volume, from 1 GiB on, each row for twice the size: attributes, catalog, extents.
+/// MiB of a tree by the size of the volume, from 1 GiB on, each row for twice the size: attributes,
+/// catalog, extents.
 const CLUMPS: [(u32, u32, u32); 15] = [
     (4, 4, 4),
     (6, 6, 4),
@@ -78,7 +79,8 @@ pub(super) fn clump(tree: Tree, len: u64, node_size: u16, block_size: u32) -> u3
     (wished / grain).max(1) * grain
 }
 
-/// Bytes of the journal of a volume of `len` bytes on a disk with sectors of `sector` bytes: 8 MiB for each 100 GiB begun.
+/// Bytes of the journal of a volume of `len` bytes on a disk with sectors of `sector` bytes: 8 MiB
+/// for each 100 GiB begun.
 pub(in crate::fs::hfsplus) fn journal_len(len: u64, sector: u32) -> u64 {
     /// Smaller volumes have a small journal.
     const SMALL: u64 = 128 << 20;

@@ -13,7 +13,8 @@ use crate::fs::hfsplus::stat::type_of;
 use crate::fs::source::{SourceKind, SourceNode, Stream};
 use crate::fs::{FileKind, Timestamp, UF_HIDDEN};
 
-/// `textEncoding` of names that are Unicode and nothing else, as Apple's formatter writes it for the root.
+/// `textEncoding` of names that are Unicode and nothing else, as Apple's formatter writes it for
+/// the root.
 const ENCODING_UNICODE: u32 = 126;
 /// The BSD flag of the private folder and of hard links: nobody changes them but the kernel.
 const UF_IMMUTABLE: u8 = 0x02;
@@ -89,7 +90,8 @@ impl Style {
         }
     }
 
-    /// The Finder's second half with the date on which the object came to its folder, as macOS sets it.
+    /// The Finder's second half with the date on which the object came to its folder, as macOS sets
+    /// it.
     fn added(&self, info: ExtendedInfoRaw) -> ExtendedInfoRaw {
         let created = self
             .latest

@@ -1,7 +1,8 @@
-//! B-trees from sorted records, bottom up: leaves are filled one after another, then the level above them, to the root.
+//! B-trees from sorted records, bottom up: leaves are filled one after another, then the level
+//! above them, to the root.
 //!
-//! The nodes lie in this order: header, leaves, index levels, map nodes, unused. What [`Shape`] counts before the volume
-//! is laid out, [`Writer`] writes; both are fed the same records.
+//! The nodes lie in this order: header, leaves, index levels, map nodes, unused. What [`Shape`]
+//! counts before the volume is laid out, [`Writer`] writes; both are fed the same records.
 
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
@@ -54,7 +55,8 @@ impl Shape {
         self.room -= taken;
     }
 
-    /// The nodes that the records added so far need, header and index nodes included and map nodes not.
+    /// The nodes that the records added so far need, header and index nodes included and map nodes
+    /// not.
     pub(super) fn nodes(mut self) -> u32 {
         while !self.first_keys.is_empty() {
             let keys = std::mem::take(&mut self.first_keys);
@@ -69,7 +71,8 @@ impl Shape {
     }
 }
 
-/// The room for records and their offsets in an empty node; the offset of the free space is always there.
+/// The room for records and their offsets in an empty node; the offset of the free space is always
+/// there.
 fn node_room(node_size: usize) -> usize {
     node_size - usize::from(FIRST_RECORD) - OFFSET_LEN
 }
@@ -158,7 +161,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Closes the leaves, writes the levels above them, the map and at last the header. Returns the free nodes.
+    /// Closes the leaves, writes the levels above them, the map and at last the header. Returns the
+    /// free nodes.
     pub(super) fn finish(mut self) -> Result<u32> {
         let (mut depth, mut root, mut last_leaf) = (0, 0, 0);
         while !self.key_ends.is_empty() {

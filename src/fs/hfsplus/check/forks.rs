@@ -70,7 +70,8 @@ impl Forks {
         });
     }
 
-    /// Checks a fork and claims its blocks. Sizes are held against each other, extents against the volume.
+    /// Checks a fork and claims its blocks. Sizes are held against each other, extents against the
+    /// volume.
     pub(super) fn check(&mut self, fork: &ForkRaw, id: Cnid, purpose: Use, report: &mut Report) {
         let wanted = fork.total_blocks.get();
         let name = || match purpose {

@@ -181,7 +181,8 @@ impl Links {
             Some(self.root_created),
             self.files.map(|files| files.created),
         ];
-        // A file with contents that only has the type of a link is a file; Apple's checker stops there.
+        // A file with contents that only has the type of a link is a file; Apple's checker stops
+        // there.
         self.file_links.retain(|link| {
             let is_link = !link.filled || dates.contains(&Some(link.created));
             if !is_link {

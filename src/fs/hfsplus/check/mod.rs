@@ -1,8 +1,8 @@
 //! Checking a volume: every rule of §17, findings with severity and place.
 //!
-//! [`check`] reads the headers, every node of every tree and the bitmap, and the contents of no file. What waits in the
-//! journal counts as done. Memory grows with the number of objects and extents (about 100 bytes each), not with the
-//! volume.
+//! [`check`] reads the headers, every node of every tree and the bitmap, and the contents of no
+//! file. What waits in the journal counts as done. Memory grows with the number of objects and
+//! extents (about 100 bytes each), not with the volume.
 
 /// The layer of findings about the volume header.
 pub(super) const HEADER: &str = "hfs+ volume header";
@@ -48,10 +48,11 @@ use crate::{Error, Kind, Result};
 /// Bytes that may change in memory where a mount is ended that was cut off: blocks of the bitmap.
 const SETTLED: u64 = 64 << 20;
 
-/// Checks the volume that begins at the first byte of `device` and ends with its last; nothing is changed.
+/// Checks the volume that begins at the first byte of `device` and ends with its last; nothing is
+/// changed.
 ///
-/// The findings come in the order of the checks. An error is one of reading or [`Kind::Cancelled`], or
-/// [`Kind::Unsupported`] for plain HFS.
+/// The findings come in the order of the checks. An error is one of reading or [`Kind::Cancelled`],
+/// or [`Kind::Unsupported`] for plain HFS.
 pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<Problem>> {
     check_and_count(device, progress).map(|(problems, _)| problems)
 }
@@ -75,7 +76,8 @@ pub(super) struct Facts {
     pub(super) complete: bool,
 }
 
-/// What is wrong with the headers and the bitmap of a volume whose trees agree with each other and say `facts`.
+/// What is wrong with the headers and the bitmap of a volume whose trees agree with each other and
+/// say `facts`.
 pub(super) fn check_in_place(
     device: Arc<dyn BlockDevice>,
     header: &VolumeHeader,
@@ -101,7 +103,8 @@ pub(super) fn check_in_place(
     Ok(report.into_problems())
 }
 
-/// The same as [`check`], with what was counted on the way; `None` where the volume header could not be read.
+/// The same as [`check`], with what was counted on the way; `None` where the volume header could
+/// not be read.
 pub(super) fn check_and_count(
     device: Arc<dyn BlockDevice>,
     progress: &dyn Progress,
@@ -111,7 +114,8 @@ pub(super) fn check_and_count(
     Ok((report.into_problems(), facts))
 }
 
-/// The same as far as `budget` lets it come: the findings until it stops the check. An error is one of reading.
+/// The same as far as `budget` lets it come: the findings until it stops the check. An error is one
+/// of reading.
 pub(crate) fn check_within(
     device: Arc<dyn BlockDevice>,
     budget: &dyn Progress,

@@ -1,4 +1,5 @@
-//! A sound volume with a bit of everything, and the way to each structure that can be damaged. For tests.
+//! A sound volume with a bit of everything, and the way to each structure that can be damaged. For
+//! tests.
 
 use zerocopy::FromBytes;
 

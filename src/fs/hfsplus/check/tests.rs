@@ -79,7 +79,8 @@ fn folders_that_count_folders_wrongly_are_found_where_they_must() {
 
 #[test]
 fn a_folder_in_itself_is_found() {
-    // The children of "inner" and its thread stay where they are; only its way up turns back on itself.
+    // The children of "inner" and its thread stay where they are; only its way up turns back on
+    // itself.
     let mut patient = Patient::new(false);
     let mut inner = 0;
     patient.folder("inner", |raw| inner = raw.folder_id.get());

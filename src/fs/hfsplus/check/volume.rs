@@ -79,7 +79,8 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
     }
 }
 
-/// The alternate header, as far as it must agree: its counts are old on every healthy volume (§2.5).
+/// The alternate header, as far as it must agree: its counts are old on every healthy volume
+/// (§2.5).
 pub(super) fn check_alternate(
     device: &dyn BlockDevice,
     header: &VolumeHeader,

@@ -1,4 +1,5 @@
-//! The journal: changes that have not reached their places yet, laid over the volume without touching it (§14).
+//! The journal: changes that have not reached their places yet, laid over the volume without
+//! touching it (§14).
 
 mod replay;
 mod replayed;
@@ -49,8 +50,8 @@ pub(super) struct Pending {
     pub(super) problem: Option<Error>,
 }
 
-/// The volume on `device` with its journal replayed, `None` if no change waits. Memory is taken for the places of the
-/// changes only; the changes themselves stay where they are.
+/// The volume on `device` with its journal replayed, `None` if no change waits. Memory is taken for
+/// the places of the changes only; the changes themselves stay where they are.
 pub(super) fn pending(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
@@ -67,7 +68,8 @@ pub(super) fn pending(
     Ok(Some(Pending { device, problem }))
 }
 
-/// What stands in the reserved part of the info block of a journal that is there for one mount only.
+/// What stands in the reserved part of the info block of a journal that is there for one mount
+/// only.
 pub(super) const TRANSIENT: &[u8] = b"bandsaw: one mount only";
 
 /// Returns whether the volume has its journal for one mount only, which did not end as it should.

@@ -13,7 +13,8 @@ use crate::{Error, Result};
 /// A block that a transaction changes.
 #[derive(Debug, Clone, Copy)]
 struct Block {
-    /// Where it belongs, in bytes of the volume; `None` for one that is not to be written after all.
+    /// Where it belongs, in bytes of the volume; `None` for one that is not to be written after
+    /// all.
     target: Option<u64>,
     len: u32,
     /// Of its bytes, where the list says.
@@ -33,9 +34,9 @@ struct BlockList {
 }
 
 impl Journal {
-    /// Where the changes that wait belong. Before the end that the header knows, something that makes no sense is a
-    /// problem, and the transaction that it is in, or may be in, does not count. Past that end, where the header may
-    /// lag behind, it is where the journal really ends.
+    /// Where the changes that wait belong. Before the end that the header knows, something that
+    /// makes no sense is a problem, and the transaction that it is in, or may be in, does not
+    /// count. Past that end, where the header may lag behind, it is where the journal really ends.
     pub(super) fn replay(&self) -> Result<(Patches, Option<Error>)> {
         let mut whole = Patches::default();
         // Those of the transaction that is being read: whole when the next one begins.

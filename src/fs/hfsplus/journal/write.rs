@@ -21,8 +21,9 @@ const SHORT: u64 = 256 << 10;
 const PIECE: u64 = 1 << 20;
 
 impl Journal {
-    /// An empty journal of `size` bytes at byte `at` of the volume, not written yet. `sequence` is best a random number:
-    /// what an older journal left in the same place must not look like a continuation.
+    /// An empty journal of `size` bytes at byte `at` of the volume, not written yet. `sequence` is
+    /// best a random number: what an older journal left in the same place must not look like a
+    /// continuation.
     pub(in crate::fs::hfsplus) fn new(
         device: Arc<dyn BlockDevice>,
         at: u64,
@@ -75,8 +76,9 @@ impl Journal {
         self.list_size as usize / size_of::<BlockInfoRaw>() - 2
     }
 
-    /// Writes a transaction into the free part of the ring. It counts after [`publish`](Self::publish), when both it and
-    /// the header are durable; those before must be in place, durably, by then.
+    /// Writes a transaction into the free part of the ring. It counts after
+    /// [`publish`](Self::publish), when both it and the header are durable; those before must be in
+    /// place, durably, by then.
     pub(in crate::fs::hfsplus) fn append(&mut self, runs: &[(u64, Vec<u8>)]) -> Result<()> {
         let bytes = runs.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         if !self.has_room(bytes, runs.len()) {
@@ -86,7 +88,8 @@ impl Journal {
                 format!("{bytes} bytes of changes do not fit in {} bytes", self.size),
             ));
         }
-        // Two more, so that a transaction that is durable before its header is never taken for the next one.
+        // Two more, so that a transaction that is durable before its header is never taken for the
+        // next one.
         self.sequence = self.sequence.wrapping_add(2).max(2);
         let begin = self.wrap(self.end);
         let mut at = begin;
@@ -129,8 +132,8 @@ impl Journal {
         self.device.write_at(self.at, raw.as_bytes())
     }
 
-    /// Brings what waits to its place, durably, and empties the journal. Refuses a journal that is damaged: what it would
-    /// have changed is not known.
+    /// Brings what waits to its place, durably, and empties the journal. Refuses a journal that is
+    /// damaged: what it would have changed is not known.
     pub(in crate::fs::hfsplus) fn apply(&mut self) -> Result<()> {
         if self.start == self.end {
             return Ok(());
@@ -186,7 +189,8 @@ impl Journal {
         list
     }
 
-    /// Writes `bytes`, no more than the ring holds, at position `at` of the journal and on from the ring's beginning.
+    /// Writes `bytes`, no more than the ring holds, at position `at` of the journal and on from the
+    /// ring's beginning.
     fn write_ring(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let before_wrap = bytes
             .len()
@@ -203,8 +207,8 @@ mod tests {
     use super::*;
     use crate::device::{BlockDeviceExt, Memory};
 
-    /// Transactions of many sizes through a small ring: each can be replayed once it is published, and until then the one
-    /// before.
+    /// Transactions of many sizes through a small ring: each can be replayed once it is published,
+    /// and until then the one before.
     #[test]
     fn what_is_published_is_replayed() {
         const RING: u64 = 64 << 10;

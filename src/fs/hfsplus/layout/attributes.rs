@@ -165,8 +165,8 @@ pub(crate) struct ExtentsAttributeRaw {
 }
 const _: () = assert!(size_of::<ExtentsAttributeRaw>() == 72);
 
-/// The longest value that macOS stores inline in a tree with nodes of this size (§8): so that a node holds two of them
-/// with the longest keys.
+/// The longest value that macOS stores inline in a tree with nodes of this size (§8): so that a
+/// node holds two of them with the longest keys.
 pub(crate) fn max_inline_value(node_size: u16) -> u16 {
     ((node_size - 14 - 6) / 2 - 268 - 16) & !1
 }

@@ -73,7 +73,8 @@ pub(crate) const KEY_COMPARE_FOLD: u8 = 0xCF;
 pub(crate) const KEY_COMPARE_BINARY: u8 = 0xBC;
 /// Tree attribute: key lengths are 16-bit. Always set on HFS Plus.
 pub(crate) const BIG_KEYS: u32 = 2;
-/// Tree attribute: keys in index nodes have their natural length. Catalog and attributes, not extents.
+/// Tree attribute: keys in index nodes have their natural length. Catalog and attributes, not
+/// extents.
 pub(crate) const VARIABLE_INDEX_KEYS: u32 = 4;
 
 /// Map bits in the header node of a tree with nodes of this size (§6.3).

@@ -276,8 +276,8 @@ pub(crate) struct FileRaw {
 }
 const _: () = assert!(size_of::<FileRaw>() == 248);
 
-/// The bit of a text encoding in the volume header (§2), as Apple's checker computes it: the low seven bits of the number
-/// count, and those that have no bit of their own are MacRoman (0).
+/// The bit of a text encoding in the volume header (§2), as Apple's checker computes it: the low
+/// seven bits of the number count, and those that have no bit of their own are MacRoman (0).
 pub(crate) fn encoding_bit(text_encoding: u32) -> u64 {
     match text_encoding & 0x7F {
         number @ 0..48 => 1 << number,
@@ -344,7 +344,8 @@ pub(crate) struct CatalogKeyHeadRaw {
 }
 const _: () = assert!(size_of::<CatalogKeyHeadRaw>() == 8);
 
-/// A catalog key: a folder and a name in it. An object's thread stands under its own number and the empty name.
+/// A catalog key: a folder and a name in it. An object's thread stands under its own number and the
+/// empty name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CatalogKey<'a> {
     /// The folder.

@@ -1,7 +1,8 @@
 //! The journal: its info block, its header and its block lists (§14).
 //!
-//! The info block is big-endian; the rest is in the byte order of the machine that wrote it, so fields are plain bytes
-//! here and read through [`JournalOrder`]. Positions are bytes from the start of the journal.
+//! The info block is big-endian; the rest is in the byte order of the machine that wrote it, so
+//! fields are plain bytes here and read through [`JournalOrder`]. Positions are bytes from the
+//! start of the journal.
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -33,7 +34,8 @@ pub(crate) struct JournalInfoBlockRaw {
 const _: () = assert!(size_of::<JournalInfoBlockRaw>() == 180);
 
 impl JournalInfoBlockRaw {
-    /// Of a journal in its volume, at these bytes of it for so many, which its first user is to begin.
+    /// Of a journal in its volume, at these bytes of it for so many, which its first user is to
+    /// begin.
     pub(crate) fn unused((offset, size): (u64, u64)) -> Self {
         Self {
             flags: (journal_flags::IN_VOLUME | journal_flags::NEEDS_INIT).into(),
@@ -88,8 +90,8 @@ pub(crate) mod block_list_flags {
     pub(crate) const FIRST: u32 = 2;
 }
 
-/// The head of a block list (§14.3), in the byte order of its writer. [`BlockInfoRaw`]s follow, then, from the list's
-/// full size on, the blocks.
+/// The head of a block list (§14.3), in the byte order of its writer. [`BlockInfoRaw`]s follow,
+/// then, from the list's full size on, the blocks.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

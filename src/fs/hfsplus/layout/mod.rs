@@ -1,8 +1,9 @@
 //! The on-disk structures of HFS+ and HFSX: bytes to types and back, no I/O.
 //!
-//! Everything is big-endian but the inside of the journal, which is in the byte order of the machine that wrote it.
-//! Structures named `…Raw` are the bytes as they lie; what is parsed from them makes sense. Source of the facts:
-//! `docs/formats/hfsplus.md`, whose sections are cited as §n.
+//! Everything is big-endian but the inside of the journal, which is in the byte order of the
+//! machine that wrote it. Structures named `…Raw` are the bytes as they lie; what is parsed from
+//! them makes sense. Source of the facts: `docs/formats/hfsplus.md`, whose sections are cited as
+//! §n.
 #![allow(
     dead_code,
     reason = "the whole format is written down; reader, builder and checker each use a part"
@@ -98,13 +99,15 @@ impl Extent {
 /// Seconds from 1904-01-01 to 1970-01-01 (§10).
 pub(crate) const MAC_TO_UNIX: i64 = 2_082_844_800;
 
-/// A date of the catalog or the volume header: seconds since 1904, or since 1970 when `expanded` (§10). 0 is none.
+/// A date of the catalog or the volume header: seconds since 1904, or since 1970 when `expanded`
+/// (§10). 0 is none.
 pub(crate) fn timestamp(date: u32, expanded: bool) -> Option<Timestamp> {
     let epoch = if expanded { 0 } else { MAC_TO_UNIX };
     (date != 0).then(|| Timestamp::from_seconds(i64::from(date) - epoch))
 }
 
-/// The date for a moment in seconds since 1904, the nearest possible one (1904 to 2040) for moments beyond.
+/// The date for a moment in seconds since 1904, the nearest possible one (1904 to 2040) for moments
+/// beyond.
 pub(crate) fn mac_date(moment: Timestamp) -> u32 {
     let seconds = moment.seconds.saturating_add(MAC_TO_UNIX);
     u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)

@@ -6,7 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{AllocBlock, Extent};
 use crate::{Error, Result};
 
-/// Where the volume header lies, in bytes from the start of the volume; the alternate as far from the end.
+/// Where the volume header lies, in bytes from the start of the volume; the alternate as far from
+/// the end.
 pub(crate) const HEADER_OFFSET: u64 = 1024;
 /// The smallest allocation block.
 pub(crate) const MIN_BLOCK_SIZE: u32 = 512;
@@ -259,7 +260,8 @@ impl VolumeHeader {
     }
 }
 
-/// Returns how many blocks at the beginning of a volume hold boot blocks and header, and how many at its end the alternate (§1).
+/// Returns how many blocks at the beginning of a volume hold boot blocks and header, and how many
+/// at its end the alternate (§1).
 pub(crate) fn reserved_blocks(block_size: u32) -> (u32, u32) {
     const HEAD: u32 = HEADER_OFFSET as u32 + size_of::<VolumeHeaderRaw>() as u32;
     (

@@ -24,8 +24,8 @@ struct Value {
     size: u64,
 }
 
-/// Keeps the records of whole attributes of objects in `ids` and takes their blocks; tells who has attributes and
-/// whether access rights are among them.
+/// Keeps the records of whole attributes of objects in `ids` and takes their blocks; tells who has
+/// attributes and whether access rights are among them.
 pub(super) fn mend(
     records: Vec<Box<[u8]>>,
     ids: &HashSet<u32>,

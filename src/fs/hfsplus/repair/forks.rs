@@ -49,8 +49,8 @@ impl Taken {
         self.runs.iter().map(|(&start, &end)| (start, end))
     }
 
-    /// Takes `count` free blocks of a volume of `total`, in at most eight runs whose lengths are multiples of `unit`,
-    /// the largest first where one does not do.
+    /// Takes `count` free blocks of a volume of `total`, in at most eight runs whose lengths are
+    /// multiples of `unit`, the largest first where one does not do.
     pub(super) fn allocate(&mut self, count: u32, unit: u32, total: u32) -> Result<Vec<Extent>> {
         let mut free = Vec::new();
         let mut at = 0;
@@ -136,7 +136,8 @@ impl More {
         more
     }
 
-    /// The extents of a fork as far as they make sense, up to its blocks; where its size says that it has more, all.
+    /// The extents of a fork as far as they make sense, up to its blocks; where its size says that
+    /// it has more, all.
     fn extents(&self, fork: &ForkRaw, name: Name, header: &VolumeHeader) -> Vec<Extent> {
         let total = header.total_blocks;
         let size = fork.logical_size.get().div_ceil(header.block_size.into());
@@ -170,7 +171,8 @@ impl More {
 #[derive(Debug, Default)]
 pub(super) struct Mended {
     pub(super) taken: Taken,
-    /// Blocks that are free afterwards, but hold what a crash goes back to, or what is still to be copied.
+    /// Blocks that are free afterwards, but hold what a crash goes back to, or what is still to be
+    /// copied.
     pub(super) reserved: Vec<Extent>,
     pub(super) copies: Vec<Copy>,
     /// Forks whose contents are to be copied, for when all blocks that stay are known.
@@ -180,7 +182,8 @@ pub(super) struct Mended {
 }
 
 impl Mended {
-    /// Cuts forks to what their extents hold and takes their blocks; what lies on another's block is moved.
+    /// Cuts forks to what their extents hold and takes their blocks; what lies on another's block
+    /// is moved.
     pub(super) fn objects(
         &mut self,
         objects: &mut Objects,
@@ -193,7 +196,8 @@ impl Mended {
                 self.taken.insert(extent);
             }
         }
-        // The journal is found by its place, so it stays; then the older file stays, and the younger moves.
+        // The journal is found by its place, so it stays; then the older file stays, and the
+        // younger moves.
         let mut order: Vec<usize> = (0..objects.all.len()).collect();
         let is_journal = |at: usize| {
             objects.all[at]

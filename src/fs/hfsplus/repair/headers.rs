@@ -1,7 +1,8 @@
 //! One volume header out of two: where they disagree, the one that agrees with the volume (§2.5).
 //!
-//! What only the first keeps up to date (counts, dates, attributes) is the first's. For everything else the evidence is
-//! compared, structure by structure; where it does not decide, neither counts and nothing is written.
+//! What only the first keeps up to date (counts, dates, attributes) is the first's. For everything
+//! else the evidence is compared, structure by structure; where it does not decide, neither counts
+//! and nothing is written.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -32,8 +33,9 @@ const FILES: [(&str, Cnid); 5] = [
     ("startup file", Cnid::STARTUP),
 ];
 
-/// The header that the evidence of the volume speaks for: `found`, which was read first, with what the alternate has right
-/// and it has not. `assumed` decides where the evidence does not; without it that is an error of [`Kind::Undecided`].
+/// The header that the evidence of the volume speaks for: `found`, which was read first, with what
+/// the alternate has right and it has not. `assumed` decides where the evidence does not; without
+/// it that is an error of [`Kind::Undecided`].
 pub(super) fn resolve(
     device: &Arc<dyn BlockDevice>,
     found: &VolumeHeader,
@@ -81,7 +83,8 @@ pub(super) fn resolve(
             raw.total_blocks = other.raw.total_blocks;
         }
     }
-    // Both are written when a volume is formatted, and never again; Apple's checker takes the alternate's.
+    // Both are written when a volume is formatted, and never again; Apple's checker takes the
+    // alternate's.
     raw.create_date = other.raw.create_date;
     let mut header = VolumeHeader::parse(&raw, HEADER_OFFSET, len)?;
     for (name, id) in FILES {
@@ -180,8 +183,8 @@ impl Evidence<'_> {
         Ok(self.faults(other, id)?.cmp(&self.faults(first, id)?))
     }
 
-    /// What speaks for the place of file `id`, the weightiest first: its descriptors make sense, sizes agree, what lies
-    /// there is such a file.
+    /// What speaks for the place of file `id`, the weightiest first: its descriptors make sense,
+    /// sizes agree, what lies there is such a file.
     fn of(&self, header: &VolumeHeader, id: Cnid) -> Result<[u64; 3]> {
         let fork = fork(&header.raw, id);
         let total = fork.total_blocks.get();
@@ -239,8 +242,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// Returns how much is wrong with the tree that lies there; of the bitmap and the startup file, how many blocks that header
-    /// and trees use are marked free.
+    /// Returns how much is wrong with the tree that lies there; of the bitmap and the startup file,
+    /// how many blocks that header and trees use are marked free.
     fn faults(&self, header: &VolumeHeader, id: Cnid) -> Result<u64> {
         let kind = match id {
             Cnid::EXTENTS => TreeKind::Extents,

@@ -1,7 +1,7 @@
 //! Hard links to files: names that lead nowhere, targets without names, counts and chains (§7.7).
 //!
-//! Links to folders are left as they are: the first of a chain stands in an attribute, and no volume that has them was
-//! seen damaged.
+//! Links to folders are left as they are: the first of a chain stands in an attribute, and no
+//! volume that has them was seen damaged.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -100,7 +100,8 @@ pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
     });
 }
 
-/// What lies in the private folder under a name that no target has gets the one that its thread remembers, or leaves.
+/// What lies in the private folder under a name that no target has gets the one that its thread
+/// remembers, or leaves.
 fn restore_names(objects: &mut Objects, private: u32, steps: &mut Steps) {
     let is_right =
         |name: &[U16]| inode_number(name).is_some() || decode_name(name).starts_with(ORPHAN);
@@ -144,14 +145,16 @@ fn is_private(object: &Object) -> bool {
     object.is_folder() && object.parent == Cnid::ROOT.0 && *object.name == *units(FILES_FOLDER)
 }
 
-/// Anybody may give a file this type; a link has no contents of its own, and what has is never deleted as one.
+/// Anybody may give a file this type; a link has no contents of its own, and what has is never
+/// deleted as one.
 fn is_link(file: &FileRaw) -> bool {
     file.kind() == FILE_LINK_TYPE
         && file.data_fork.total_blocks.get() == 0
         && file.resource_fork.total_blocks.get() == 0
 }
 
-/// What is neither a link nor the target of links has one name, is in no chain, and has not the type of a link.
+/// What is neither a link nor the target of links has one name, is in no chain, and has not the
+/// type of a link.
 fn correct_counts_elsewhere(objects: &mut Objects, steps: &mut Steps) {
     let private: HashSet<u32> = objects
         .all
@@ -233,8 +236,8 @@ fn restore_private_folder(objects: &mut Objects, steps: &mut Steps) {
     }
 }
 
-/// When links are created by their records: on the day of the folder of their targets. A folder that had to be restored
-/// takes the date from them.
+/// When links are created by their records: on the day of the folder of their targets. A folder
+/// that had to be restored takes the date from them.
 fn date_of_links(objects: &mut Objects, folder: usize, private: u32) -> U32 {
     let in_use = objects
         .all
@@ -252,7 +255,8 @@ fn date_of_links(objects: &mut Objects, folder: usize, private: u32) -> U32 {
     raw.dates.create
 }
 
-/// Makes target and links agree: the count, the dates that tell links from files, and the chain where there is one.
+/// Makes target and links agree: the count, the dates that tell links from files, and the chain
+/// where there is one.
 fn chain(objects: &mut Objects, target: usize, group: &[usize], created: U32, steps: &mut Steps) {
     let ids: Vec<u32> = group.iter().map(|&at| objects.all[at].id()).collect();
     let chained = |object: &Object| {
@@ -264,7 +268,8 @@ fn chain(objects: &mut Objects, target: usize, group: &[usize], created: U32, st
         let named = |file: &FileRaw| file.bsd.owner_id.get() != 0 || file.bsd.group_id.get() != 0;
         chained(object) || object.file().is_some_and(named)
     };
-    // Links that systems before 10.5 made have no chain; a chain that some are missing from becomes whole.
+    // Links that systems before 10.5 made have no chain; a chain that some are missing from becomes
+    // whole.
     let with_chain =
         chained(&objects.all[target]) || group.iter().any(|&at| in_chain(&objects.all[at]));
     let marked = chained(&objects.all[target]) && group.iter().all(|&at| chained(&objects.all[at]));

@@ -1,8 +1,10 @@
-//! Repairing a volume: its records are taken out of the trees, made to agree, and written as new trees into free blocks.
+//! Repairing a volume: its records are taken out of the trees, made to agree, and written as new
+//! trees into free blocks.
 //!
-//! Nothing that the volume uses is overwritten before the header, a single sector, leads to the new trees: a crash leaves
-//! the volume as it was, or repaired. Only where a volume has no room for new trees they take the place of the old ones. Counts,
-//! headers and the bitmap alone are corrected in place. The result is first put together in memory and checked there; see [`Repair`].
+//! Nothing that the volume uses is overwritten before the header, a single sector, leads to the new
+//! trees: a crash leaves the volume as it was, or repaired. Only where a volume has no room for new
+//! trees they take the place of the old ones. Counts, headers and the bitmap alone are corrected in
+//! place. The result is first put together in memory and checked there; see [`Repair`].
 
 mod attributes;
 mod forks;
@@ -66,11 +68,12 @@ struct Work {
 }
 
 impl Repair {
-    /// Checks the volume on `device`, plans what would mend it, and checks the result. Nothing is written.
+    /// Checks the volume on `device`, plans what would mend it, and checks the result. Nothing is
+    /// written.
     ///
-    /// Refused with [`Kind::Corrupt`] where no volume header is left, with [`Kind::Limit`] where the volume has not enough
-    /// free blocks for new trees, and with [`Kind::Conflict`] while changes wait in a journal that can be replayed, or whoever made
-    /// some was interrupted.
+    /// Refused with [`Kind::Corrupt`] where no volume header is left, with [`Kind::Limit`] where
+    /// the volume has not enough free blocks for new trees, and with [`Kind::Conflict`] while
+    /// changes wait in a journal that can be replayed, or whoever made some was interrupted.
     ///
     /// [`Kind::Undecided`] where the two volume headers disagree and the volume speaks for neither.
     pub fn plan(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Self> {
@@ -96,7 +99,8 @@ impl Repair {
         }
         let header::Located { device, header, .. } = header::locate(device)?;
         repair.device = device.clone();
-        // Neither the blocks of such a journal nor what waits in one can be told from the records alone.
+        // Neither the blocks of such a journal nor what waits in one can be told from the records
+        // alone.
         let waits = header.has(volume_attributes::JOURNALED)
             && matches!(journal::pending(&device, &header), Ok(Some(_)));
         if waits || journal::is_transient(&*device, &header) {
@@ -182,7 +186,8 @@ impl Repair {
         self.work.is_some()
     }
 
-    /// [`Kind::Corrupt`] if the result would not check clean, so that [`apply`](Self::apply) will refuse.
+    /// [`Kind::Corrupt`] if the result would not check clean, so that [`apply`](Self::apply) will
+    /// refuse.
     pub fn is_possible(&self) -> Result<()> {
         match self.left.iter().find(|problem| is_wrong(problem)) {
             None => Ok(()),
@@ -196,7 +201,8 @@ impl Repair {
         }
     }
 
-    /// Writes the repair, durable when this returns. Refused with [`Kind::Corrupt`] if the result would not check clean.
+    /// Writes the repair, durable when this returns. Refused with [`Kind::Corrupt`] if the result
+    /// would not check clean.
     pub fn apply(&self, progress: &dyn Progress) -> Result<()> {
         self.is_possible()?;
         self.work
@@ -209,13 +215,14 @@ fn is_wrong(problem: &Problem) -> bool {
     problem.severity >= Severity::Warning
 }
 
-/// Returns whether a journal, if the volume has one, has its files: it has no other blocks that are its own.
+/// Returns whether a journal, if the volume has one, has its files: it has no other blocks that are
+/// its own.
 fn is_journal_whole(header: &VolumeHeader, facts: &Facts) -> bool {
     !header.has(volume_attributes::JOURNALED) || facts.journal_files >= JOURNAL_FILES
 }
 
-/// Headers and bitmap corrected in place, and what that leaves, if no more than them is wrong. The trees are as they were
-/// when `found` was found, and are not walked again.
+/// Headers and bitmap corrected in place, and what that leaves, if no more than them is wrong. The
+/// trees are as they were when `found` was found, and are not walked again.
 fn corrected(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
@@ -253,8 +260,8 @@ fn is_of_header_or_bitmap(problem: &Problem) -> bool {
     )
 }
 
-/// The volume with its trees as they are, with both headers as the sound one of them says, and with counts and bitmap by
-/// `facts`: enough where nothing else is wrong.
+/// The volume with its trees as they are, with both headers as the sound one of them says, and with
+/// counts and bitmap by `facts`: enough where nothing else is wrong.
 fn in_place_alone(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,

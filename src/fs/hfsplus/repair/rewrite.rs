@@ -131,7 +131,8 @@ pub(super) struct Rewrite<'a> {
 }
 
 impl Rewrite<'_> {
-    /// Places and writes the trees and the bitmap, then makes the header. `raw` is the header as far as others changed it.
+    /// Places and writes the trees and the bitmap, then makes the header. `raw` is the header as
+    /// far as others changed it.
     pub(super) fn run(
         mut self,
         mut raw: VolumeHeaderRaw,

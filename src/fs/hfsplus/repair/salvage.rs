@@ -142,7 +142,8 @@ impl Salvage<'_> {
         Ok(None)
     }
 
-    /// A fork with all that is in its blocks: trees fill theirs, and the size may be what is damaged.
+    /// A fork with all that is in its blocks: trees fill theirs, and the size may be what is
+    /// damaged.
     fn whole(&self, fork: ForkRaw) -> ForkRaw {
         let size = u64::from(fork.total_blocks.get()) * u64::from(self.header.block_size);
         ForkRaw {
@@ -151,8 +152,9 @@ impl Salvage<'_> {
         }
     }
 
-    /// Adds the records of every leaf of the file. Where free nodes may hold what was deleted long ago, that is
-    /// no help, and only the map of used nodes could tell; such volumes are older than 2009.
+    /// Adds the records of every leaf of the file. Where free nodes may hold what was deleted long
+    /// ago, that is no help, and only the map of used nodes could tell; such volumes are older than
+    /// 2009.
     fn scan(&self, file: &ForkDevice, found: &mut Salvaged) -> Result<()> {
         if !self.header.has(volume_attributes::UNUSED_NODE_FIX) && !found.records.is_empty() {
             return Ok(());
@@ -199,8 +201,9 @@ fn sane_header(file: &ForkDevice, kind: TreeKind) -> Result<Option<TreeHeaderRaw
     Ok(sane.then_some(header))
 }
 
-/// The smallest size with which nearly as many of the first nodes are nodes as with any. With one that is too large, the
-/// second of two nodes of like records can be taken for the tail of the first.
+/// The smallest size with which nearly as many of the first nodes are nodes as with any. With one
+/// that is too large, the second of two nodes of like records can be taken for the tail of the
+/// first.
 fn likely_node_size(file: &ForkDevice, default: u16) -> Result<u16> {
     const LOOKED_AT: u64 = 256 << 10;
     let mut shares = Vec::new();

@@ -64,7 +64,8 @@ enum Loss {
     Contents(&'static str),
     /// An attribute of the file at this path.
     Attribute(&'static str, &'static str),
-    /// The objects whose records were in the catalog's first leaf, for these cannot be told apart any more.
+    /// The objects whose records were in the catalog's first leaf, for these cannot be told apart
+    /// any more.
     FirstLeaf,
 }
 
@@ -438,7 +439,8 @@ fn with_header_byte(at: usize, flip: u8) -> (Patient, Vec<u8>) {
 
 #[test]
 fn the_volume_header_that_agrees_with_the_volume_wins() {
-    // Descriptors, starts and lengths of extents, block counts and sizes of all five files; sizes of the volume.
+    // Descriptors, starts and lengths of extents, block counts and sizes of all five files; sizes
+    // of the volume.
     let bytes = [
         136, 131, 135, 127, 119, 216, 211, 215, 207, 199, 304, 291, 295, 287, 279, 384, 371, 375,
         367, 359, 456, 447,
@@ -455,7 +457,8 @@ fn the_volume_header_that_agrees_with_the_volume_wins() {
                 .apply(&Silent)
                 .unwrap_or_else(|error| panic!("byte {at}: {error}"));
             let bytes = device.to_vec();
-            // What is there besides the mark and the number of the last write is as it was, in both headers.
+            // What is there besides the mark and the number of the last write is as it was, in both
+            // headers.
             for place in [1024, bytes.len() - 1024] {
                 let (was, is) = (&sound[place..place + 512], &bytes[place..place + 512]);
                 assert_eq!(
@@ -540,7 +543,8 @@ fn a_journal_without_its_files_is_given_up() {
         bytes: device.to_vec(),
     };
     assert!(patient.check().is_empty());
-    // Its blocks belong to a file that anybody may delete, and the next mount would write over who gets them.
+    // Its blocks belong to a file that anybody may delete, and the next mount would write over who
+    // gets them.
     patient.file(".journal", |raw| raw.user_info.file_type = *b"abcd");
     patient.flip(2000);
     let device = Arc::new(Memory::from(patient.bytes));

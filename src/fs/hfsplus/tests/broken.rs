@@ -478,7 +478,8 @@ fn menagerie() -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Damage anywhere may give an error or go unnoticed, but nothing panics, hangs or takes memory without bound.
+    /// Damage anywhere may give an error or go unnoticed, but nothing panics, hangs or takes memory
+    /// without bound.
     #[test]
     fn damage_anywhere_is_survived(damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12)) {
         let mut bytes = menagerie();

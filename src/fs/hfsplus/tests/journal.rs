@@ -382,7 +382,8 @@ fn replay_brings_back_what_the_crash_tore() {
 }
 
 proptest! {
-    /// Whatever a journal claims, with all checksums right: nothing panics, hangs or takes memory without bound.
+    /// Whatever a journal claims, with all checksums right: nothing panics, hangs or takes memory
+    /// without bound.
     #[test]
     fn lies_with_right_checksums_are_survived(
         header in prop::collection::vec((8_usize..48, any::<u8>()), 0..4),

@@ -1,5 +1,5 @@
-//! Volumes written down record by record, with whatever is wrong with them: what no real image shows. Nodes are as
-//! small as the format allows, so that few records make deep trees.
+//! Volumes written down record by record, with whatever is wrong with them: what no real image
+//! shows. Nodes are as small as the format allows, so that few records make deep trees.
 
 use std::sync::Arc;
 

@@ -11,7 +11,8 @@ use super::{encode_name, encode_verbatim};
 /// Two units, and the one that decomposes into them.
 static PAIRS: LazyLock<HashMap<(u16, u16), u16>> = LazyLock::new(pairs);
 
-/// What decomposes but is never composed again, first and last: Unicode's composition exclusions, which are frozen.
+/// What decomposes but is never composed again, first and last: Unicode's composition exclusions,
+/// which are frozen.
 #[rustfmt::skip]
 const APART: [(u16, u16); 33] = [
     (0x344, 0x344), (0x958, 0x95F), (0x9DC, 0x9DD), (0x9DF, 0x9DF), (0xA33, 0xA33), (0xA36, 0xA36), (0xA59, 0xA5B), (0xA5E, 0xA5E),
@@ -21,14 +22,16 @@ const APART: [(u16, u16); 33] = [
     (0xFB43, 0xFB44), (0xFB46, 0xFB4E),
 ];
 
-/// The name of a file on an HFS+ volume as programs write it that are none of macOS's: composed (NFC). The volume itself has names
-/// decomposed, and takes both spellings for one name. A name that the volume would not find by this spelling stays as it is.
+/// The name of a file on an HFS+ volume as programs write it that are none of macOS's: composed
+/// (NFC). The volume itself has names decomposed, and takes both spellings for one name. A name
+/// that the volume would not find by this spelling stays as it is.
 pub fn composed(name: &str) -> Cow<'_, str> {
     // Below are no marks, and no parts of Hangul syllables.
     if name.chars().all(|char| char < '\u{300}') {
         return Cow::Borrowed(name);
     }
-    // What others than macOS have left may not be decomposed; it is found by its own spelling alone.
+    // What others than macOS have left may not be decomposed; it is found by its own spelling
+    // alone.
     let (mut stored, mut given) = (Vec::new(), Vec::new());
     encode_verbatim(name, &mut given);
     if encode_name(name, &mut stored).is_err() || stored != given {

@@ -25,7 +25,8 @@ pub(super) fn push(char: char, out: &mut Vec<U16>) {
     }
 }
 
-/// Characters that decompose since Mac OS X 10.2. Earlier systems stored them whole, which Apple's checker rejects.
+/// Characters that decompose since Mac OS X 10.2. Earlier systems stored them whole, which Apple's
+/// checker rejects.
 const DECOMPOSED_LATER: [std::ops::RangeInclusive<u16>; 19] = [
     0x01F8..=0x01F9,
     0x0218..=0x021B,
@@ -48,7 +49,8 @@ const DECOMPOSED_LATER: [std::ops::RangeInclusive<u16>; 19] = [
     0xFB1D..=0xFB1D,
 ];
 
-/// `name` with the decompositions of Mac OS X 10.2 and later; `None` if it has them, or would get too long.
+/// `name` with the decompositions of Mac OS X 10.2 and later; `None` if it has them, or would get
+/// too long.
 pub(crate) fn redecomposed(name: &[U16]) -> Option<Vec<U16>> {
     let is_later = |unit: &U16| {
         DECOMPOSED_LATER

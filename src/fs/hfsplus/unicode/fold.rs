@@ -103,7 +103,8 @@ const fn fold_by_rules(unit: u16) -> u16 {
         }
         at += 1;
     }
-    // U+0000 sorts last: the private folder, whose name begins with it, comes after everything else in the root.
+    // U+0000 sorts last: the private folder, whose name begins with it, comes after everything else
+    // in the root.
     if unit == 0 { 0xFFFF } else { unit }
 }
 

@@ -1,7 +1,8 @@
-//! Names: between UTF-8 and the decomposed UTF-16 of the disk, and the orders in which trees keep them.
+//! Names: between UTF-8 and the decomposed UTF-16 of the disk, and the orders in which trees keep
+//! them.
 //!
-//! The rules are macOS's and frozen (`docs/formats/hfsplus.md` §9): neither today's NFD nor today's case mapping is
-//! right. Most names are ASCII, so everything here looks for that first.
+//! The rules are macOS's and frozen (`docs/formats/hfsplus.md` §9): neither today's NFD nor today's
+//! case mapping is right. Most names are ASCII, so everything here looks for that first.
 
 mod compose;
 mod decompose;
@@ -20,7 +21,8 @@ use crate::{Error, Kind, Result};
 /// Stands for U+0000 in UTF-8.
 const NUL_PICTURE: char = '\u{2400}';
 
-/// Appends `name`, a file's name as programs see it, as it lies on disk: decomposed, `/` for `:`, U+0000 for U+2400.
+/// Appends `name`, a file's name as programs see it, as it lies on disk: decomposed, `/` for `:`,
+/// U+0000 for U+2400.
 ///
 /// Refuses an empty name, one with a `/` and one of more than 255 units.
 pub(crate) fn encode_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
@@ -44,8 +46,9 @@ pub(crate) fn encode_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
     check_units(LAYER, name, out, start, MAX_NAME_UNITS)
 }
 
-/// Appends `name`, the name of an extended attribute, as it lies on disk: marks in canonical order and U+0000 for
-/// U+2400, but nothing decomposed and no slashes swapped (macOS stores these names as programs give them).
+/// Appends `name`, the name of an extended attribute, as it lies on disk: marks in canonical order
+/// and U+0000 for U+2400, but nothing decomposed and no slashes swapped (macOS stores these names
+/// as programs give them).
 ///
 /// Refuses an empty name and one of more than 127 units.
 pub(crate) fn encode_attribute_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
@@ -83,8 +86,8 @@ fn check_units(
     Err(Error::new(Kind::Limit, layer, message).named(name))
 }
 
-/// Appends `name` as it is, `:` and U+2400 swapped but nothing decomposed: what writers other than macOS may have left
-/// on disk.
+/// Appends `name` as it is, `:` and U+2400 swapped but nothing decomposed: what writers other than
+/// macOS may have left on disk.
 pub(crate) fn encode_verbatim(name: &str, out: &mut Vec<U16>) {
     name.chars().for_each(|char| push_units(on_disk(char), out));
 }

@@ -1,6 +1,8 @@
-//! Decompositions and combining classes of names on HFS+ volumes. Written by `xtask/hfsplus_names.py`; do not edit.
+//! Decompositions and combining classes of names on HFS+ volumes. Written by
+//! `xtask/hfsplus_names.py`; do not edit.
 
-/// A unit that decomposes, ascending; where its decomposition begins in [`POOL`], times 8, plus its length.
+/// A unit that decomposes, ascending; where its decomposition begins in [`POOL`], times 8, plus its
+/// length.
 #[rustfmt::skip]
 pub(super) static DECOMPOSED: [(u16, u16); 970] = [
     (0xC0, 2), (0xC1, 18), (0xC2, 34), (0xC3, 50), (0xC4, 66), (0xC5, 82), (0xC7, 98), (0xC8, 114), (0xC9, 130), (0xCA, 146),

@@ -25,7 +25,8 @@ pub(super) struct Bitmap {
     total: u32,
     /// No block from here on is taken.
     ceiling: u32,
-    /// Blocks freed since the last commit, start to end: a crash would bring back what lies in them.
+    /// Blocks freed since the last commit, start to end: a crash would bring back what lies in
+    /// them.
     held: BTreeMap<u32, u32>,
     /// Those that the operation under way has freed.
     freed: Vec<Extent>,
@@ -58,7 +59,8 @@ impl Bitmap {
         &self.file
     }
 
-    /// Goes over to `file`, with the same bits, of a volume of `total` blocks, all of which can be taken.
+    /// Goes over to `file`, with the same bits, of a volume of `total` blocks, all of which can be
+    /// taken.
     pub(super) fn go_over(&mut self, file: ForkDevice, total: u32) {
         (self.file, self.total, self.ceiling) = (file, total, total);
     }
@@ -95,7 +97,8 @@ impl Bitmap {
         self.freed.clear();
     }
 
-    /// A commit has made it durable that blocks are free. Returns them, start to end: they can be taken again from now on.
+    /// A commit has made it durable that blocks are free. Returns them, start to end: they can be
+    /// taken again from now on.
     pub(super) fn release(&mut self) -> BTreeMap<u32, u32> {
         std::mem::take(&mut self.held)
     }
@@ -115,9 +118,10 @@ impl Bitmap {
         self.reserved.clear();
     }
 
-    /// Takes `wanted` blocks in one piece for a fork that grows little by little, and keeps up to `ahead` blocks behind them
-    /// for it: behind block `end`, where the fork ends, if they are free, else where a run holds all, not far from there or from
-    /// `near`. `None`: there is no such.
+    /// Takes `wanted` blocks in one piece for a fork that grows little by little, and keeps up to
+    /// `ahead` blocks behind them for it: behind block `end`, where the fork ends, if they are
+    /// free, else where a run holds all, not far from there or from `near`. `None`: there is no
+    /// such.
     pub(super) fn allocate_ahead(
         &mut self,
         owner: ForkId,
@@ -154,8 +158,9 @@ impl Bitmap {
         Ok(Some(taken))
     }
 
-    /// Takes `wanted` blocks: in one piece where there is one, the first from `near` on, else in few. Each piece is a
-    /// multiple of `grain` blocks. Pieces may be less than wanted together where the free space is in very many.
+    /// Takes `wanted` blocks: in one piece where there is one, the first from `near` on, else in
+    /// few. Each piece is a multiple of `grain` blocks. Pieces may be less than wanted together
+    /// where the free space is in very many.
     pub(super) fn allocate(&mut self, wanted: u32, grain: u32, near: u32) -> Result<Vec<Extent>> {
         let near = if near < self.ceiling { near } else { 0 };
         let (mut whole, mut pieces) = self.find(wanted, grain, near)?;
@@ -290,8 +295,8 @@ impl Bitmap {
         Ok(())
     }
 
-    /// The runs of blocks in `range` that can be taken, until `each` breaks. One that is long enough may be told of in parts,
-    /// so that nobody looks for its end.
+    /// The runs of blocks in `range` that can be taken, until `each` breaks. One that is long
+    /// enough may be told of in parts, so that nobody looks for its end.
     fn free_runs(
         &self,
         range: Range<u32>,
@@ -415,7 +420,8 @@ fn keep_largest(largest: &mut Vec<Extent>, run: Extent) {
     }
 }
 
-/// The first block of a byte of the bitmap; behind the last byte that of a volume may have, the number after the last block.
+/// The first block of a byte of the bitmap; behind the last byte that of a volume may have, the
+/// number after the last block.
 fn first_block(byte: u32) -> u32 {
     byte.saturating_mul(8)
 }
@@ -426,7 +432,8 @@ fn bit_mask(from: u32, to: u32) -> u8 {
     ones(to) & !ones(from)
 }
 
-/// Returns whether the block at `at` is used, and up to where (at most `end`) that goes on. `base` is the first block of `piece`.
+/// Returns whether the block at `at` is used, and up to where (at most `end`) that goes on. `base`
+/// is the first block of `piece`.
 pub(in crate::fs::hfsplus) fn run_in(piece: &[u8], base: u32, at: u32, end: u32) -> (bool, u32) {
     let byte = |block: u32| piece[((block - base) / 8) as usize];
     let used = byte(at) & (0x80 >> (at % 8)) != 0;

@@ -15,8 +15,9 @@ const RUN: usize = 32 << 10;
 
 /// A volume and what has been written to its metadata since the last commit.
 ///
-/// Writes belong to the operation under way until [`keep`](Self::keep) or [`undo`](Self::undo); what is kept waits for
-/// [`runs`](Self::runs) to be written to the volume and [`forget`](Self::forget).
+/// Writes belong to the operation under way until [`keep`](Self::keep) or [`undo`](Self::undo);
+/// what is kept waits for [`runs`](Self::runs) to be written to the volume and
+/// [`forget`](Self::forget).
 #[derive(Debug)]
 pub(super) struct Buffer {
     device: Arc<dyn BlockDevice>,

@@ -1,4 +1,5 @@
-//! Making changes durable: contents, then the transaction, then what makes it count, then everything in its place (§14.7).
+//! Making changes durable: contents, then the transaction, then what makes it count, then
+//! everything in its place (§14.7).
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,8 @@ impl Volume {
             self.device.flush()?;
         }
         log.journal.append(&runs)?;
-        // Contents and the transaction, before what makes them count; and what the last commit put in place.
+        // Contents and the transaction, before what makes them count; and what the last commit put
+        // in place.
         self.device.flush()?;
         log.journal.publish()?;
         self.device.flush()?;
@@ -46,7 +48,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives back the storage behind blocks that are free for certain: whatever happens, nothing will ever be read there.
+    /// Gives back the storage behind blocks that are free for certain: whatever happens, nothing
+    /// will ever be read there.
     pub(super) fn discard_free(&self, freed: impl Iterator<Item = Extent>) {
         for extent in freed {
             let (start, len) = bytes_of(extent, self.read.header.block_size);

@@ -79,8 +79,8 @@ impl Volume {
         self.reap(orphans, is_open)
     }
 
-    /// Removes an entry. What cannot go at once, because it is open or too large for one operation, is without a name
-    /// afterwards, and returned.
+    /// Removes an entry. What cannot go at once, because it is open or too large for one operation,
+    /// is without a name afterwards, and returned.
     pub(super) fn unname(
         &mut self,
         parent: Cnid,
@@ -172,7 +172,8 @@ impl Volume {
                 match self.step_reap(id) {
                     Ok(true) => {}
                     Ok(false) => break,
-                    // What it takes to remove it at once, in the journal or on a full volume, may be had bit by bit.
+                    // What it takes to remove it at once, in the journal or on a full volume, may
+                    // be had bit by bit.
                     Err(error) if error.kind() == Kind::Limit && self.shed(id)? => self.commit()?,
                     Err(error) => return Err(error),
                 }
@@ -205,7 +206,8 @@ impl Volume {
         })
     }
 
-    /// Takes something from a file without a name: an attribute, else contents. `false`: it has neither.
+    /// Takes something from a file without a name: an attribute, else contents. `false`: it has
+    /// neither.
     fn shed(&mut self, id: Cnid) -> Result<bool> {
         self.step_with_room(&mut |volume| {
             if let Some(units) = volume.read.attributes.all_names(id)?.into_iter().next() {
@@ -227,7 +229,8 @@ impl Volume {
         })
     }
 
-    /// Gives back blocks at the end of a file's first fork that has some, as many as one operation may. `false`: none has.
+    /// Gives back blocks at the end of a file's first fork that has some, as many as one operation
+    /// may. `false`: none has.
     fn cut_fork(&mut self, file: &mut FileRaw) -> Result<bool> {
         let id = Cnid(file.file_id.get());
         for kind in [fork_type::DATA, fork_type::RESOURCE] {
@@ -298,7 +301,8 @@ impl Volume {
         }
     }
 
-    /// An entry that must be there and may be changed: its name as it stands on disk, and its record.
+    /// An entry that must be there and may be changed: its name as it stands on disk, and its
+    /// record.
     pub(super) fn entry(&self, parent: Cnid, name: &str) -> Result<(Vec<U16>, Object)> {
         let hidden =
             |object: &Object| parent == Cnid::ROOT && self.read.links.is_private(object.id());
@@ -360,7 +364,8 @@ impl Volume {
             .overwrite(0, bytes)
     }
 
-    /// Refuses to move what has names of folders below it: macOS marks all folders on the way there.
+    /// Refuses to move what has names of folders below it: macOS marks all folders on the way
+    /// there.
     pub(super) fn check_movable(object: &Object, name: &[U16]) -> Result<()> {
         if object.has(record_flags::HAS_CHILD_LINK) {
             let message = "holds folders that have several names, and is not moved";

@@ -1,7 +1,9 @@
-//! How a file's contents are stored, exchanged in one step: plain for packed, packed for plain (`docs/formats/decmpfs.md` §7).
+//! How a file's contents are stored, exchanged in one step: plain for packed, packed for plain
+//! (`docs/formats/decmpfs.md` §7).
 //!
-//! What is to come is written to a file without a name. The step gives its blocks to the file, and the file's to it; it goes
-//! afterwards, or with the next mount after a crash, and the blocks with it.
+//! What is to come is written to a file without a name. The step gives its blocks to the file, and
+//! the file's to it; it goes afterwards, or with the next mount after a crash, and the blocks with
+//! it.
 
 use std::sync::Arc;
 
@@ -84,7 +86,8 @@ impl Volume {
         })
     }
 
-    /// Gives the fork `old` of `file` to `nameless`, and what that holds to the file as its fork `new`, which is empty.
+    /// Gives the fork `old` of `file` to `nameless`, and what that holds to the file as its fork
+    /// `new`, which is empty.
     fn exchange(
         &mut self,
         (file, old, new): (&mut FileRaw, u8, u8),

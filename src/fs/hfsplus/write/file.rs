@@ -27,7 +27,8 @@ pub(super) struct OpenFork {
     /// Where its bytes are. Requests hold it shared, so that no block is taken from under them.
     file: RwLock<ForkDevice>,
     date: Arc<ContentDate>,
-    /// The contents are compressed, into an attribute or the resource fork: neither fork is written.
+    /// The contents are compressed, into an attribute or the resource fork: neither fork is
+    /// written.
     compressed: bool,
 }
 
@@ -38,7 +39,8 @@ pub(super) struct Known {
     date: Arc<ContentDate>,
 }
 
-/// When the contents of an open fork were changed. It is there until it is written, also while the fork is being closed.
+/// When the contents of an open fork were changed. It is there until it is written, also while the
+/// fork is being closed.
 #[derive(Debug)]
 pub(super) struct ContentDate {
     /// What the catalog has, or will have when `stale` is dealt with.
@@ -223,7 +225,8 @@ impl Drop for OpenFork {
     }
 }
 
-/// Changes what is recorded of an object. A date of its contents counts more than one that has yet to be written.
+/// Changes what is recorded of an object. A date of its contents counts more than one that has yet
+/// to be written.
 pub(super) fn set_attributes(
     shared: &Shared,
     volume: &mut Volume,
@@ -240,8 +243,9 @@ pub(super) fn set_attributes(
     Ok(())
 }
 
-/// Adds to what is recorded of a file the date of its contents if that has yet to be written. `_volume` is what it was read
-/// from, and not let go of in between: otherwise the date could be written, and be due no more.
+/// Adds to what is recorded of a file the date of its contents if that has yet to be written.
+/// `_volume` is what it was read from, and not let go of in between: otherwise the date could be
+/// written, and be due no more.
 pub(super) fn add_due_date(shared: &Shared, _volume: &Volume, found: &mut Attributes) {
     let forks = shared.open_forks();
     let latest = keys(found.id)
@@ -355,7 +359,8 @@ impl BlockDevice for OpenFork {
         self.file().read_at(offset, buf)
     }
 
-    /// Within the file's length; [`set_len`](BlockDevice::set_len) comes first where it is to be longer.
+    /// Within the file's length; [`set_len`](BlockDevice::set_len) comes first where it is to be
+    /// longer.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.file().overwrite(offset, buf)?;
         self.touch();

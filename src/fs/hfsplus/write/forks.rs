@@ -12,7 +12,8 @@ use crate::fs::hfsplus::layout::{
 use crate::fs::hfsplus::overflow;
 use crate::{Error, Kind, Result};
 
-/// Blocks that one operation takes or gives back at most: so many bits of the bitmap fit in any journal.
+/// Blocks that one operation takes or gives back at most: so many bits of the bitmap fit in any
+/// journal.
 pub(super) const MOST_BLOCKS: u32 = 1 << 17;
 /// Pieces that one operation gives back at most.
 pub(super) const MOST_PIECES: usize = 64;
@@ -57,7 +58,8 @@ impl ForkMap {
         Some(cut)
     }
 
-    /// The extents as they are recorded: those of the fork itself, and those of each record more with the block it begins at.
+    /// The extents as they are recorded: those of the fork itself, and those of each record more
+    /// with the block it begins at.
     pub(super) fn records(&self) -> (ExtentsRaw, Vec<(u32, ExtentsRaw)>) {
         let record = |extents: &[Extent]| {
             let mut raw = ExtentsRaw::default();
@@ -99,7 +101,8 @@ impl Volume {
         })
     }
 
-    /// Enters the extents of `fork` in its record and in the extents tree, which has those of `before`.
+    /// Enters the extents of `fork` in its record and in the extents tree, which has those of
+    /// `before`.
     pub(super) fn store_fork(&mut self, fork: &mut ForkMap, before: &ForkRaw) -> Result<()> {
         let (first, wanted) = fork.records();
         fork.raw.extents = first;
@@ -143,8 +146,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Lets a fork be `len` bytes long, as far as one operation goes; whether that was all of the way. New bytes are zero
-    /// if `zeros`. The fork is not stored yet.
+    /// Lets a fork be `len` bytes long, as far as one operation goes; whether that was all of the
+    /// way. New bytes are zero if `zeros`. The fork is not stored yet.
     pub(super) fn resize_fork(
         &mut self,
         fork: &mut ForkMap,

@@ -1,4 +1,5 @@
-//! Files with several names: the file proper in the private folder, and a record for each name, in a chain (§7.7).
+//! Files with several names: the file proper in the private folder, and a record for each name, in
+//! a chain (§7.7).
 
 use zerocopy::big_endian::U16;
 
@@ -82,7 +83,8 @@ impl Volume {
             || matches!(there, Object::File(link) if self.read.links.is_link(link).0 && link.bsd.special.get() == number)
     }
 
-    /// Makes a file with one name one in the private folder with a link to it, if it is not there yet.
+    /// Makes a file with one name one in the private folder with a link to it, if it is not there
+    /// yet.
     fn as_inode(&mut self, parent: Cnid, name: &[U16], mut file: FileRaw) -> Result<FileRaw> {
         let private = self.private_folder()?;
         if parent == private {

@@ -29,7 +29,8 @@ impl Log {
             .sum()
     }
 
-    /// Returns whether so many bytes of changes fit in one transaction, in the worst case of one piece a page.
+    /// Returns whether so many bytes of changes fit in one transaction, in the worst case of one
+    /// piece a page.
     pub(super) fn fits(&self, bytes: u64, page: u64) -> bool {
         self.journal
             .fits(bytes, usize::try_from(bytes / page).unwrap_or(usize::MAX))

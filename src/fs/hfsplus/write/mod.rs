@@ -1,12 +1,14 @@
 //! HFS+ and HFSX volumes that change.
 //!
-//! Every operation writes what it changes of the metadata into a [`Buffer`](buffer::Buffer) laid over the volume, and
-//! either all of that is kept or none. What is kept waits, together with the operations after it, for the next commit,
-//! which takes it through a journal: the volume's own, or on a volume without one a journal that is there for as long as
-//! changes are made. So a crash leaves the volume as some operation left it, and no part of one.
+//! Every operation writes what it changes of the metadata into a [`Buffer`](buffer::Buffer) laid
+//! over the volume, and either all of that is kept or none. What is kept waits, together with the
+//! operations after it, for the next commit, which takes it through a journal: the volume's own, or
+//! on a volume without one a journal that is there for as long as changes are made. So a crash
+//! leaves the volume as some operation left it, and no part of one.
 //!
-//! Contents of files go to their blocks directly, and reach the disk before the commit that makes the blocks a file's.
-//! Blocks that were freed are not used again before the commit that frees them.
+//! Contents of files go to their blocks directly, and reach the disk before the commit that makes
+//! the blocks a file's. Blocks that were freed are not used again before the commit that frees
+//! them.
 
 mod attributes;
 mod bitmap;
@@ -56,7 +58,8 @@ const LISTED_AT_ONCE: usize = 512;
 /// How a volume is opened for changes.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteOptions {
-    /// Bytes of memory for nodes of the trees, and as many again for changes that wait to be committed.
+    /// Bytes of memory for nodes of the trees, and as many again for changes that wait to be
+    /// committed.
     pub cache: usize,
     /// The time that changes bear; `None` asks the system's clock each time.
     pub now: Option<Timestamp>,
@@ -76,7 +79,8 @@ impl Default for WriteOptions {
 
 /// An HFS+ or HFSX volume, read and changed by any number of threads.
 ///
-/// Dropping it unmounts the volume as [`FileSystemMut::unmount`] does, but nobody hears of failures.
+/// Dropping it unmounts the volume as [`FileSystemMut::unmount`] does, but nobody hears of
+/// failures.
 #[derive(Debug)]
 pub struct HfsPlusMut {
     shared: Arc<Shared>,
@@ -92,9 +96,10 @@ pub(super) struct Shared {
 impl HfsPlusMut {
     /// Opens the volume on all of `device` for changes.
     ///
-    /// What waits in a journal is brought to its place first; otherwise nothing is written before the first change. A
-    /// volume that was not left in order, or whose first header is damaged, is refused with [`Kind::Corrupt`](crate::Kind)
-    /// (it needs repair), one that is locked with [`Kind::ReadOnly`](crate::Kind).
+    /// What waits in a journal is brought to its place first; otherwise nothing is written before
+    /// the first change. A volume that was not left in order, or whose first header is damaged, is
+    /// refused with [`Kind::Corrupt`](crate::Kind) (it needs repair), one that is locked with
+    /// [`Kind::ReadOnly`](crate::Kind).
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Self> {
         let volume = RwLock::new(Volume::open(device, options)?);
         Ok(Self {
@@ -105,8 +110,8 @@ impl HfsPlusMut {
         })
     }
 
-    /// Gives the volume a journal of `size` bytes, by default as large as Apple's formatter makes it, and unmounts it.
-    /// [`Kind::Conflict`](crate::Kind) if it has one.
+    /// Gives the volume a journal of `size` bytes, by default as large as Apple's formatter makes
+    /// it, and unmounts it. [`Kind::Conflict`](crate::Kind) if it has one.
     pub fn enable_journal(&self, size: Option<u64>) -> Result<()> {
         file::note_dates(&self.shared)?;
         self.shared.write().enable_journal(size)
@@ -117,7 +122,8 @@ impl HfsPlusMut {
         self.shared.read().read.cached()
     }
 
-    /// Takes the volume's journal away, and unmounts it. [`Kind::NotFound`](crate::Kind) if it has none.
+    /// Takes the volume's journal away, and unmounts it. [`Kind::NotFound`](crate::Kind) if it has
+    /// none.
     pub fn disable_journal(&self) -> Result<()> {
         file::note_dates(&self.shared)?;
         self.shared.write().disable_journal()

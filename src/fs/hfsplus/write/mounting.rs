@@ -20,7 +20,8 @@ use crate::{Error, Kind, Result};
 pub(super) const MADE_BY: [u8; 4] = *b"bsaw";
 /// Who last wrote a volume with one: what macOS knows for one that it may replay.
 const JOURNALED_BY: [u8; 4] = *b"HFSJ";
-/// The journal of a mount on a volume of at least [`LARGE`] bytes and on smaller ones; and the least that will do.
+/// The journal of a mount on a volume of at least [`LARGE`] bytes and on smaller ones; and the
+/// least that will do.
 const SIZES: [u64; 3] = [8 << 20, 512 << 10, 64 << 10];
 /// The least journal that will do.
 pub(super) const LEAST_JOURNAL: u64 = SIZES[2];
@@ -28,7 +29,8 @@ pub(super) const LEAST_JOURNAL: u64 = SIZES[2];
 const LARGE: u64 = 128 << 20;
 
 impl Volume {
-    /// Makes sure that changes can be committed. Whatever a volume needs before its first change happens here.
+    /// Makes sure that changes can be committed. Whatever a volume needs before its first change
+    /// happens here.
     pub(super) fn begin(&mut self) -> Result<()> {
         if self.log.is_some() {
             return Ok(());
@@ -47,7 +49,8 @@ impl Volume {
         self.reap_what_can_be()
     }
 
-    /// Removes what is left without a name, but for what a full volume has no room to remove: that is tried again at the end.
+    /// Removes what is left without a name, but for what a full volume has no room to remove: that
+    /// is tried again at the end.
     fn reap_what_can_be(&mut self) -> Result<()> {
         self.left_behind = false;
         match self.reap_left() {
@@ -112,7 +115,8 @@ impl Volume {
         Ok(journal)
     }
 
-    /// Gives a volume a journal that stays: of `size` bytes, or as large as Apple's formatter makes it.
+    /// Gives a volume a journal that stays: of `size` bytes, or as large as Apple's formatter makes
+    /// it.
     pub(super) fn enable_journal(&mut self, size: Option<u64>) -> Result<()> {
         self.unmount()?;
         if self.read.header.has(volume_attributes::JOURNALED) {
@@ -181,8 +185,9 @@ impl Volume {
         journal_len(total, self.device.info().block)
     }
 
-    /// Gives a volume without a journal one for the mount. In this order, because whatever a crash leaves must be told:
-    /// the journal in free blocks, that these are going to be used, that they are used, that there is a journal.
+    /// Gives a volume without a journal one for the mount. In this order, because whatever a crash
+    /// leaves must be told: the journal in free blocks, that these are going to be used, that they
+    /// are used, that there is a journal.
     fn begin_plain(&mut self, place: Extent) -> Result<()> {
         let block_size = self.read.header.block_size;
         let (info, body) = (
@@ -244,8 +249,8 @@ impl Volume {
         size
     }
 
-    /// Free blocks for a journal of `size` bytes, or fewer if that many are nowhere together; at the end, where they are in
-    /// nobody's way.
+    /// Free blocks for a journal of `size` bytes, or fewer if that many are nowhere together; at
+    /// the end, where they are in nobody's way.
     pub(super) fn place_journal(&self, mut size: u64) -> Result<Extent> {
         let block_size = u64::from(self.read.header.block_size);
         let least = SIZES[2];

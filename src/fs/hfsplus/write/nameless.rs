@@ -1,5 +1,6 @@
-//! Objects that have no name yet: they wait in the private folder, as files do that were deleted while they were open, until
-//! they are complete. What a crash has left there goes with the next mount.
+//! Objects that have no name yet: they wait in the private folder, as files do that were deleted
+//! while they were open, until they are complete. What a crash has left there goes with the next
+//! mount.
 
 use super::LAYER;
 use super::entries::{IsOpen, check_target, orphan_name};

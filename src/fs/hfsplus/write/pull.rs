@@ -1,7 +1,8 @@
 //! Moving what lies past the end that a volume is going to have (§13).
 //!
-//! Each operation copies some blocks of one fork to others that nothing uses, and enters these in its record: the copy
-//! reaches the disk before the commit that makes it count, and the old blocks are used by nobody afterwards.
+//! Each operation copies some blocks of one fork to others that nothing uses, and enters these in
+//! its record: the copy reaches the disk before the commit that makes it count, and the old blocks
+//! are used by nobody afterwards.
 
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
@@ -69,7 +70,8 @@ impl Volume {
         }
     }
 
-    /// A journal past the end makes way for another. Between the two the volume has none, which is safe too.
+    /// A journal past the end makes way for another. Between the two the volume has none, which is
+    /// safe too.
     fn move_journal(&mut self, end: u32) -> Result<()> {
         if !self.read.header.has(volume_attributes::JOURNALED) {
             return Ok(());
@@ -90,7 +92,8 @@ impl Volume {
         self.enable_journal(Some(size))
     }
 
-    /// Moves the first blocks of `fork` that lie from `end` on, in multiples of `grain`; `false` if there are none.
+    /// Moves the first blocks of `fork` that lie from `end` on, in multiples of `grain`; `false` if
+    /// there are none.
     fn pull(&mut self, fork: &mut ForkMap, end: u32, grain: u32) -> Result<bool> {
         let Some(place) = fork
             .extents

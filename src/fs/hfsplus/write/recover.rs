@@ -1,4 +1,5 @@
-//! Bringing a volume in order before it is changed: what waits in its journal, and what a mount left that did not end.
+//! Bringing a volume in order before it is changed: what waits in its journal, and what a mount
+//! left that did not end.
 
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ use crate::fs::hfsplus::layout::{
 use crate::fs::hfsplus::{HfsPlus, read_structure};
 use crate::{Error, Kind, Result};
 
-/// Stands in the header as the one who last wrote the volume while a mount takes blocks for its journal or gives them
-/// back, and tells that nothing else is open.
+/// Stands in the header as the one who last wrote the volume while a mount takes blocks for its
+/// journal or gives them back, and tells that nothing else is open.
 pub(super) const OPENING: [u8; 4] = *b"bsw~";
 
 /// A volume whose journal is empty.
@@ -102,7 +103,8 @@ fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovere
     })
 }
 
-/// Gives the blocks back that a mount had for its journal: the step before it, or the one after, was interrupted.
+/// Gives the blocks back that a mount had for its journal: the step before it, or the one after,
+/// was interrupted.
 pub(in crate::fs::hfsplus) fn give_back(
     device: &Arc<dyn BlockDevice>,
     mut header: VolumeHeader,

@@ -1,8 +1,8 @@
-//! Blocks that are kept for files that grow little by little, so that those growing in turns do not come to lie in each
-//! other's way piece by piece.
+//! Blocks that are kept for files that grow little by little, so that those growing in turns do not
+//! come to lie in each other's way piece by piece.
 //!
-//! They are free, in the bitmap and in every count: only who looks for blocks in memory steps over them, and a crash knows
-//! nothing of them. Where blocks are short, all of them are given up.
+//! They are free, in the bitmap and in every count: only who looks for blocks in memory steps over
+//! them, and a crash knows nothing of them. Where blocks are short, all of them are given up.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
@@ -83,7 +83,8 @@ impl Reserved {
     }
 }
 
-/// Returns how many blocks are kept for a fork of `have` blocks on a volume on which `free` are free.
+/// Returns how many blocks are kept for a fork of `have` blocks on a volume on which `free` are
+/// free.
 pub(super) fn ahead(have: u32, free: u32, block_size: u32) -> u32 {
     let blocks = |bytes: u64| u32::try_from(bytes / u64::from(block_size)).unwrap_or(u32::MAX);
     // Of what is left, no file keeps much.

@@ -77,7 +77,8 @@ impl Volume {
         self.unmount()
     }
 
-    /// Clears what bits there are for blocks that do not exist yet. They mean nothing, so this may be done in part.
+    /// Clears what bits there are for blocks that do not exist yet. They mean nothing, so this may
+    /// be done in part.
     fn clear_past_the_end(&mut self, total: u32) -> Result<()> {
         let map = self.bitmap.file().clone();
         let end = u64::from(total).div_ceil(8).min(map.len());
@@ -189,7 +190,8 @@ impl Volume {
         shrunk
     }
 
-    /// Gives the blocks from `total` on away, in which nothing lies. Nothing is taken from `end` on.
+    /// Gives the blocks from `total` on away, in which nothing lies. Nothing is taken from `end`
+    /// on.
     fn cut(&mut self, total: u32, end: u32) -> Result<()> {
         self.commit()?;
         let (before, (head, tail)) = (
@@ -246,7 +248,8 @@ impl Volume {
         self.unmount()
     }
 
-    /// Makes the clumps of the volume's own files a quarter of the volume at most, as Apple's checker demands.
+    /// Makes the clumps of the volume's own files a quarter of the volume at most, as Apple's
+    /// checker demands.
     fn bound_clumps(&mut self) {
         let most =
             u64::from(self.read.header.total_blocks / 4) * u64::from(self.read.header.block_size);
@@ -275,8 +278,8 @@ impl Volume {
         self.device.flush()
     }
 
-    /// Removes the alternate header of the volume as it was with `total` blocks, which is in free space now: programs that
-    /// look for lost volumes would find it.
+    /// Removes the alternate header of the volume as it was with `total` blocks, which is in free
+    /// space now: programs that look for lost volumes would find it.
     fn remove_alternate(&self, total: u32) -> Result<()> {
         let block_size = self.read.header.block_size;
         let first = AllocBlock(total)

@@ -13,7 +13,8 @@ use super::forks::ForkMap;
 use super::reserved::ahead;
 use super::volume::Volume;
 
-/// Nodes of an attributes tree that is made now: what Linux and macOS's limit for values within it count on.
+/// Nodes of an attributes tree that is made now: what Linux and macOS's limit for values within it
+/// count on.
 const ATTRIBUTES_NODE: u16 = 8192;
 /// Up to so many bytes, zeros are written rather than asked of the device.
 const WRITTEN_ZEROS: u64 = 64 << 10;
@@ -27,7 +28,8 @@ pub(super) enum Which {
 }
 
 impl Volume {
-    /// Takes `blocks` blocks, in pieces that are multiples of `grain`, from `near` on or where the volume has got to.
+    /// Takes `blocks` blocks, in pieces that are multiples of `grain`, from `near` on or where the
+    /// volume has got to.
     pub(super) fn take(
         &mut self,
         blocks: u32,
@@ -64,8 +66,8 @@ impl Volume {
         Ok(taken)
     }
 
-    /// Takes blocks for the end of a fork. One that grows little by little has some kept for it, so that those that grow in
-    /// turns do not lie in each other's way.
+    /// Takes blocks for the end of a fork. One that grows little by little has some kept for it, so
+    /// that those that grow in turns do not lie in each other's way.
     pub(super) fn take_behind(&mut self, fork: &ForkMap, blocks: u32) -> Result<Vec<Extent>> {
         if blocks == 0 {
             return Ok(Vec::new());
@@ -116,8 +118,8 @@ impl Volume {
         self.device.discard(offset..offset + len, Leave::Zeros)
     }
 
-    /// Lets trees grow that an operation might find too small, as operations of their own. What cannot grow is not an
-    /// error yet: the operation may take less, or remove something.
+    /// Lets trees grow that an operation might find too small, as operations of their own. What
+    /// cannot grow is not an error yet: the operation may take less, or remove something.
     pub(super) fn make_room(&mut self) -> Result<()> {
         for which in [Which::Overflow, Which::Catalog, Which::Attributes] {
             let Some(tree) = self.tree(which) else {
@@ -292,7 +294,8 @@ impl Volume {
 }
 
 impl Which {
-    /// Returns how many records one operation adds, when it comes to room. Those of extents come in order, and fill their nodes.
+    /// Returns how many records one operation adds, when it comes to room. Those of extents come in
+    /// order, and fill their nodes.
     fn most_records(self) -> u32 {
         match self {
             Self::Overflow | Self::Attributes => 2,

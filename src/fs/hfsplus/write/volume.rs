@@ -160,8 +160,8 @@ impl Volume {
         &mut self.read.header.raw
     }
 
-    /// Does an operation whole or not at all. It may be begun twice: where blocks are lacking that the next commit gives
-    /// back, that is done in between.
+    /// Does an operation whole or not at all. It may be begun twice: where blocks are lacking that
+    /// the next commit gives back, that is done in between.
     pub(super) fn change<T>(
         &mut self,
         mut change: impl FnMut(&mut Self) -> Result<T>,
@@ -171,7 +171,8 @@ impl Volume {
         self.step_with_room(&mut change)
     }
 
-    /// Does one operation in a mount that has begun; where blocks are short that a commit would set free, after one.
+    /// Does one operation in a mount that has begun; where blocks are short that a commit would set
+    /// free, after one.
     pub(super) fn step_with_room<T>(
         &mut self,
         change: &mut dyn FnMut(&mut Self) -> Result<T>,

@@ -165,7 +165,8 @@ impl Volume {
         Ok(!records.is_empty())
     }
 
-    /// Adds the records of an attribute that is not there: with the value in them, or with where it lies.
+    /// Adds the records of an attribute that is not there: with the value in them, or with where it
+    /// lies.
     fn add_records(
         &mut self,
         id: Cnid,

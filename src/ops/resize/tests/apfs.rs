@@ -1,4 +1,5 @@
-//! The same for containers of APFS, of which the space manager moves when the number of chunks changes.
+//! The same for containers of APFS, of which the space manager moves when the number of chunks
+//! changes.
 
 use super::*;
 use crate::crypt::Secret;
@@ -26,7 +27,8 @@ fn plan(volumes: u8, encryption: Option<&VolumeEncryption>) -> Container {
     Container::encrypted(Tree::empty(created), options, encryption).unwrap()
 }
 
-/// A disk with a container that was used, of which a volume has more than the last checkpoint in its queue.
+/// A disk with a container that was used, of which a volume has more than the last checkpoint in
+/// its queue.
 fn lived_in_apfs(len: u64, around: Around) -> PowerCut {
     let store = PowerCut::default();
     let disk = disk(&store);
@@ -105,7 +107,8 @@ fn power_cuts_while_containers_shrink() {
 fn containers_get_any_size() {
     let mut random = Random::new(3);
     let store = lived_in_apfs(64 * MIB, Around::Nothing);
-    // So long that the pool has more bitmaps and a longer ring, and itself no place before what it is cut to.
+    // So long that the pool has more bitmaps and a longer ring, and itself no place before what it
+    // is cut to.
     resize_to(&store, 3 << 40).unwrap();
     sound(&store);
     resize_to(&store, 60 * MIB).unwrap();

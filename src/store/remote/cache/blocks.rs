@@ -66,7 +66,8 @@ impl Blocks {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks that were in use when the file was open last; the others are free. Called once, before any is given out.
+    /// Blocks that were in use when the file was open last; the others are free. Called once,
+    /// before any is given out.
     pub(super) fn known(
         self: &Arc<Self>,
         known: impl Iterator<Item = (u32, u32)>,
@@ -85,7 +86,8 @@ impl Blocks {
         used
     }
 
-    /// Writes [`PAGE`] bytes to a free block. `None`: there is none, or the local disk does not take it.
+    /// Writes [`PAGE`] bytes to a free block. `None`: there is none, or the local disk does not
+    /// take it.
     pub(super) fn write(self: &Arc<Self>, bytes: &[u8]) -> Option<Arc<Block>> {
         let number = {
             let mut free = self.free();

@@ -13,7 +13,8 @@
 //!     4   CRC-32 of everything before
 //! ```
 //!
-//! Numbers are big-endian. The file is there only while nobody uses the cache: blocks are written anew as soon as somebody does.
+//! Numbers are big-endian. The file is there only while nobody uses the cache: blocks are written
+//! anew as soon as somebody does.
 
 use std::collections::HashSet;
 
@@ -58,7 +59,8 @@ pub(super) fn put(store: &dyn Store, entries: &[(Key, Entry)]) -> Result<()> {
     store.sync()
 }
 
-/// Reads the index and removes it, durably. One that makes no sense is as good as none: the store has everything.
+/// Reads the index and removes it, durably. One that makes no sense is as good as none: the store
+/// has everything.
 pub(super) fn take(store: &dyn Store) -> Result<Vec<Stored>> {
     let Some(file) = store.open(INDEX, Open::Read)? else {
         return Ok(Vec::new());

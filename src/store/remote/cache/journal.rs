@@ -1,7 +1,7 @@
 //! What was flushed to the local disk and is not in the store.
 //!
-//! The file is a row of records, each flushed before the next is begun: a line with 8 hexadecimal digits, the number of bytes of the
-//! document that follows. Lines as in `layout.rs`, and these:
+//! The file is a row of records, each flushed before the next is begun: a line with 8 hexadecimal
+//! digits, the number of bytes of the document that follows. Lines as in `layout.rs`, and these:
 //!
 //! ```text
 //! bandsaw cache 1                    first line
@@ -12,7 +12,8 @@
 //! sum CRC32
 //! ```
 //!
-//! A name counts as its last record tells it. What is torn at the end was not acknowledged and does not count.
+//! A name counts as its last record tells it. What is torn at the end was not acknowledged and does
+//! not count.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -82,8 +83,8 @@ pub(in super::super) struct Journal {
     writers: Vec<Writer>,
     /// Everything that counts, with the number of the flush that it is from.
     names: BTreeMap<String, (u64, Recorded)>,
-    /// What counts no more, but is what the stored journal tells after a crash: its blocks must stay what they are until another
-    /// one is durable.
+    /// What counts no more, but is what the stored journal tells after a crash: its blocks must
+    /// stay what they are until another one is durable.
     outdated: Vec<Recorded>,
     /// Flushes so far.
     pub(in super::super) flushes: u64,
@@ -225,8 +226,8 @@ impl Journal {
         }
     }
 
-    /// Records names as they are now, durably; the blocks are durable already. After an error only what was recorded before counts, and
-    /// perhaps this.
+    /// Records names as they are now, durably; the blocks are durable already. After an error only
+    /// what was recorded before counts, and perhaps this.
     pub(in super::super) fn record(&mut self, names: BTreeMap<String, Recorded>) -> Result<()> {
         self.flushes += 1;
         let flush = self.flushes;
@@ -275,7 +276,8 @@ impl Journal {
         }
     }
 
-    /// Puts a new file with everything that counts in the place of the old one; none where nothing does.
+    /// Puts a new file with everything that counts in the place of the old one; none where nothing
+    /// does.
     fn rewrite(&mut self) -> Result<()> {
         self.file = None;
         if self.names.is_empty() {
@@ -363,7 +365,8 @@ fn parse(bytes: &[u8], blocks: u64) -> Result<Stored> {
             .map_err(|error| error.in_file(JOURNAL))?;
         at += FRAME + document.len();
     }
-    // What is torn is one record, the last. Where another begins in it, this one was flushed and is damaged.
+    // What is torn is one record, the last. Where another begins in it, this one was flushed and is
+    // damaged.
     let rest = bytes.get(at + FRAME + 1..).unwrap_or_default();
     if rest
         .windows(TITLE.len())

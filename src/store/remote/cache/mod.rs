@@ -7,9 +7,10 @@
 //! journal    what was flushed to the local disk and is not in the store                  journal.rs
 //! ```
 //!
-//! What is read stays in blocks under the name of the object that it is from. Objects never change and plain ones have a
-//! version tag, so that no block is ever out of date, whoever writes the bundle. What is written goes to blocks where there is no
-//! room for it in memory, and when it is flushed [locally](FlushTo::Local).
+//! What is read stays in blocks under the name of the object that it is from. Objects never change
+//! and plain ones have a version tag, so that no block is ever out of date, whoever writes the
+//! bundle. What is written goes to blocks where there is no room for it in memory, and when it is
+//! flushed [locally](FlushTo::Local).
 
 mod blocks;
 mod index;
@@ -46,7 +47,8 @@ pub enum FlushTo {
     /// In the store.
     #[default]
     Store,
-    /// In the cache, on this machine. The store gets it a little later; if this machine is lost before, it is lost.
+    /// In the cache, on this machine. The store gets it a little later; if this machine is lost
+    /// before, it is lost.
     Local,
 }
 
@@ -147,7 +149,8 @@ struct Entry {
 }
 
 impl Cache {
-    /// Opens the cache. Its journal may tell of what an earlier writer flushed and the store does not have.
+    /// Opens the cache. Its journal may tell of what an earlier writer flushed and the store does
+    /// not have.
     pub(super) fn open(options: &CacheOptions, access: Access) -> Result<Self> {
         let store = options.folder.clone();
         let lock = store.lock(LOCK, Lock::Exclusive)?;
@@ -232,7 +235,8 @@ impl Cache {
             .is_some_and(|entry| entry.len as usize >= len)
     }
 
-    /// Fills `page`, of [`PAGE`] bytes, of which the first `len` are asked for. `false`: they are not at hand.
+    /// Fills `page`, of [`PAGE`] bytes, of which the first `len` are asked for. `false`: they are
+    /// not at hand.
     pub(super) fn get(&self, key: Key, len: usize, page: &mut [u8]) -> bool {
         let block = {
             let mut clean = self.clean();
@@ -305,7 +309,8 @@ impl Cache {
         drop((clean, replaced));
     }
 
-    /// Writes [`PAGE`] bytes to a block, for which others go that are in the store. `None`: there is no room.
+    /// Writes [`PAGE`] bytes to a block, for which others go that are in the store. `None`: there
+    /// is no room.
     pub(super) fn write(&self, bytes: &[u8]) -> Option<Arc<Block>> {
         self.blocks.write(bytes).or_else(|| {
             self.forget_some();

@@ -1,4 +1,5 @@
-//! What is asked of every run of files, in a folder or in images: where, which files, how, and where the results go.
+//! What is asked of every run of files, in a folder or in images: where, which files, how, and
+//! where the results go.
 
 use std::path::{Path, PathBuf};
 
@@ -35,8 +36,8 @@ impl Asked {
         &self.folder
     }
 
-    /// What is measured, with so many seconds of rest where none were asked for. Refuses results that could not be kept, before
-    /// anything is measured.
+    /// What is measured, with so many seconds of rest where none were asked for. Refuses results
+    /// that could not be kept, before anything is measured.
     pub(super) fn settings(&self, pause: f64) -> Outcome<Settings> {
         self.keeping.check()?;
         Ok(self.measuring.settings(&self.planning, pause))
@@ -54,7 +55,8 @@ impl Asked {
         sets.is_some() || !sizes.is_empty() || random.is_some() || single.is_some()
     }
 
-    /// Says what will be done, does it unless only that was wanted, and keeps and tells the results.
+    /// Says what will be done, does it unless only that was wanted, and keeps and tells the
+    /// results.
     pub(super) fn run(
         &self,
         plan: &str,
@@ -81,7 +83,8 @@ struct Planning {
     /// What every size is multiplied by; the number of files stays
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     scale: f64,
-    /// The sizes of a set, in the place of the sixteen; 2MB is a million bytes times two, 2m is binary
+    /// The sizes of a set, in the place of the sixteen; 2MB is a million bytes times two, 2m is
+    /// binary
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, conflicts_with_all = ["random", "single"])]
     sizes: Vec<u64>,
     /// So many files a set, of sizes drawn between 2 MB and 2 GB
@@ -110,8 +113,8 @@ struct Measuring {
     /// Compare what is read with what was written; it takes no time of the measurement
     #[arg(long)]
     verify: bool,
-    /// Rest so long between writing and reading, and around attaching an image anew [default: 10 for the protocols `rewrite` and
-    /// `steady`, otherwise none]
+    /// Rest so long between writing and reading, and around attaching an image anew [default: 10
+    /// for the protocols `rewrite` and `steady`, otherwise none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pause: Option<f64>,
 }

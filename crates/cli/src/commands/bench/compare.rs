@@ -15,8 +15,8 @@ use crate::output::Output;
 
 /// Compare two runs: what became faster or slower, and whether that can be said
 ///
-/// Ratios are those of trimmed means, the second run's over the first's, with bounds that hold in 95 of 100 cases: a ratio whose
-/// bounds are on both sides of 1 says nothing but that.
+/// Ratios are those of trimmed means, the second run's over the first's, with bounds that hold in
+/// 95 of 100 cases: a ratio whose bounds are on both sides of 1 says nothing but that.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

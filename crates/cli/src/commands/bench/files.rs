@@ -12,11 +12,13 @@ use crate::text::counted;
 
 /// Measure how fast files are written and read in a folder
 ///
-/// By default this is the gold standard: 16 sizes from 2 MB to 2 GB in random order, ten times, written and then read in the same
-/// order, 160 files and 53.3 GB in all. They lie in a new folder of their own in DIR, which is removed at the end, also by Ctrl-C.
+/// By default this is the gold standard: 16 sizes from 2 MB to 2 GB in random order, ten times,
+/// written and then read in the same order, 160 files and 53.3 GB in all. They lie in a new folder
+/// of their own in DIR, which is removed at the end, also by Ctrl-C.
 ///
-/// Times are from opening a file to its last byte; for writing, those with the final flush are told too. Speeds are bytes a second,
-/// and MB is a million bytes. The system's memory is kept out as well as it goes: what became of that is in the results.
+/// Times are from opening a file to its last byte; for writing, those with the final flush are told
+/// too. Speeds are bytes a second, and MB is a million bytes. The system's memory is kept out as
+/// well as it goes: what became of that is in the results.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -15,8 +15,9 @@ use crate::output::Output;
 
 /// Fail if something is slower than it may be: for scripts
 ///
-/// Each image of the run is held against the host's folder in the same run; with --against, each series against the same of an
-/// earlier run. A ratio that is too noisy to say counts as what it is, with a warning.
+/// Each image of the run is held against the host's folder in the same run; with --against, each
+/// series against the same of an earlier run. A ratio that is too noisy to say counts as what it
+/// is, with a warning.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

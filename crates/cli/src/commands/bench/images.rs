@@ -14,17 +14,22 @@ use crate::text::counted;
 
 /// Measure disk images of any kind, each against the folder that they are in
 ///
-/// Images are made in a new folder of DIR, used as a published protocol has it, and removed at the end, also by Ctrl-C. Every kind is
-/// measured in the same run as files in the folder itself, in random order, and told as a ratio to these, beside what was published of
-/// Apple's images on a Mac. What an image takes on disk is told after each step, and what the process uses that serves it. At the end
-/// of each protocol files are removed, the image is attached anew and compacted, and what it takes then is told too.
+/// Images are made in a new folder of DIR, used as a published protocol has it, and removed at the
+/// end, also by Ctrl-C. Every kind is measured in the same run as files in the folder itself, in
+/// random order, and told as a ratio to these, beside what was published of Apple's images on a
+/// Mac. What an image takes on disk is told after each step, and what the process uses that serves
+/// it. At the end of each protocol files are removed, the image is attached anew and compacted, and
+/// what it takes then is told too.
 ///
-/// Protocols: `rewrite` writes right after creation, again after files were removed and the image was attached anew, and as a control
-/// for the first time after it was attached anew. `steady` attaches anew, writes and reads. `space` writes in five rounds and removes
-/// the largest quarter of the files after each but the last; with --verify every layer and all contents are checked. `bands` compares
-/// sizes of bands: 130 files that scatter, and one file compressed into another beside it. `refill` writes and reads an image when it
-/// is empty, part full, and emptied. `compression` stores five files as they are and compressed in each way, and reads each three
-/// times cold and three times warm; only files over 1 MB are scaled. They are also known as r1 to r6.
+/// Protocols: `rewrite` writes right after creation, again after files were removed and the image
+/// was attached anew, and as a control for the first time after it was attached anew. `steady`
+/// attaches anew, writes and reads. `space` writes in five rounds and removes the largest quarter
+/// of the files after each but the last; with --verify every layer and all contents are checked.
+/// `bands` compares sizes of bands: 130 files that scatter, and one file compressed into another
+/// beside it. `refill` writes and reads an image when it is empty, part full, and emptied.
+/// `compression` stores five files as they are and compressed in each way, and reads each three
+/// times cold and three times warm; only files over 1 MB are scaled. They are also known as r1 to
+/// r6.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -39,8 +44,8 @@ pub(crate) struct Images {
     /// What is done with each image
     #[arg(long, value_enum, default_value_t)]
     protocol: ProtocolArg,
-    /// Kinds of images: udrw, udsb, udsp, asif; vm for an encrypted APFS volume in ASIF over NBD [default: the four; with `--protocol
-    /// bands` udsb, and udrw to compare it with]
+    /// Kinds of images: udrw, udsb, udsp, asif; vm for an encrypted APFS volume in ASIF over NBD
+    /// [default: the four; with `--protocol bands` udsb, and udrw to compare it with]
     #[arg(long = "type", value_name = "FORMAT,...", value_delimiter = ',')]
     types: Vec<String>,
     /// Ciphers: none, aes-128, aes-256

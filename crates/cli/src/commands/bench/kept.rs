@@ -18,7 +18,8 @@ const LAYER: &str = "benchmark";
 /// Where results go besides the terminal.
 #[derive(Debug, Args)]
 pub(super) struct Keeping {
-    /// Also write the results to FILE, in the form that its name says: .json, .csv, .html or .md. Can be given several times
+    /// Also write the results to FILE, in the form that its name says: .json, .csv, .html or .md.
+    /// Can be given several times
     #[arg(long = "output", short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     outputs: Vec<PathBuf>,
     /// Write each plot into this folder, as SVG and PNG
@@ -93,8 +94,8 @@ impl Keeping {
         Ok(())
     }
 
-    /// Writes all files that were asked for, and tells the results; these also where a file could not be written, for nobody wants to
-    /// measure again.
+    /// Writes all files that were asked for, and tells the results; these also where a file could
+    /// not be written, for nobody wants to measure again.
     pub(super) fn keep(&self, report: &Report, output: &Output) -> Outcome {
         let kept = self.files(report);
         output.facts(report, |out| {

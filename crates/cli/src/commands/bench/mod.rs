@@ -15,8 +15,9 @@ use crate::output::Output;
 
 /// Measure folders and disk images as programs use them, and compare the results
 ///
-/// Whole files are written and read through the file system, not blocks past it. What is measured is kept as JSON with every
-/// sample, and shown as tables, CSV, pictures, and a page for any browser.
+/// Whole files are written and read through the file system, not blocks past it. What is measured
+/// is kept as JSON with every sample, and shown as tables, CSV, pictures, and a page for any
+/// browser.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -16,8 +16,9 @@ const MOST_BYTES: u64 = 64 << 20;
 
 /// Put resources into a finished image
 ///
-/// Chunks and their checksums stay as they are. The change is made to a copy that takes the place of the image when it is
-/// whole. Block tables and lists of partitions in an XML file are passed over: they belong to the image they came from.
+/// Chunks and their checksums stay as they are. The change is made to a copy that takes the place
+/// of the image when it is whole. Block tables and lists of partitions in an XML file are passed
+/// over: they belong to the image they came from.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["xml", "license"]))]
 #[command(after_help = "\
@@ -32,7 +33,8 @@ pub(crate) struct Add {
     /// The resources of this list, as hdiutil udifderez -xml prints them
     #[arg(long, value_name = "FILE")]
     xml: Option<PathBuf>,
-    /// A licence that macOS shows before the image is opened: text in UTF-8, or RTF; the dialog is in English
+    /// A licence that macOS shows before the image is opened: text in UTF-8, or RTF; the dialog is
+    /// in English
     #[arg(
         long,
         value_name = "FILE",
@@ -40,7 +42,8 @@ pub(crate) struct Add {
         conflicts_with = "xml"
     )]
     license: Option<PathBuf>,
-    /// Put them in the place of those of the same kind and number; of a licence, in the place of any other licence
+    /// Put them in the place of those of the same kind and number; of a licence, in the place of
+    /// any other licence
     #[arg(long)]
     replace: bool,
     /// Remove all others first, but block tables and the list of partitions

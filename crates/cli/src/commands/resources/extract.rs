@@ -15,8 +15,9 @@ use crate::output::Output;
 
 /// Write resources to a file or to standard output
 ///
-/// As a list in XML, the one that hdiutil udifderez -xml prints and udifrez -xml takes; without a choice all but the block
-/// tables (blkx) and the list of partitions (plst), which belong to their image. With --raw the bytes of one resource.
+/// As a list in XML, the one that hdiutil udifderez -xml prints and udifrez -xml takes; without a
+/// choice all but the block tables (blkx) and the list of partitions (plst), which belong to their
+/// image. With --raw the bytes of one resource.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -23,9 +23,10 @@ use crate::source::{self, Opening};
 
 /// Show and change what is in a compressed image beside its disk, such as a licence
 ///
-/// UDIF images (UDRO, UDZO and so on) hold resources as classic Mac OS had them, each with a kind of four characters and a
-/// number. LPic, STR#, TEXT or RTF, and styl make the licence that macOS shows before it opens an image; blkx are the block
-/// tables, which are never changed. Old images with a binary resource fork are read too, and written with a list in XML.
+/// UDIF images (UDRO, UDZO and so on) hold resources as classic Mac OS had them, each with a kind
+/// of four characters and a number. LPic, STR#, TEXT or RTF, and styl make the licence that macOS
+/// shows before it opens an image; blkx are the block tables, which are never changed. Old images
+/// with a binary resource fork are read too, and written with a list in XML.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

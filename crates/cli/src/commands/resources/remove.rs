@@ -11,8 +11,8 @@ use crate::output::Output;
 
 /// Remove resources from a finished image
 ///
-/// Chunks and their checksums stay as they are. The change is made to a copy that takes the place of the image when it is
-/// whole.
+/// Chunks and their checksums stay as they are. The change is made to a copy that takes the place
+/// of the image when it is whole.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

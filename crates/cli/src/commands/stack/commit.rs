@@ -17,9 +17,9 @@ use crate::source::{self, Opening};
 
 /// Put the topmost layer of a stack into the image below it
 ///
-/// The image directly below gets everything that the layer has, and its size; the layer is empty afterwards and can be used
-/// further, or be removed. Stopped at any point, by whatever, the two together still make up the same disk, and the same
-/// command goes on.
+/// The image directly below gets everything that the layer has, and its size; the layer is empty
+/// afterwards and can be used further, or be removed. Stopped at any point, by whatever, the two
+/// together still make up the same disk, and the same command goes on.
 ///
 /// Other layers over the image below do not fit it any more: its contents have changed.
 #[derive(Debug, Args)]

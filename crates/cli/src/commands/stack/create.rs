@@ -28,7 +28,8 @@ pub(crate) struct Create {
     /// The base, the layers over it from the bottom, and last the layer to make
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
     images: Vec<OsString>,
-    /// Make a cache, which keeps copies of what is read from below; a stack has at most one, and another layer above it
+    /// Make a cache, which keeps copies of what is read from below; a stack has at most one, and
+    /// another layer above it
     #[arg(long, conflicts_with = "size")]
     read_cache: bool,
     /// Size of the disk, if it is not to be that of the disk below

@@ -17,11 +17,12 @@ use crate::source;
 
 /// Keep what changes in layers over an image that stays as it is
 ///
-/// A stack is a base (a raw or Apple sparse image, or any other that can be read) and layers over it, each an Apple sparse
-/// image (ASIF) with the blocks that were written since: what macOS makes as shadow files and stacked images. Only the topmost
-/// layer is ever written. No layer says where the image below it is: all are named, from the bottom, here as arguments and
-/// for every other verb by --shadow. Each layer knows the image below by a UUID that changes when that image is written to,
-/// and is refused over any other.
+/// A stack is a base (a raw or Apple sparse image, or any other that can be read) and layers over
+/// it, each an Apple sparse image (ASIF) with the blocks that were written since: what macOS makes
+/// as shadow files and stacked images. Only the topmost layer is ever written. No layer says where
+/// the image below it is: all are named, from the bottom, here as arguments and for every other
+/// verb by --shadow. Each layer knows the image below by a UUID that changes when that image is
+/// written to, and is refused over any other.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -156,7 +156,8 @@ impl Files {
         let group = &self.group;
         let id = group.id;
         let Some(facts) = group.inode else {
-            // The parent of the root has no inode; streams of attributes, states and siblings have none either.
+            // The parent of the root has no inode; streams of attributes, states and siblings have
+            // none either.
             if group.entries > 0 && id != FileId::ROOT_PARENT.0 {
                 report.damage(wrong(
                     LAYER,

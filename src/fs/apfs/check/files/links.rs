@@ -1,4 +1,5 @@
-//! Names against inodes: every entry leads to an object, every object has its names, and hard links their records (§8.6).
+//! Names against inodes: every entry leads to an object, every object has its names, and hard links
+//! their records (§8.6).
 
 use super::{Files, LAYER};
 use crate::fs::apfs::check::report::{Report, wrong};
@@ -99,7 +100,8 @@ impl Files {
         counts
     }
 
-    /// Every folder is below the root: the way up from it does not end elsewhere, nor go round in circles.
+    /// Every folder is below the root: the way up from it does not end elsewhere, nor go round in
+    /// circles.
     fn check_roots(&mut self, ids: &[u64], report: &mut Report<'_>) {
         for root in [FileId::ROOT.0, FileId::PRIVATE_DIR.0] {
             if let Some(known) = self.objects.get_mut(&root) {

@@ -1,7 +1,7 @@
 //! The records of a volume's files: each by itself, then against each other (§8).
 //!
-//! Records come in the order of the tree, so all that is about one object is seen together; what objects say of each other is
-//! gathered, some ten bytes for each, and settled at the end.
+//! Records come in the order of the tree, so all that is about one object is seen together; what
+//! objects say of each other is gathered, some ten bytes for each, and settled at the end.
 
 mod inode;
 mod links;

@@ -1,4 +1,5 @@
-//! The space manager: what it says of itself, its pool, its queues, and its bitmaps against all that is used (§14).
+//! The space manager: what it says of itself, its pool, its queues, and its bitmaps against all
+//! that is used (§14).
 
 mod bitmaps;
 mod pool;
@@ -38,8 +39,8 @@ pub(super) struct Space<'a> {
 }
 
 impl<'a> Space<'a> {
-    /// Reads the space manager and what waits in its queues, and claims what it uses itself. `None`: it makes no sense, which has
-    /// been told.
+    /// Reads the space manager and what waits in its queues, and claims what it uses itself.
+    /// `None`: it makes no sense, which has been told.
     pub(super) fn read(
         container: &'a Container,
         objects: &mut Ephemerals,

@@ -1,4 +1,5 @@
-//! The internal pool, which holds the space manager's own blocks in several versions, and the ring of its bitmaps.
+//! The internal pool, which holds the space manager's own blocks in several versions, and the ring
+//! of its bitmaps.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! What a versioned space manager has besides: its size, and the allocation zones, hints that no reader takes notice of (§14).
+//! What a versioned space manager has besides: its size, and the allocation zones, hints that no
+//! reader takes notice of (§14).
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! The walk through a tree: every node once, every rule of §5, and every record of the leaves in order.
+//! The walk through a tree: every node once, every rule of §5, and every record of the leaves in
+//! order.
 
 mod room;
 mod sources;
@@ -139,7 +140,8 @@ impl Walk<'_> {
             );
             report.warning(wrong(message));
         }
-        // Hashes and missing headers are the sealed volumes' own, the others are told by the kind of the tree.
+        // Hashes and missing headers are the sealed volumes' own, the others are told by the kind
+        // of the tree.
         let sealed = match self.kind {
             TreeKind::Files { .. } | TreeKind::Fext => tree_flags::HASHED | tree_flags::NO_HEADER,
             _ => 0,
@@ -177,7 +179,8 @@ struct Walker<'a, 'r> {
 type Info = Option<(TreeInfoRaw, Paddr)>;
 
 impl Walker<'_, '_> {
-    /// Walks a node and all below it. `None`: it cannot be read. Of a root, what it says of the tree.
+    /// Walks a node and all below it. `None`: it cannot be read. Of a root, what it says of the
+    /// tree.
     fn enter(&mut self, oid: Oid, parent: Option<&Parent>) -> Result<Option<Info>> {
         self.walk.progress.check()?;
         self.walk.progress.advance(1);
@@ -301,7 +304,8 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Returns whether a node stands where its parent says; if not, what is below cannot be trusted.
+    /// Returns whether a node stands where its parent says; if not, what is below cannot be
+    /// trusted.
     fn fits(&mut self, node: &Node, parent: Option<&Parent>) -> bool {
         let (root, is_root) = (parent.is_none(), node.flags & node_flags::ROOT != 0);
         let wrong = if root != is_root {

@@ -1,4 +1,5 @@
-//! Chunks of the container: a bitmap each, and the blocks that describe them, read as they are needed.
+//! Chunks of the container: a bitmap each, and the blocks that describe them, read as they are
+//! needed.
 
 use std::ops::Range;
 

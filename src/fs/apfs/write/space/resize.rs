@@ -1,7 +1,9 @@
-//! A container gets longer or shorter (§6): its chunks, the blocks that describe them, and the pool that these lie in.
+//! A container gets longer or shorter (§6): its chunks, the blocks that describe them, and the pool
+//! that these lie in.
 //!
-//! As long as there are as many chunks as before, only the last one's description changes. Otherwise the pool has another size,
-//! and comes to lie elsewhere with everything in it: nothing that a checkpoint knows is written over.
+//! As long as there are as many chunks as before, only the last one's description changes.
+//! Otherwise the pool has another size, and comes to lie elsewhere with everything in it: nothing
+//! that a checkpoint knows is written over.
 
 use std::ops::Range;
 
@@ -57,7 +59,8 @@ impl Space {
         self.own().into_iter().map(|run| run.end).max().unwrap_or(0)
     }
 
-    /// What stays where it is: all but what the space manager has for itself, and what waits for older checkpoints.
+    /// What stays where it is: all but what the space manager has for itself, and what waits for
+    /// older checkpoints.
     pub(in crate::fs::apfs::write) fn kept(&mut self) -> Result<Kept> {
         let movable: Vec<_> = self
             .own()
@@ -103,8 +106,9 @@ impl Space {
         Ok(Kept { end: 0, blocks })
     }
 
-    /// Gives the container the sizes of `to`. The pool and its ring come to lie below block `ceiling`; what is from the new end on
-    /// is free. What is written goes to blocks that are free, and the rest with the next commit.
+    /// Gives the container the sizes of `to`. The pool and its ring come to lie below block
+    /// `ceiling`; what is from the new end on is free. What is written goes to blocks that are
+    /// free, and the rest with the next commit.
     ///
     /// [`Kind::Limit`], with nothing written, if there is no place for the pool.
     pub(in crate::fs::apfs::write) fn resize(
@@ -175,7 +179,8 @@ impl Space {
             || ring.end > ceiling;
         let ring_blocks = if moves { to.ring_blocks() } else { 0 };
         let blocks = ring_blocks + to.pool_blocks;
-        // The numbers of the first blocks are reserved, and as numbers of objects used only where there are few others.
+        // The numbers of the first blocks are reserved, and as numbers of objects used only where
+        // there are few others.
         let found = match self.find_run(blocks, span, Oid::FIRST_USER.0..ceiling)? {
             None if ceiling < SMALL => self.find_run(blocks, span, 0..ceiling)?,
             found => found,
@@ -225,7 +230,8 @@ impl Space {
         Ok(None)
     }
 
-    /// Forgets all descriptions of chunks but those beside this one, so that they are not all in memory.
+    /// Forgets all descriptions of chunks but those beside this one, so that they are not all in
+    /// memory.
     fn forget_info(&mut self, chunk: u64) {
         let cib = chunk / u64::from(chunks_per_cib(self.store.block_size));
         self.infos
@@ -353,8 +359,8 @@ impl Space {
         Ok(())
     }
 
-    /// Writes bitmaps and descriptions of all chunks into the pool that begins at `pool`: descriptions first. Returns how many
-    /// blocks of it are used.
+    /// Writes bitmaps and descriptions of all chunks into the pool that begins at `pool`:
+    /// descriptions first. Returns how many blocks of it are used.
     fn write_infos(
         &mut self,
         to: &Geometry,

@@ -1,4 +1,5 @@
-//! What a commit writes of the space manager: bitmaps, what describes them, the pool that they lie in, and the manager itself.
+//! What a commit writes of the space manager: bitmaps, what describes them, the pool that they lie
+//! in, and the manager itself.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,8 @@ impl Space {
         }
     }
 
-    /// Everything that is to be written of bitmaps and their descriptions, which then are those of the transaction.
+    /// Everything that is to be written of bitmaps and their descriptions, which then are those of
+    /// the transaction.
     pub(in crate::fs::apfs::write) fn settle(&mut self) -> Result<Vec<Block>> {
         let mut blocks = Vec::new();
         let per_cib = u64::from(chunks_per_cib(self.store.block_size));

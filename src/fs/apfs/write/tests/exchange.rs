@@ -222,7 +222,8 @@ fn clones_keep_what_they_have() {
     }
 }
 
-/// Snapshots keep files as they were stored, packed or not, sparse or not, under all of their names, also when the files go.
+/// Snapshots keep files as they were stored, packed or not, sparse or not, under all of their
+/// names, also when the files go.
 #[test]
 fn snapshots_keep_how_files_were_stored() {
     for device in [container(16 << 20, false), encrypted(16 << 20)] {

@@ -493,7 +493,7 @@ fn check_attributes(records: &[Record], blocks: &mut Blocks, block_size: u32) ->
     for (key, (_, data)) in keys.iter().zip(records) {
         match AttributeRecord::parse(data).unwrap() {
             AttributeRecord::Extents(extents) => {
-                drop(more.insert((key.file, key.name, key.start_block), *extents))
+                let _ = more.insert((key.file, key.name, key.start_block), *extents);
             }
             AttributeRecord::Fork(_) | AttributeRecord::Inline(_) => assert_eq!(key.start_block, 0),
         }

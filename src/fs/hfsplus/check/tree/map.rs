@@ -59,7 +59,8 @@ impl Walk<'_> {
         self.zeroed(report)
     }
 
-    /// The map past the last node: clear bits, and no node that none of its bits are needed for (§6.3).
+    /// The map past the last node: clear bits, and no node that none of its bits are needed for
+    /// (§6.3).
     fn map_end(&self, maps: &[u32], report: &mut Report) -> Result<()> {
         let size = usize::from(self.header.node_size.get());
         let head = (

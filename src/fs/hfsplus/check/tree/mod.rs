@@ -33,8 +33,9 @@ pub(in crate::fs::hfsplus) struct Rules {
 pub(in crate::fs::hfsplus) type EachRecord<'a> =
     dyn FnMut(&[u8], u32, &mut Report) -> Result<()> + 'a;
 
-/// Checks the tree in `file` and gives its leaf records to `each`. What is wrong goes into `report`; the error is one of
-/// reading, or the caller's. Returns whether every node of the tree could be walked.
+/// Checks the tree in `file` and gives its leaf records to `each`. What is wrong goes into
+/// `report`; the error is one of reading, or the caller's. Returns whether every node of the tree
+/// could be walked.
 pub(in crate::fs::hfsplus) fn check(
     file: &ForkDevice,
     kind: TreeKind,
@@ -66,7 +67,8 @@ pub(in crate::fs::hfsplus) fn check(
 /// Where a level of the tree stands.
 #[derive(Debug, Clone, Copy, Default)]
 struct Level {
-    /// The node before, and the one that it names as the next; none at first and after a node that could not be read.
+    /// The node before, and the one that it names as the next; none at first and after a node that
+    /// could not be read.
     before: Option<(u32, u32)>,
     /// A node of this level could not be read, so its neighbours cannot be held to it.
     torn: bool,
@@ -227,8 +229,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Checks the subtree at node `number`; `first` is the key its parent gives it. Goes down at most [`MAX_DEPTH`]
-    /// levels, and to no node twice.
+    /// Checks the subtree at node `number`; `first` is the key its parent gives it. Goes down at
+    /// most [`MAX_DEPTH`] levels, and to no node twice.
     fn visit(
         &mut self,
         number: u32,

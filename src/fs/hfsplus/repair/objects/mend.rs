@@ -15,7 +15,8 @@ use crate::fs::hfsplus::unicode::units;
 const LOST_AND_FOUND: &str = "lost+found";
 
 impl Objects {
-    /// Mends numbers, names, types and the way of every object up to the root. Forks and links are others'.
+    /// Mends numbers, names, types and the way of every object up to the root. Forks and links are
+    /// others'.
     pub(in crate::fs::hfsplus::repair) fn mend(&mut self, steps: &mut Steps) {
         self.mend_root(steps);
         self.restore_ids(steps);
@@ -71,8 +72,8 @@ impl Objects {
             .is_some_and(|lead| lead.parent == object.parent && lead.name == object.name)
     }
 
-    /// An object that no thread leads to under its number, but one does under another that nobody has, gets that one back:
-    /// what lies in it and its attributes go by it.
+    /// An object that no thread leads to under its number, but one does under another that nobody
+    /// has, gets that one back: what lies in it and its attributes go by it.
     fn restore_ids(&mut self, steps: &mut Steps) {
         let owned: HashSet<u32> = self.all.iter().map(Object::id).collect();
         let stray = self
@@ -91,7 +92,8 @@ impl Objects {
             .filter(|(_, object)| !Self::is_root(object) && !self.is_threaded(object))
         {
             if let Some(&id) = stray.get(&(object.parent, &*object.name, object.is_folder())) {
-                // The number of the thread may be what is damaged: what lies in a folder knows its number.
+                // The number of the thread may be what is damaged: what lies in a folder knows its
+                // number.
                 if object.is_folder() && parents.contains(&object.id()) && !parents.contains(&id) {
                     continue;
                 }
@@ -104,7 +106,8 @@ impl Objects {
         }
     }
 
-    /// No number twice, none that is reserved. Of two objects the one keeps its number that its thread leads to.
+    /// No number twice, none that is reserved. Of two objects the one keeps its number that its
+    /// thread leads to.
     fn mend_ids(&mut self, steps: &mut Steps) {
         let mut owners: HashMap<u32, usize> = HashMap::new();
         let mut homeless = Vec::new();
@@ -209,7 +212,8 @@ impl Objects {
         id
     }
 
-    /// What lies in a folder that does not exist is where its thread says, if that folder exists and has no such name.
+    /// What lies in a folder that does not exist is where its thread says, if that folder exists
+    /// and has no such name.
     fn follow_threads(&mut self, steps: &mut Steps) {
         let folders: HashSet<u32> = self
             .all
@@ -256,7 +260,8 @@ impl Objects {
         }
     }
 
-    /// What lies in a folder that does not exist gets it back, where its thread says or among what is lost.
+    /// What lies in a folder that does not exist gets it back, where its thread says or among what
+    /// is lost.
     fn mend_parents(&mut self, steps: &mut Steps) {
         let mut folders: HashSet<u32> = self
             .all
@@ -279,7 +284,8 @@ impl Objects {
         missing.sort_unstable();
         missing.dedup();
         missing.retain(|id| !folders.contains(id));
-        // Folders above come before those in them where that can be told by their numbers, as it mostly can.
+        // Folders above come before those in them where that can be told by their numbers, as it
+        // mostly can.
         for id in missing {
             if id < Cnid::FIRST_USER.0 || files.contains(&id) {
                 let home = self.lost_and_found(steps);

@@ -29,7 +29,8 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// The object in a record whose type is that of the other kind, by the record's length and the object's mode.
+    /// The object in a record whose type is that of the other kind, by the record's length and the
+    /// object's mode.
     fn mistyped(data: &[u8]) -> Option<Self> {
         let (kind, _) = U16::ref_from_prefix(data).ok()?;
         if let Ok(file) = FileRaw::read_from_bytes(data) {
@@ -215,8 +216,8 @@ impl Objects {
         self.next_id.max(highest.saturating_add(1))
     }
 
-    /// Counts and flags that follow from the rest. `owners` tells of attributes and, `true`, of access rights among them;
-    /// `folder_links` are the names of folders that are links.
+    /// Counts and flags that follow from the rest. `owners` tells of attributes and, `true`, of
+    /// access rights among them; `folder_links` are the names of folders that are links.
     pub(super) fn count(
         &mut self,
         owners: &HashMap<u32, bool>,
@@ -325,7 +326,8 @@ impl Objects {
         );
     }
 
-    /// The name that the thread of an object has for it, if it leads to the folder that the object lies in.
+    /// The name that the thread of an object has for it, if it leads to the folder that the object
+    /// lies in.
     pub(super) fn name_in_thread(&self, object: &Object) -> Option<&[U16]> {
         let lead = self
             .threads

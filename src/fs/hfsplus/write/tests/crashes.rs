@@ -1,4 +1,5 @@
-//! Power cuts at every point of a few operations: what opens afterwards is some state of before, whole.
+//! Power cuts at every point of a few operations: what opens afterwards is some state of before,
+//! whole.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +105,8 @@ impl Story {
         self.durable(|fs| fs.unmount().unwrap());
     }
 
-    /// What a crash leaves opens, is repaired by opening it for changes, and is one of the states that it may be.
+    /// What a crash leaves opens, is repaired by opening it for changes, and is one of the states
+    /// that it may be.
     fn judge(&self, position: usize, store: &PowerCut, what: &str) {
         let least = self
             .durable
@@ -179,7 +181,8 @@ fn a_cut_leaves_what_some_operation_left_on_a_volume_with_a_journal() {
     cut(true);
 }
 
-/// Wherever a journal is cut off on its way into a volume or out of it, the volume is whole, with it or without.
+/// Wherever a journal is cut off on its way into a volume or out of it, the volume is whole, with
+/// it or without.
 #[test]
 fn a_cut_leaves_a_journal_or_none() {
     let story = story(false);
@@ -210,8 +213,8 @@ fn a_cut_leaves_a_journal_or_none() {
     );
 }
 
-/// Programs that take no notice of a journal find the old files however far a commit has come, as long as writes arrive in
-/// the order they are made.
+/// Programs that take no notice of a journal find the old files however far a commit has come, as
+/// long as writes arrive in the order they are made.
 #[test]
 fn old_files_are_found_without_the_journal_too() {
     let mut story = story(false);

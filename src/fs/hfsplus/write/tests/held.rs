@@ -1,10 +1,12 @@
-//! Files that are open without a name, files of the journal, and what an operation that fails leaves.
+//! Files that are open without a name, files of the journal, and what an operation that fails
+//! leaves.
 
 use super::*;
 use crate::device::Leave;
 use crate::{Error, Kind};
 
-/// A file that lost its name while it was open goes when it is closed, also after the volume was unmounted.
+/// A file that lost its name while it was open goes when it is closed, also after the volume was
+/// unmounted.
 #[test]
 fn what_was_open_goes_after_the_unmounting_too() {
     let device = empty(2 << 20);
@@ -79,8 +81,8 @@ fn a_date_that_is_set_while_a_file_is_open_stays() {
     sound(device);
 }
 
-/// A fork that is being closed waits for the volume. Meanwhile its date counts, for who asks and for who opens it anew, and
-/// one that is set counts more.
+/// A fork that is being closed waits for the volume. Meanwhile its date counts, for who asks and
+/// for who opens it anew, and one that is set counts more.
 #[test]
 fn a_date_is_not_lost_while_a_file_is_being_closed() {
     let device = empty(2 << 20);

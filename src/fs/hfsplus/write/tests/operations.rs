@@ -277,8 +277,8 @@ fn files_have_several_names() {
     sound(device.clone());
 }
 
-/// A second name makes the first a link too, which changes nothing in the folder that has it, nor in the root folder, which
-/// gets a folder that nobody sees.
+/// A second name makes the first a link too, which changes nothing in the folder that has it, nor
+/// in the root folder, which gets a folder that nobody sees.
 #[test]
 fn a_second_name_changes_no_other_folder() {
     let device = empty(2 << 20);

@@ -1,4 +1,5 @@
-//! Volumes that get longer and shorter: whole, with all that was in them, also when the power fails on the way.
+//! Volumes that get longer and shorter: whole, with all that was in them, also when the power fails
+//! on the way.
 
 use super::*;
 use crate::Kind;
@@ -174,7 +175,8 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
     );
 }
 
-/// Every state that a power cut could leave of a resize opens with all files, and doing it again completes it.
+/// Every state that a power cut could leave of a resize opens with all files, and doing it again
+/// completes it.
 fn cut_short(journaled: bool, from: u64, to: u64) {
     let disk = |store: &PowerCut| store.open("disk", Open::Create).unwrap().unwrap();
     let store = PowerCut::default();

@@ -34,7 +34,8 @@ fn whatever_they_are_and_wherever() {
             ),
             (b, a, b)
         );
-        // A file and a folder: the folders that they are in count folders, where the volume has it so.
+        // A file and a folder: the folders that they are in count folders, where the volume has it
+        // so.
         fs.swap((dir, "b"), (root, "other")).unwrap();
         assert_eq!((is_at(root, "other"), is_at(dir, "b")), (a, below));
         fs.unmount().unwrap();
