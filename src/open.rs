@@ -11,8 +11,8 @@ mod examine;
 mod free;
 mod image;
 pub(crate) mod interrupted;
-mod kept;
 mod key_file;
+mod new_image;
 pub(crate) mod note;
 mod old_numbering;
 mod parts;
@@ -20,8 +20,8 @@ pub(crate) mod place;
 mod quick;
 mod recognise;
 pub(crate) mod remote;
+mod resumable;
 mod section;
-mod site;
 pub(crate) mod snapshot;
 pub mod stack;
 mod survey;
@@ -40,7 +40,7 @@ use crate::{Error, Kind, Result};
 
 use self::remote::Elsewhere;
 
-pub use apfs::Wanted;
+pub use apfs::VolumeQuery;
 pub(crate) use container::lock_file;
 pub(crate) use container::open_bundle;
 pub(crate) use container::recognise;
@@ -49,11 +49,11 @@ pub use create::{CreateOptions, Draft, FileDraft, create};
 pub(crate) use examine::examine_outside;
 pub use examine::{Examination, Judged, Verdict, examine, examine_contents};
 pub use image::{Image, Layer};
-pub use kept::KeptDraft;
 pub use key_file::KeyFile;
 pub(crate) use old_numbering::refuse as refuse_old_numbering;
 pub use place::NewMode;
-pub use remote::{LocalCache, Reach};
+pub use remote::{LocalCache, NetworkOptions};
+pub use resumable::ResumableImage;
 pub use section::Section;
 pub(crate) use survey::is_blank;
 use survey::survey_disk;
@@ -95,7 +95,7 @@ pub struct OpenOptions<'a> {
     /// them by name.
     pub system_files: bool,
     /// How images are reached that are not on this host.
-    pub reach: Reach<'a>,
+    pub network: NetworkOptions<'a>,
     /// Only what the image is, and what is in it, is to be told. Of a compressed image no more is
     /// decoded than that takes, so that what is told was not compared with the sums of its chunks;
     /// nothing that is read then is to be relied upon.
@@ -116,7 +116,7 @@ impl Default for OpenOptions<'_> {
             section: None,
             cache: DEFAULT_CACHE,
             system_files: false,
-            reach: Reach::default(),
+            network: NetworkOptions::default(),
             glance: false,
             change_damaged: false,
         }

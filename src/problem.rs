@@ -49,7 +49,7 @@ const TOLD: u64 = 1000;
 /// counted.
 #[derive(Debug, Default)]
 pub struct Problems {
-    told: Vec<Problem>,
+    listed: Vec<Problem>,
     counts: [u64; Severity::ALL.len()],
 }
 
@@ -59,18 +59,18 @@ impl Problems {
         let count = &mut self.counts[severity as usize];
         *count += 1;
         if *count <= TOLD {
-            self.told.push(Problem { severity, error });
+            self.listed.push(Problem { severity, error });
         }
     }
 
     /// Those told one by one, in the order they were found in.
-    pub fn told(&self) -> &[Problem] {
-        &self.told
+    pub fn listed(&self) -> &[Problem] {
+        &self.listed
     }
 
     /// Returns how many more there are than told.
-    pub fn untold(&self) -> u64 {
-        self.counts.iter().sum::<u64>() - self.told.len() as u64
+    pub fn omitted(&self) -> u64 {
+        self.counts.iter().sum::<u64>() - self.listed.len() as u64
     }
 
     /// Returns how many are of this severity, told or not.
@@ -91,7 +91,7 @@ impl IntoIterator for Problems {
     type IntoIter = std::vec::IntoIter<Problem>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.told.into_iter()
+        self.listed.into_iter()
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
             ),
             (3000, 1)
         );
-        assert_eq!((problems.told().len(), problems.untold()), (1001, 2000));
+        assert_eq!((problems.listed().len(), problems.omitted()), (1001, 2000));
         assert_eq!(problems.worst(), Some(Severity::Damage));
         assert_eq!(
             problems.into_iter().last().map(|problem| problem.severity),

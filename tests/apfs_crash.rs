@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::changing::{World, bytes, operate, read_into};
 use bandsaw::crypt::Secret;
-use bandsaw::device::{BlockDevice, Leave, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, Memory};
 use bandsaw::fs::apfs::build::{NewVolume, Options, Plan};
 use bandsaw::fs::apfs::{ApfsMut, Container, WriteOptions};
 use bandsaw::fs::source::Tree;
@@ -73,7 +73,7 @@ fn a_cut_leaves_the_checkpoint_before_or_after() {
     for seed in 0..3 {
         let mut random = Random::new(seed);
         let store = PowerCut::default();
-        disk(&store).set_len(LEN, Leave::Zeros).unwrap();
+        disk(&store).set_len(LEN, AfterDiscard::Zeros).unwrap();
         let created = Timestamp::from_seconds(1_700_000_000);
         let volume = NewVolume {
             name: "Cut".into(),

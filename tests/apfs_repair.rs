@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::common::changing::bytes;
 use bandsaw::Kind;
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::apfs::build::{NewVolume, Options, Plan};
 use bandsaw::fs::apfs::{ApfsMut, Container, FallBack, WriteOptions};
 use bandsaw::fs::source::Tree;
@@ -86,7 +86,7 @@ fn spoil(device: &dyn BlockDevice, xid: u64) {
 
 /// Three checkpoints, each with a file more; returns those of the second and of the third.
 fn filled(device: &Arc<dyn BlockDevice>) -> (u64, u64) {
-    device.set_len(LEN, Leave::Zeros).unwrap();
+    device.set_len(LEN, AfterDiscard::Zeros).unwrap();
     let created = Timestamp::from_seconds(1_700_000_000);
     let volume = NewVolume {
         name: "Cut".into(),

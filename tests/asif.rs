@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::common::corpus;
 use crate::common::small_asif::{SMALL, small_image, with_small_chunks};
 use bandsaw::container::asif::{self, Asif, CreateOptions, LayerKind};
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Extent, ExtentKind, Info, Leave, Lent, Memory};
+use bandsaw::device::{
+    AfterDiscard, BlockDevice, BlockDeviceExt, Extent, ExtentKind, FileRange, Info, Memory,
+};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::{LocalFile, MemoryStore, Open, Store};
@@ -169,7 +171,7 @@ impl BlockDevice for Compacting {
         self.0.write_at(offset, buf)
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.0.discard(range, leave)
     }
 
@@ -181,12 +183,12 @@ impl BlockDevice for Compacting {
         self.0.compact(&Silent)
     }
 
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         self.0.set_len(len, leave)
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
-        self.0.lend(range)
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
+        self.0.file_range(range)
     }
 }
 
@@ -367,7 +369,7 @@ fn discarded_chunks_are_used_again_and_the_file_is_cut() {
     }
     disk.flush().unwrap();
     let full = file.info().len;
-    disk.discard(0..10 * MIB, Leave::Zeros).unwrap();
+    disk.discard(0..10 * MIB, AfterDiscard::Zeros).unwrap();
     assert_eq!(disk.extent_at(0..20 * MIB).unwrap().len, 10 * MIB);
     assert_eq!(disk.extent_at(0..20 * MIB).unwrap().kind, ExtentKind::Zero);
     disk.flush().unwrap();
@@ -376,7 +378,7 @@ fn discarded_chunks_are_used_again_and_the_file_is_cut() {
     }
     disk.flush().unwrap();
     assert_eq!(file.info().len, full, "freed chunks are used first");
-    disk.discard(0..200 * MIB, Leave::Any).unwrap();
+    disk.discard(0..200 * MIB, AfterDiscard::Any).unwrap();
     disk.write_at(7 * MIB, &vec![9; MIB as usize]).unwrap();
     disk.flush().unwrap();
     disk.compact(&Silent).unwrap();
@@ -459,12 +461,16 @@ fn a_layer_tells_holes_from_zeros() {
     let layer = Asif::create(file.clone(), &options).unwrap();
     layer.write_at(MIB + 512, &[1; 512]).unwrap();
     layer.write_at(2 * MIB, &[0; 512]).unwrap();
-    layer.discard(3 * MIB..4 * MIB, Leave::Zeros).unwrap();
     layer
-        .discard(4 * MIB + 1024..4 * MIB + 2048, Leave::Zeros)
+        .discard(3 * MIB..4 * MIB, AfterDiscard::Zeros)
         .unwrap();
-    layer.discard(6 * MIB..7 * MIB, Leave::Any).unwrap();
-    layer.discard(MIB + 512..MIB + 1536, Leave::Zeros).unwrap();
+    layer
+        .discard(4 * MIB + 1024..4 * MIB + 2048, AfterDiscard::Zeros)
+        .unwrap();
+    layer.discard(6 * MIB..7 * MIB, AfterDiscard::Any).unwrap();
+    layer
+        .discard(MIB + 512..MIB + 1536, AfterDiscard::Zeros)
+        .unwrap();
     layer.flush().unwrap();
     let layer = open(file.to_vec()).unwrap();
     assert_eq!(
@@ -503,13 +509,15 @@ fn resizing_keeps_the_metadata() {
     disk.write_at(9 * MIB, &vec![1; MIB as usize]).unwrap();
     let room = (1 << 52) - MIB;
     assert_eq!(
-        disk.set_len(room + 512, Leave::Zeros).unwrap_err().kind(),
+        disk.set_len(room + 512, AfterDiscard::Zeros)
+            .unwrap_err()
+            .kind(),
         Kind::Limit
     );
-    disk.set_len(room, Leave::Zeros).unwrap();
+    disk.set_len(room, AfterDiscard::Zeros).unwrap();
     disk.write_at(room - 100, &[2; 100]).unwrap();
-    disk.set_len(9 * MIB + 512, Leave::Zeros).unwrap();
-    disk.set_len(20 * MIB, Leave::Zeros).unwrap();
+    disk.set_len(9 * MIB + 512, AfterDiscard::Zeros).unwrap();
+    disk.set_len(20 * MIB, AfterDiscard::Zeros).unwrap();
     let mut expected = vec![0; 11 * MIB as usize];
     expected[..512].fill(1);
     assert_eq!(disk.read_vec(9 * MIB, expected.len()).unwrap(), expected);
@@ -573,7 +581,7 @@ fn a_torn_directory_does_not_count() {
     let mut bytes = with_small_chunks(far + SMALL);
     bytes[0x38..0x40].copy_from_slice(&(100 * 2048 * 36_u64).to_be_bytes());
     bytes[0x18..0x20].copy_from_slice(&2048_u64.to_be_bytes());
-    file.set_len(SMALL, Leave::Zeros).unwrap();
+    file.set_len(SMALL, AfterDiscard::Zeros).unwrap();
     file.write_at(0, &bytes).unwrap();
     file.flush().unwrap();
     cut.sync().unwrap();
@@ -611,7 +619,7 @@ fn some_chunks() -> Vec<u8> {
     disk.write_at(MIB, &Random::new(4).bytes(5000)).unwrap();
     disk.write_at(2 * MIB, &[1]).unwrap();
     disk.flush().unwrap();
-    disk.discard(2 * MIB..3 * MIB, Leave::Zeros).unwrap();
+    disk.discard(2 * MIB..3 * MIB, AfterDiscard::Zeros).unwrap();
     disk.flush().unwrap();
     file.to_vec()
 }
@@ -866,7 +874,7 @@ fn damaged_images_do_no_harm() {
         };
         let at = random.within(0..len.clamp(1, 4 * MIB));
         let _wrong = disk.write_at(at, &vec![1; 9000.min(len.saturating_sub(at)) as usize]);
-        let _wrong = disk.discard(0..len.min(3 * MIB), Leave::Zeros);
+        let _wrong = disk.discard(0..len.min(3 * MIB), AfterDiscard::Zeros);
         let _wrong = disk.flush();
     }
     assert!(

@@ -9,7 +9,7 @@ use crate::common::{corpus, opened};
 use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::crypt::{Device, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
-use bandsaw::device::{BlockDevice, Leave, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, Memory};
 use bandsaw::error::Place;
 use bandsaw::open::{self, CreateOptions, Examination, OpenOptions, Verdict};
 use bandsaw::partition::APPLE_HFS;
@@ -95,7 +95,7 @@ fn lines(found: &Examination) -> Vec<String> {
             problem.error
         )
     };
-    found.problems.told().iter().map(line).collect()
+    found.problems.listed().iter().map(line).collect()
 }
 
 /// An image, what is done to it, and what is to be found: worst of all, in this layer, at this
@@ -321,7 +321,7 @@ fn all_layers_are_judged() {
     );
     let damaged: Vec<_> = found
         .problems
-        .told()
+        .listed()
         .iter()
         .filter(|problem| problem.severity == Damage)
         .collect();
@@ -348,7 +348,9 @@ fn encrypted() -> Vec<u8> {
         certificates: Vec::new(),
     };
     let device = Device::create(file.clone(), &protection).unwrap();
-    device.set_len(disk().len() as u64, Leave::Zeros).unwrap();
+    device
+        .set_len(disk().len() as u64, AfterDiscard::Zeros)
+        .unwrap();
     device.write_at(0, &disk()).unwrap();
     device.flush().unwrap();
     file.to_vec()
@@ -544,10 +546,10 @@ fn many_strays_are_counted() {
     fs::write(path.join("bands/00"), "").unwrap();
     let found = examine(&path, None);
     assert_eq!(
-        (found.problems.count(Warning), found.problems.told().len()),
+        (found.problems.count(Warning), found.problems.listed().len()),
         (3001, 1000)
     );
-    assert_eq!(found.problems.untold(), 2001);
+    assert_eq!(found.problems.omitted(), 2001);
 }
 
 /// Images by macOS have nothing wrong but what docs/formats says of them.

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-use bandsaw::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, Memory, Slice};
+use bandsaw::device::{
+    Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, Memory, Slice,
+};
 use bandsaw::store::{Local, LocalFile, MemoryObjects, MemoryStore, Open};
 use bandsaw::testing::conformance::{self, Devices, Stores};
 use bandsaw::testing::faults::{Faults, FaultyDevice, FaultyStore};
@@ -47,7 +49,7 @@ impl Scratch {
         let file = LocalFile::open(self.next(), Open::CreateNew)
             .unwrap()
             .unwrap();
-        file.set_len(len, Leave::Zeros).unwrap();
+        file.set_len(len, AfterDiscard::Zeros).unwrap();
         Arc::new(file)
     }
 
@@ -269,7 +271,7 @@ impl BlockDevice for Buggy {
         }
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_range("buggy", &range)?;
         let outwards =
             range.start / 512 * 512..range.end.next_multiple_of(512).min(self.info().len);
@@ -319,7 +321,7 @@ impl BlockDevice for Buggy {
         self.inner.flush()
     }
 
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         let old = self.inner.to_vec();
         self.inner.set_len(len, leave)?;
         if self.bug == Bug::KeepsWhatWasCut {
@@ -334,13 +336,13 @@ impl BlockDevice for Buggy {
         Ok(())
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range("buggy", &range)?;
         if self.bug != Bug::LendsTheWrongPlace || range.is_empty() {
             return Ok(None);
         }
         std::os::unix::fs::FileExt::write_all_at(&*self.lent, &self.inner.to_vec(), 1).unwrap();
-        Ok(Some(Lent::new(
+        Ok(Some(FileRange::new(
             self.lent.clone(),
             range.start,
             range.end - range.start,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::common::converting::names;
 use bandsaw::container::Format;
 use bandsaw::container::asif::{self, Asif};
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::open::{self, CreateOptions, Draft, FileDraft, Image, Layer, NewMode, OpenOptions};
 use bandsaw::store::{LocalFile, Open};
 use bandsaw::{Kind, Result};
@@ -54,7 +54,10 @@ fn what_is_made_opens_and_is_blank() {
         };
         let image = open::open(&path, &writing).unwrap();
         assert_eq!(image.disk().read_vec(5 * MIB - 1, 6).unwrap(), b"\0here\0");
-        image.disk().discard(0..8 * MIB, Leave::Zeros).unwrap();
+        image
+            .disk()
+            .discard(0..8 * MIB, AfterDiscard::Zeros)
+            .unwrap();
         drop(image);
         let image = open(&path).unwrap();
         assert!(
@@ -414,7 +417,7 @@ fn a_file_draft_is_there_when_it_is_whole() {
     let path = folder.path().join("x.img");
     for finished in [false, true] {
         let draft = FileDraft::new(&path, false, NewMode::default()).unwrap();
-        draft.file().set_len(MIB, Leave::Zeros).unwrap();
+        draft.file().set_len(MIB, AfterDiscard::Zeros).unwrap();
         draft.file().write_at(7, b"here").unwrap();
         assert!(!path.exists());
         if finished {
@@ -460,8 +463,8 @@ fn a_bundle_opens_under_any_name() {
         )
         .unwrap();
         assert_eq!(image.format(), Format::Udsb);
-        image.disk().set_len(9 * MIB, Leave::Zeros).unwrap();
-        image.disk().set_len(8 * MIB, Leave::Zeros).unwrap();
+        image.disk().set_len(9 * MIB, AfterDiscard::Zeros).unwrap();
+        image.disk().set_len(8 * MIB, AfterDiscard::Zeros).unwrap();
         assert_eq!(
             fs::read(path.join("com.apple.TimeMachine.MachineID.plist")).unwrap(),
             b"opaque"

@@ -8,7 +8,7 @@ use crate::common::corpus::{self, sha256};
 use crate::common::opened::{self, KINDS};
 use bandsaw::Kind;
 use bandsaw::address::VolumeSelector;
-use bandsaw::crypt::{KeyWrap, Secret, WayIn};
+use bandsaw::crypt::{KeySlot, KeyWrap, Secret};
 use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::open::{self, Image, Layer, OpenOptions, VolumeFormat};
 use bandsaw::ops::repair::{How, Options, repair};
@@ -138,7 +138,7 @@ fn without_the_passphrase_an_image_tells_how_it_is_locked() {
             (description.version, &description.ways_in[..]),
             (
                 version,
-                &[WayIn::Passphrase {
+                &[KeySlot::Passphrase {
                     iterations: 1000,
                     wrap: KeyWrap::TripleDes
                 }][..]
@@ -270,7 +270,7 @@ fn keys_that_aes_wraps_are_unwrapped() {
     .unwrap();
     assert_eq!(
         image.encryption().unwrap().ways_in,
-        [WayIn::Passphrase {
+        [KeySlot::Passphrase {
             iterations: 625_000,
             wrap: KeyWrap::Aes192
         }]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bandsaw::container::raw::Raw;
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{Local, LocalFile, MemoryStore, Open, Put, Store};
 use bandsaw::testing::conformance::{self, Devices};
 use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore, at_every};
@@ -244,7 +244,7 @@ fn survive(len: u64, band_size: u64, version: u32, resize_by: u64, seeds: std::o
         if version == 2 {
             // As macOS leaves it: a band with something in it, of which the map hides a part.
             let band = store.open("bands/0", Open::Create)?.expect("a new band");
-            band.set_len(band_size.min(len), Leave::Zeros)?;
+            band.set_len(band_size.min(len), AfterDiscard::Zeros)?;
             band.write_at(0, &Random::new(9).bytes(band_size.min(len) as usize))?;
             band.flush()?;
             let map: Vec<u8> = (0..band_size.div_ceil(8 * 4096))
@@ -315,11 +315,14 @@ fn work(device: &dyn BlockDevice, seed: u64, held: &mut Vec<u8>) -> Result<()> {
         *held = device.read_vec(0, device.info().len as usize)?;
         let start = random.within(0..held.len() as u64 - 3000);
         match random.within(0..8) {
-            0 => device.discard(start..start + 3000, Leave::Zeros)?,
+            0 => device.discard(start..start + 3000, AfterDiscard::Zeros)?,
             1 => device.flush()?,
             2 => {
                 let first = start / 8192 * 8192;
-                device.discard(first..(first + 8192).min(held.len() as u64), Leave::Zeros)?;
+                device.discard(
+                    first..(first + 8192).min(held.len() as u64),
+                    AfterDiscard::Zeros,
+                )?;
             }
             _ => device.write_at(start, &random.bytes(3000))?,
         }
@@ -412,9 +415,9 @@ fn after_a_lost_flush_only_reads_go_on() {
         assert_eq!(device.read_vec(0, 20_000).unwrap(), [1; 20_000]);
         for refused in [
             device.write_at(0, &[2]),
-            device.discard(0..8192, Leave::Zeros),
+            device.discard(0..8192, AfterDiscard::Zeros),
             device.flush(),
-            device.set_len(60_416 - 512, Leave::Zeros),
+            device.set_len(60_416 - 512, AfterDiscard::Zeros),
         ] {
             assert!(
                 refused.unwrap_err().message().contains("open it anew"),
@@ -450,7 +453,7 @@ fn a_resize_that_fails_leaves_the_old_disk_or_the_new() {
                 {
                     return;
                 }
-                let done = device.set_len(len, Leave::Zeros);
+                let done = device.set_len(len, AfterDiscard::Zeros);
                 drop(device);
                 let again = open(Arc::new(store)).unwrap();
                 let now = again.info().len;
@@ -465,7 +468,7 @@ fn a_resize_that_fails_leaves_the_old_disk_or_the_new() {
                     "{call:?} {n}"
                 );
                 // What a failure left past the end is not shown by growth.
-                again.set_len(200_704, Leave::Zeros).unwrap();
+                again.set_len(200_704, AfterDiscard::Zeros).unwrap();
                 assert!(
                     again
                         .read_vec(now, 200_704 - now as usize)

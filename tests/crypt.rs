@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::corpus;
 use bandsaw::crypt::{Device, KeyWrap, Locked, Protection, Secret};
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::{Kind, Result};
 
 fn open(bytes: &[u8], passphrase: &[u8]) -> Result<Device> {
@@ -116,7 +116,7 @@ fn made() -> Vec<u8> {
         certificates: Vec::new(),
     };
     let device = Device::create(file.clone(), &protection).unwrap();
-    device.set_len(1 << 20, Leave::Zeros).unwrap();
+    device.set_len(1 << 20, AfterDiscard::Zeros).unwrap();
     device.flush().unwrap();
     file.to_vec()
 }

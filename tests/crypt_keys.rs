@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use bandsaw::crypt::{
-    Certificate, Device, Key, KeyRing, KeyWrap, Locked, NewWay, PrivateKey, Protection, Secret,
-    WayIn, erase_keys,
+    Certificate, Device, Key, KeyRing, KeySlot, KeyWrap, Locked, NewKeySlot, PrivateKey,
+    Protection, Secret, erase_keys,
 };
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::store::{Open, Store};
 use bandsaw::testing::PowerCut;
 use bandsaw::{Kind, Result};
@@ -23,16 +23,16 @@ fn word(text: &str) -> Key {
     Key::Passphrase(Secret::new(text.into()))
 }
 
-fn new_word(text: &str) -> NewWay {
-    NewWay::Passphrase {
+fn new_word(text: &str) -> NewKeySlot {
+    NewKeySlot::Passphrase {
         passphrase: Secret::new(text.into()),
         iterations: 2,
         wrap: KeyWrap::TripleDes,
     }
 }
 
-fn new_certificate() -> NewWay {
-    NewWay::Certificate(Certificate::parse(CERTIFICATE).unwrap())
+fn new_certificate() -> NewKeySlot {
+    NewKeySlot::Certificate(Certificate::parse(CERTIFICATE).unwrap())
 }
 
 fn private(pem: &[u8]) -> Key {
@@ -51,7 +51,7 @@ fn make(file: &Arc<dyn BlockDevice>) {
         certificates: Vec::new(),
     };
     let device = Device::create(file.clone(), &protection).unwrap();
-    device.set_len(4096, Leave::Zeros).unwrap();
+    device.set_len(4096, AfterDiscard::Zeros).unwrap();
     device.write_at(1000, TEXT).unwrap();
     device.flush().unwrap();
 }
@@ -87,7 +87,7 @@ fn header(file: &Arc<dyn BlockDevice>) -> Vec<u8> {
     file.read_vec(0, 0x1DE00).unwrap()
 }
 
-fn ways(file: &Arc<dyn BlockDevice>) -> Vec<WayIn> {
+fn key_slots(file: &Arc<dyn BlockDevice>) -> Vec<KeySlot> {
     Locked::read(&**file).unwrap().unwrap().describe().ways_in
 }
 
@@ -146,17 +146,17 @@ fn several_ways_in() {
         3
     );
     let id = Certificate::parse(CERTIFICATE_DER).unwrap().id().to_vec();
-    let passphrase = WayIn::Passphrase {
+    let passphrase = KeySlot::Passphrase {
         iterations: 2,
         wrap: KeyWrap::TripleDes,
     };
     let expected = [
-        WayIn::PublicKey { id, bits: 2048 },
+        KeySlot::PublicKey { id, bits: 2048 },
         passphrase.clone(),
         passphrase.clone(),
         passphrase,
     ];
-    assert_eq!(ways(&file), expected);
+    assert_eq!(key_slots(&file), expected);
     for key in [
         word("old"),
         word("second"),
@@ -199,7 +199,7 @@ fn a_certificate_may_be_the_only_way_in() {
         certificates,
     };
     let device = Device::create(file.clone(), &protection).unwrap();
-    device.set_len(4096, Leave::Zeros).unwrap();
+    device.set_len(4096, AfterDiscard::Zeros).unwrap();
     device.write_at(1000, TEXT).unwrap();
     device.flush().unwrap();
     assert!(opens(&file, &private(OWNER)));
@@ -264,7 +264,9 @@ fn there_is_room_for_as_many_as_one_sector_leads_to() {
         .unwrap_err();
     assert_eq!((error.kind(), header(&file) == before), (Kind::Limit, true));
     ring(&file, &word("20")).remove(0).unwrap();
-    assert!(opens(&file, &word("20")) && !opens(&file, &word("old")) && ways(&file).len() == 20);
+    assert!(
+        opens(&file, &word("20")) && !opens(&file, &word("old")) && key_slots(&file).len() == 20
+    );
 }
 
 #[test]
@@ -452,8 +454,8 @@ const WRAPS: [KeyWrap; 4] = [
     KeyWrap::Aes256,
 ];
 
-fn wrapped(text: &str, wrap: KeyWrap) -> NewWay {
-    NewWay::Passphrase {
+fn wrapped(text: &str, wrap: KeyWrap) -> NewKeySlot {
+    NewKeySlot::Passphrase {
         passphrase: Secret::new(text.into()),
         iterations: 3,
         wrap,
@@ -475,7 +477,7 @@ fn passphrases_change_among_all_ways_of_wrapping() {
             certificates: Vec::new(),
         };
         let device = Device::create(file.clone(), &protection).unwrap();
-        device.set_len(4096, Leave::Zeros).unwrap();
+        device.set_len(4096, AfterDiscard::Zeros).unwrap();
         device.write_at(1000, TEXT).unwrap();
         device.flush().unwrap();
         // As measured: algorithm AES, 192 bits, a vector of 8 bytes, 41 or 57 bytes and 7 of
@@ -497,8 +499,8 @@ fn passphrases_change_among_all_ways_of_wrapping() {
                     .replace(0, &wrapped("new", to))
                     .unwrap();
                 assert_eq!(
-                    ways(&file),
-                    [WayIn::Passphrase {
+                    key_slots(&file),
+                    [KeySlot::Passphrase {
                         iterations: 3,
                         wrap: to
                     }]
@@ -559,9 +561,9 @@ fn what_is_not_understood_blocks_nothing_and_is_kept() {
             .unwrap();
         let kept = change_entry(&file, 1, at, bytes);
         assert!(
-            matches!(&ways(&file)[1], WayIn::Unknown { kind: 1, why, .. } if why.contains(words)),
+            matches!(&key_slots(&file)[1], KeySlot::Unknown { kind: 1, why, .. } if why.contains(words)),
             "{:?}",
-            ways(&file)
+            key_slots(&file)
         );
         assert!(
             opens(&file, &word("old")) && opens(&file, &word("third")),
@@ -580,9 +582,9 @@ fn what_is_not_understood_blocks_nothing_and_is_kept() {
             .insert(&new_certificate())
             .unwrap();
         ring(&file, &private(OWNER)).remove(3).unwrap();
-        let found = ways(&file);
+        let found = key_slots(&file);
         assert!(
-            matches!(&found[2], WayIn::Unknown { kind: 1, why, .. } if why.contains(words)),
+            matches!(&found[2], KeySlot::Unknown { kind: 1, why, .. } if why.contains(words)),
             "{found:?}"
         );
         assert_eq!(change_entry(&file, 2, 0, &[]), kept, "{words}");
@@ -592,7 +594,7 @@ fn what_is_not_understood_blocks_nothing_and_is_kept() {
                 && !opens(&file, &word("third"))
         );
         ring(&file, &word("first")).remove(2).unwrap();
-        assert_eq!(ways(&file).len(), 2);
+        assert_eq!(key_slots(&file).len(), 2);
     }
 }
 
@@ -618,9 +620,9 @@ fn places_that_no_entry_has_block_nothing() {
         file.write_at(0x4C + 20 + at, bytes).unwrap();
         assert!(opens(&file, &word("old")), "{words}");
         assert!(
-            matches!(&ways(&file)[1], WayIn::Unknown { why, .. } if why.contains(words)),
+            matches!(&key_slots(&file)[1], KeySlot::Unknown { why, .. } if why.contains(words)),
             "{:?}",
-            ways(&file)
+            key_slots(&file)
         );
         file.write_at(0, &whole).unwrap();
     }
@@ -634,7 +636,7 @@ fn places_that_no_entry_has_block_nothing() {
         Kind::Corrupt
     );
     ring(&file, &word("old")).remove(1).unwrap();
-    assert!(opens(&file, &word("old")) && ways(&file).len() == 1);
+    assert!(opens(&file, &word("old")) && key_slots(&file).len() == 1);
     // Nor are two kept that share bytes.
     file.write_at(0, &whole).unwrap();
     let first = file.read_vec(0x50, 8).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bandsaw::container::Format;
 use bandsaw::container::asif::{Asif, CreateOptions as AsifOptions, LayerKind};
 use bandsaw::crypt::{Device, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
-use bandsaw::device::{Access, BlockDevice, Leave, Memory};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, Memory};
 use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::diagnose::{Cause, Diagnosis, diagnose};
 use bandsaw::partition::gpt::{self, Geometry, Guids};
@@ -79,7 +79,9 @@ fn encrypted() -> Vec<u8> {
     );
     let device = device.unwrap();
     let disk = with_volume();
-    device.set_len(disk.len() as u64, Leave::Zeros).unwrap();
+    device
+        .set_len(disk.len() as u64, AfterDiscard::Zeros)
+        .unwrap();
     device.write_at(0, &disk).unwrap();
     device.flush().unwrap();
     file.to_vec()

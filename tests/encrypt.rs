@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::crypt::{Encryption, KeyWrap, LEAST_ITERATIONS, Protection, Secret, Sectors};
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::fs::FileSystemExt;
 use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
 use bandsaw::ops::convert::{ConvertOptions, convert};
@@ -132,7 +132,7 @@ fn what_is_made_opens_by_its_passphrase_alone() {
         );
         image
             .disk()
-            .discard(4 * MIB..7 * MIB, Leave::Zeros)
+            .discard(4 * MIB..7 * MIB, AfterDiscard::Zeros)
             .unwrap();
         image.disk().flush().unwrap();
         drop(image);

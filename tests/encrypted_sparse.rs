@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bandsaw::container::asif::{self, Asif};
 use bandsaw::container::sparseimage::{self, CreateOptions, SparseImage};
 use bandsaw::crypt::{Device, KeyWrap, Locked, Protection, Secret};
-use bandsaw::device::{BlockDevice, Leave};
+use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::{MemoryStore, Open, Store};
@@ -86,7 +86,7 @@ const BOTH: [Container; 2] = [
     },
     Container {
         make: |file, len| {
-            file.set_len(SMALL_CHUNK, Leave::Zeros)?;
+            file.set_len(SMALL_CHUNK, AfterDiscard::Zeros)?;
             file.write_at(0, &small_asif(len))?;
             file.flush()?;
             Ok(Arc::new(Asif::open(file)?))

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use bandsaw::container::sparsebundle::{self, Bundle, CreateOptions};
 use bandsaw::crypt::{Device, KeyWrap, Locked, Protection, Secret};
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent, Memory};
+use bandsaw::device::{
+    Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info, Memory,
+};
 use bandsaw::store::{Local, MemoryStore, Open, Put, Store};
 use bandsaw::testing::conformance::{self, Devices};
 use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore, at_every};
@@ -36,7 +38,7 @@ fn protection(key_bits: u32, block: u32) -> Protection {
 fn new_file(store: &dyn Store, len: u64, block: u32) -> Result<Arc<dyn BlockDevice>> {
     let file = store.open("disk", Open::Create)?.expect("a new file");
     let device = Device::create(file, &protection(256, block))?;
-    device.set_len(len, Leave::Zeros)?;
+    device.set_len(len, AfterDiscard::Zeros)?;
     device.flush()?;
     store.sync()?;
     Ok(Arc::new(device))
@@ -285,11 +287,11 @@ fn fail_once(faults: &Arc<Faults>, place: &str) {
         held = device.read_vec(0, 60_416)?;
         let start = random.within(0..57_000);
         match random.within(0..8) {
-            0 => device.discard(start..start + 3000, Leave::Zeros),
+            0 => device.discard(start..start + 3000, AfterDiscard::Zeros),
             1 => device.flush(),
             2 => device.discard(
                 start / 8192 * 8192..(start / 8192 * 8192 + 8192).min(60_416),
-                Leave::Zeros,
+                AfterDiscard::Zeros,
             ),
             _ => device.write_at(start, &random.bytes(3000)),
         }
@@ -377,7 +379,7 @@ impl BlockDevice for Listed {
         self.inner.write_at(offset, buf)
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.inner.discard(range, leave)
     }
 
@@ -389,12 +391,12 @@ impl BlockDevice for Listed {
         self.inner.flush()
     }
 
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         self.inner.set_len(len, leave)
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
-        self.inner.lend(range)
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
+        self.inner.file_range(range)
     }
 }
 
@@ -402,7 +404,7 @@ impl BlockDevice for Listed {
 fn whole_blocks_are_written_unread_and_parts_touch_their_block_alone() {
     let file = Listed::new();
     let device = Device::create(file.clone(), &protection(128, 4096)).unwrap();
-    device.set_len(8 * MIB, Leave::Any).unwrap();
+    device.set_len(8 * MIB, AfterDiscard::Any).unwrap();
     let start = file.info().len - 8 * MIB;
     file.reads.lock().unwrap().clear();
     file.writes.lock().unwrap().clear();
@@ -429,7 +431,7 @@ fn whole_blocks_are_written_unread_and_parts_touch_their_block_alone() {
         file.take(start),
         [touched, vec![4096..8192, 8192..12288, 12288..16384]]
     );
-    device.discard(0..MIB, Leave::Zeros).unwrap();
+    device.discard(0..MIB, AfterDiscard::Zeros).unwrap();
     let [reads, writes] = file.take(start);
     assert!(
         reads.is_empty() && writes[0].start == 0 && writes.last().unwrap().end == MIB,
@@ -463,10 +465,12 @@ fn a_file_of_512_byte_blocks_ends_at_2_tib() {
     let folder = tempfile::tempdir().unwrap();
     let store = Local::new(folder.path());
     let device = new_file(&store, 512, 512).unwrap();
-    device.set_len(2 << 40, Leave::Any).unwrap();
+    device.set_len(2 << 40, AfterDiscard::Any).unwrap();
     device.write_at((2 << 40) - 512, &[1; 512]).unwrap();
     assert_eq!(device.read_vec((2 << 40) - 1, 1).unwrap(), [1]);
-    let error = device.set_len((2 << 40) + 512, Leave::Any).unwrap_err();
+    let error = device
+        .set_len((2 << 40) + 512, AfterDiscard::Any)
+        .unwrap_err();
     assert!(
         error.kind() == Kind::Limit && error.message().contains("convert"),
         "{error}"

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bandsaw::Kind;
 use bandsaw::container::raw::Raw;
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{MemoryStore, Open, Store};
 use bandsaw::testing::Random;
 use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore, at_every};
@@ -76,9 +76,9 @@ fn steps() -> Vec<Step> {
 fn apply(device: &dyn BlockDevice, step: &Step, bytes: &[u8]) -> bandsaw::Result<()> {
     match step {
         Step::Write(range) => device.write_at(range.start, bytes),
-        Step::Discard(range) => device.discard(range.clone(), Leave::Zeros),
+        Step::Discard(range) => device.discard(range.clone(), AfterDiscard::Zeros),
         Step::Flush => device.flush(),
-        Step::SetLen(len) => device.set_len(*len, Leave::Zeros),
+        Step::SetLen(len) => device.set_len(*len, AfterDiscard::Zeros),
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bandsaw::device::{BlockDevice, Leave, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, Memory};
 use bandsaw::fs::hfsplus::HfsPlus;
 use bandsaw::fs::hfsplus::build::{Options, Plan};
 use bandsaw::fs::source::{SourceKind, SourceNode, Stream, Tree};
@@ -290,7 +290,7 @@ fn holes_are_not_read_and_not_written() {
     let image = scratch.path().join("image");
     let device = LocalFile::open(&image, Open::CreateNew).unwrap().unwrap();
     device
-        .set_len(plan.minimum_len().unwrap(), Leave::Zeros)
+        .set_len(plan.minimum_len().unwrap(), AfterDiscard::Zeros)
         .unwrap();
     plan.build(&device, &Silent).unwrap();
     assert!(

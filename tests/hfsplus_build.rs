@@ -215,7 +215,7 @@ fn expected_of(source: &SourceNode, root: bool, further_names: u32) -> Seen {
 
 /// What a random node is made from.
 #[derive(Debug, Clone)]
-struct Sketch {
+struct Fixture {
     parent: usize,
     name: String,
     what: u8,
@@ -227,7 +227,7 @@ struct Sketch {
     xattrs: Vec<(String, usize)>,
 }
 
-fn sketch() -> impl Strategy<Value = Sketch> {
+fn fixture() -> impl Strategy<Value = Fixture> {
     let len = prop_oneof![4 => 0..6000_usize, 1 => Just(4096_usize), 1 => 0..200_000_usize];
     // Names that are decomposed and differ by more than case: a counter is put in front of them.
     let name = "[a-zA-Z0-9:. _\u{301}\u{DF}\u{3B1}\u{4E00}\u{1F600}-]{0,40}";
@@ -246,7 +246,7 @@ fn sketch() -> impl Strategy<Value = Sketch> {
         vec(xattr, 0..3),
     )
         .prop_map(
-            |((parent, name, what, len), (mode, owner, hidden, dates), xattrs)| Sketch {
+            |((parent, name, what, len), (mode, owner, hidden, dates), xattrs)| Fixture {
                 parent,
                 name,
                 what,
@@ -261,46 +261,48 @@ fn sketch() -> impl Strategy<Value = Sketch> {
 }
 
 /// The tree that the sketches describe.
-fn tree(sketches: Vec<Sketch>) -> Tree {
+fn tree(sketches: Vec<Fixture>) -> Tree {
     let mut tree = Tree::empty(CREATED);
     let mut folders = vec![0];
-    for (index, sketch) in (1..).zip(sketches) {
+    for (index, fixture) in (1..).zip(sketches) {
         let files: Vec<u32> = (0..)
             .zip(&tree.nodes)
             .filter(|(_, node)| matches!(node.kind, SourceKind::File(_)))
             .map(|(at, _)| at)
             .collect();
-        let kind = match sketch.what {
+        let kind = match fixture.what {
             0 | 1 => SourceKind::Folder,
-            2 => SourceKind::Symlink("t".repeat(1 + sketch.len % 1023).into()),
-            3 => SourceKind::Special(FileKind::CharDevice, sketch.owner.0),
+            2 => SourceKind::Symlink("t".repeat(1 + fixture.len % 1023).into()),
+            3 => SourceKind::Special(FileKind::CharDevice, fixture.owner.0),
             4 => SourceKind::Special(FileKind::Fifo, 0),
-            5 if !files.is_empty() => SourceKind::HardLink(files[sketch.len % files.len()]),
-            _ => SourceKind::File(bytes(sketch.len, index as u8)),
+            5 if !files.is_empty() => SourceKind::HardLink(files[fixture.len % files.len()]),
+            _ => SourceKind::File(bytes(fixture.len, index as u8)),
         };
         let mut made = node(
-            folders[sketch.parent % folders.len()],
-            &format!("{index} {}", sketch.name),
+            folders[fixture.parent % folders.len()],
+            &format!("{index} {}", fixture.name),
             kind,
         );
-        made.mode = sketch.mode;
-        (made.uid, made.gid) = sketch.owner;
-        made.flags = if sketch.hidden { UF_HIDDEN | 0x02 } else { 0 };
+        made.mode = fixture.mode;
+        (made.uid, made.gid) = fixture.owner;
+        made.flags = if fixture.hidden { UF_HIDDEN | 0x02 } else { 0 };
         // 1970 to 2040.
-        made.modified = Timestamp::from_seconds(i64::from(sketch.dates.1 / 2));
-        made.created = sketch.dates.0.map(|date| Timestamp {
+        made.modified = Timestamp::from_seconds(i64::from(fixture.dates.1 / 2));
+        made.created = fixture.dates.0.map(|date| Timestamp {
             seconds: i64::from(date / 2),
             nanos: 5,
         });
         let is_link = matches!(made.kind, SourceKind::HardLink(_));
-        let xattrs: BTreeMap<_, _> = sketch.xattrs.into_iter().filter(|_| !is_link).collect();
+        let xattrs: BTreeMap<_, _> = fixture.xattrs.into_iter().filter(|_| !is_link).collect();
         made.xattrs = xattrs
             .into_iter()
             .map(|(name, len)| (name.into(), bytes(len, 0x55)))
             .collect();
-        if matches!(made.kind, SourceKind::File(_)) && sketch.len % 3 == 0 {
-            made.xattrs
-                .push(("com.apple.ResourceFork".into(), bytes(sketch.len / 2, 0x77)));
+        if matches!(made.kind, SourceKind::File(_)) && fixture.len % 3 == 0 {
+            made.xattrs.push((
+                "com.apple.ResourceFork".into(),
+                bytes(fixture.len / 2, 0x77),
+            ));
         }
         if matches!(made.kind, SourceKind::Folder) {
             folders.push(index);
@@ -315,7 +317,7 @@ proptest! {
 
     #[test]
     fn what_goes_in_comes_out(
-        sketches in vec(sketch(), 0..60),
+        sketches in vec(fixture(), 0..60),
         case_sensitive in any::<bool>(),
         block_shift in 9..=16_u32,
     ) {

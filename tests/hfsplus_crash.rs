@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::fs::hfsplus::HfsPlus;
 use bandsaw::fs::hfsplus::build::{Options, Plan};
 use bandsaw::fs::source::{SourceKind, SourceNode, Stream, Tree};
@@ -69,7 +69,7 @@ fn read(store: &PowerCut) -> Option<(String, BTreeMap<String, Vec<u8>>)> {
 #[test]
 fn a_cut_leaves_no_volume_or_a_whole_one() {
     let store = PowerCut::default();
-    disk(&store).set_len(LEN, Leave::Zeros).unwrap();
+    disk(&store).set_len(LEN, AfterDiscard::Zeros).unwrap();
     plan("old", 20).build(&*disk(&store), &Silent).unwrap();
     store.sync().unwrap();
     let old = read(&store).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bandsaw::Kind;
 use bandsaw::decision::Which;
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::fs::hfsplus::build::{Options, Plan};
 use bandsaw::fs::hfsplus::{HfsPlus, Repair, check};
 use bandsaw::fs::source::{SourceKind, SourceNode, Stream, Tree};
@@ -29,7 +29,7 @@ fn number(disk: &dyn BlockDevice, at: u64) -> u64 {
 fn damaged() -> PowerCut {
     let store = PowerCut::default();
     let disk = disk(&store);
-    disk.set_len(LEN, Leave::Zeros).unwrap();
+    disk.set_len(LEN, AfterDiscard::Zeros).unwrap();
     let created = Timestamp::from_seconds(1_700_000_000);
     let mut tree = Tree::empty(created);
     for file in 0..40_u8 {

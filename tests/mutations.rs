@@ -17,7 +17,7 @@ use bandsaw::codec::Codec;
 use bandsaw::container::Format;
 use bandsaw::container::udif::{Cut, image_list, read_list};
 use bandsaw::crypt::{self, KeyWrap, Protection, Secret};
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
 use bandsaw::ops::segment::{SegmentOptions, segment};
 use bandsaw::ops::verify::verify;
@@ -169,7 +169,9 @@ fn encrypted() {
         };
         let file = Arc::new(Memory::zeros(0));
         let device = crypt::Device::create(file.clone(), &protection).unwrap();
-        device.set_len(plain.len() as u64, Leave::Any).unwrap();
+        device
+            .set_len(plain.len() as u64, AfterDiscard::Any)
+            .unwrap();
         device.write_at(0, &plain).unwrap();
         device.flush().unwrap();
         write(folder, PASSPHRASE, b"good");

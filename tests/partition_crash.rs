@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::partition::gpt::{Guids, NewPartition};
 use bandsaw::partition::{self, APPLE_APFS, APPLE_HFS, Partition, gpt};
 use bandsaw::store::{Open, Store};
@@ -18,7 +18,9 @@ fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
 /// A store with a durable disk.
 fn store() -> PowerCut {
     let store = PowerCut::default();
-    disk(&store).set_len(SECTORS * 512, Leave::Zeros).unwrap();
+    disk(&store)
+        .set_len(SECTORS * 512, AfterDiscard::Zeros)
+        .unwrap();
     disk(&store).flush().unwrap();
     store.sync().unwrap();
     store

@@ -6,14 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bandsaw::Result;
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info};
 use bandsaw::store::{Open, Put, Store};
 use bandsaw::testing::PowerCut;
 use bandsaw::testing::power_cut::{Keep, Survival};
 
 fn file(store: &PowerCut, name: &str, len: u64) -> Arc<dyn BlockDevice> {
     let file = store.open(name, Open::Create).unwrap().unwrap();
-    file.set_len(len, Leave::Zeros).unwrap();
+    file.set_len(len, AfterDiscard::Zeros).unwrap();
     file
 }
 
@@ -83,7 +83,7 @@ fn writes_survive_in_any_order() {
     let disk = durable(&store, "disk", 1024);
     disk.write_at(0, &[1; 512]).unwrap();
     disk.write_at(512, &[2; 512]).unwrap();
-    disk.discard(0..512, Leave::Zeros).unwrap();
+    disk.discard(0..512, AfterDiscard::Zeros).unwrap();
     let found: BTreeSet<[u8; 2]> = states(&store, &["disk"])
         .into_iter()
         .map(|state| {
@@ -100,7 +100,7 @@ fn writes_survive_in_any_order() {
 fn lengths_and_contents_survive_independently() {
     let store = PowerCut::default();
     let disk = durable(&store, "disk", 512);
-    disk.set_len(1024, Leave::Zeros).unwrap();
+    disk.set_len(1024, AfterDiscard::Zeros).unwrap();
     disk.write_at(512, &[1; 512]).unwrap();
     let found: BTreeSet<(usize, Option<u8>)> = states(&store, &["disk"])
         .into_iter()
@@ -284,7 +284,7 @@ impl Halves {
             .unwrap()
             .unwrap();
         if half.info().len < HALF {
-            half.set_len(HALF, Leave::Zeros).unwrap();
+            half.set_len(HALF, AfterDiscard::Zeros).unwrap();
         }
         half
     }
@@ -346,10 +346,10 @@ impl BlockDevice for Halves {
         Ok(())
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         match leave {
-            Leave::Any => Ok(()),
-            Leave::Zeros => {
+            AfterDiscard::Any => Ok(()),
+            AfterDiscard::Zeros => {
                 self.write_at(range.start, &vec![0; (range.end - range.start) as usize])
             }
         }
@@ -376,11 +376,11 @@ impl BlockDevice for Halves {
             .try_for_each(|(at, bytes)| on_time.write_at(*at, bytes))
     }
 
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
         Err(bandsaw::Error::unsupported("halves", "two halves"))
     }
 
-    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {
         Ok(None)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::changing::{World, read_into};
-use bandsaw::device::{BlockDevice, Leave};
+use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::fs::apfs::{self, ApfsMut, Container};
 use bandsaw::fs::hfsplus::{self, HfsPlusMut};
 use bandsaw::fs::source::{SourceKind, SourceNode, Stream, Tree};
@@ -25,7 +25,7 @@ fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
 fn empty(apfs: bool) -> PowerCut {
     let store = PowerCut::default();
     let device = disk(&store);
-    device.set_len(LEN, Leave::Zeros).unwrap();
+    device.set_len(LEN, AfterDiscard::Zeros).unwrap();
     let tree = Tree::empty(CREATED);
     if apfs {
         let volumes = vec![apfs::build::NewVolume {

@@ -12,7 +12,7 @@ use bandsaw::container::asif::{self, Asif};
 use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::container::sparseimage::{self, SparseImage};
 use bandsaw::crypt::{Device, Encryption, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave, Memory};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::open::{self, OpenOptions, Verdict};
 use bandsaw::ops::repair::{
     self, How, Options, Outcome, Repaired, Target, commit_target, repair, repair_target,
@@ -36,7 +36,9 @@ fn file(store: &PowerCut) -> Arc<dyn BlockDevice> {
 fn store_of(bytes: &[u8]) -> PowerCut {
     let store = PowerCut::default();
     let device = file(&store);
-    device.set_len(bytes.len() as u64, Leave::Zeros).unwrap();
+    device
+        .set_len(bytes.len() as u64, AfterDiscard::Zeros)
+        .unwrap();
     device.write_at(0, bytes).unwrap();
     device.flush().unwrap();
     store.sync().unwrap();
@@ -241,7 +243,7 @@ fn encrypted_images() {
     };
     let made = Arc::new(Memory::zeros(0));
     let device = Device::create(made.clone(), &protection).unwrap();
-    device.set_len(1000 * 512, Leave::Zeros).unwrap();
+    device.set_len(1000 * 512, AfterDiscard::Zeros).unwrap();
     gpt::create_single(&device, 512, APPLE_HFS, Guids::derived("x")).unwrap();
     device.flush().unwrap();
     let whole = made.to_vec();
@@ -657,7 +659,7 @@ fn undo_is_refused_after_a_change() {
                 .open("b/bands/0", Open::Write)
                 .unwrap()
                 .unwrap()
-                .set_len(4096, Leave::Zeros)
+                .set_len(4096, AfterDiscard::Zeros)
                 .unwrap()
         },
     ];

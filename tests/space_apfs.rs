@@ -8,7 +8,7 @@ use bandsaw::container::Format;
 use bandsaw::crypt::Secret;
 use bandsaw::device::Access;
 use bandsaw::fs::{FileSystemMutExt, NewKind, NewNode, VolumeEncryption};
-use bandsaw::open::{self, Image, Keys, OpenOptions, Wanted};
+use bandsaw::open::{self, Image, Keys, OpenOptions, VolumeQuery};
 use bandsaw::ops::compact::{self, compact};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
@@ -62,9 +62,9 @@ fn open(path: &Path, access: Access, keys: Option<&dyn Keys>) -> Image {
 fn contents(path: &Path) -> World {
     let secret = passphrase();
     let fs = {
-        let wanted = Wanted {
+        let wanted = VolumeQuery {
             keys: Some(&secret),
-            ..Wanted::default()
+            ..VolumeQuery::default()
         };
         open(path, Access::ReadOnly, None)
             .file_system_as(None, wanted)

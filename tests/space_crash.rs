@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bandsaw::container::asif::{self, Asif};
 use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::container::sparseimage::{self, SparseImage};
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave, Slice};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, Slice};
 use bandsaw::fs::hfsplus::build::{Options, Plan};
 use bandsaw::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
 use bandsaw::fs::source::Tree;
@@ -160,7 +160,7 @@ fn a_sparse_image_that_is_packed_loses_nothing() {
     let disk: Arc<dyn BlockDevice> = image.clone();
     free(&disk)
         .into_iter()
-        .for_each(|run| image.discard(run, Leave::Any).unwrap());
+        .for_each(|run| image.discard(run, AfterDiscard::Any).unwrap());
     image.flush().unwrap();
     let after = file(&cut, Open::Read).info().len;
     assert!(after < before / 2, "{before} became {after}");
@@ -184,7 +184,7 @@ fn an_asif_image_that_is_packed_loses_nothing() {
     let disk: Arc<dyn BlockDevice> = image.clone();
     free(&disk)
         .into_iter()
-        .for_each(|run| image.discard(run, Leave::Any).unwrap());
+        .for_each(|run| image.discard(run, AfterDiscard::Any).unwrap());
     image.flush().unwrap();
     image.compact(&Silent).unwrap();
     let after = file(&cut, Open::Read).info().len;

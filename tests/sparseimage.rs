@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::corpus;
 use bandsaw::container::sparseimage::{self, CreateOptions, SparseImage, default_band_size};
-use bandsaw::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, Memory};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::{LocalFile, MemoryStore, Open, Store};
@@ -250,7 +250,7 @@ fn the_last_band_moves_into_the_gap() {
     }
     image.flush().unwrap();
     assert_eq!(slots(&file), [1, 2, 3, 4, 5, 6]);
-    image.discard(band..2 * band, Leave::Zeros).unwrap();
+    image.discard(band..2 * band, AfterDiscard::Zeros).unwrap();
     assert_eq!(
         image.extent_at(band..2 * band).unwrap().kind,
         ExtentKind::Hole
@@ -263,7 +263,7 @@ fn the_last_band_moves_into_the_gap() {
     image.flush().unwrap();
     assert_eq!(slots(&file), [1, 6, 3, 4, 5]);
     assert_eq!(file.info().len, 4096 + 5 * band);
-    image.discard(0..4 * band, Leave::Any).unwrap();
+    image.discard(0..4 * band, AfterDiscard::Any).unwrap();
     image.flush().unwrap();
     assert_eq!(
         (slots(&file), file.info().len),
@@ -276,7 +276,7 @@ fn the_last_band_moves_into_the_gap() {
             "band {number}"
         );
     }
-    image.discard(0..64 << 10, Leave::Zeros).unwrap();
+    image.discard(0..64 << 10, AfterDiscard::Zeros).unwrap();
     image.flush().unwrap();
     assert_eq!((slots(&file), file.info().len), (vec![], 4096));
     assert_eq!(problems(&*file), []);
@@ -287,7 +287,7 @@ fn what_is_written_again_after_a_discard_keeps_its_place() {
     let (file, image) = in_memory(64 << 10, 4096);
     image.write_at(0, &[1; 12 << 10]).unwrap();
     image.flush().unwrap();
-    image.discard(4096..8192, Leave::Zeros).unwrap();
+    image.discard(4096..8192, AfterDiscard::Zeros).unwrap();
     image.write_at(5000, &[2; 100]).unwrap();
     image.flush().unwrap();
     assert_eq!(slots(&file), [1, 2, 3]);
@@ -315,8 +315,8 @@ fn a_lent_band_stays_where_it_is() {
     let image = create(file.clone(), 64 << 10, 4096);
     image.write_at(0, &[7; 8192]).unwrap();
     image.flush().unwrap();
-    let lent = image.lend(4096..8192).unwrap().expect("data");
-    image.discard(0..4096, Leave::Zeros).unwrap();
+    let lent = image.file_range(4096..8192).unwrap().expect("data");
+    image.discard(0..4096, AfterDiscard::Zeros).unwrap();
     image.flush().unwrap();
     let mut bytes = [0; 4096];
     std::os::unix::fs::FileExt::read_exact_at(&*lent.file, &mut bytes, lent.offset).unwrap();
@@ -360,7 +360,7 @@ fn further_nodes_hold_further_bands() {
         );
     }
     // Down to one node again.
-    image.discard(0..2500 * band, Leave::Any).unwrap();
+    image.discard(0..2500 * band, AfterDiscard::Any).unwrap();
     image.flush().unwrap();
     assert_eq!(
         (file.info().len, image.usage().nodes, image.usage().bands),
@@ -657,7 +657,8 @@ fn damaged_images_do_no_harm() {
         let at = random.within(0..len.min(1 << 20));
         disk.write_at(at, &vec![1; 9000.min(len - at) as usize])
             .unwrap();
-        disk.discard(0..len.min(50_000), Leave::Zeros).unwrap();
+        disk.discard(0..len.min(50_000), AfterDiscard::Zeros)
+            .unwrap();
         disk.flush().unwrap();
     }
     assert!(

@@ -11,7 +11,7 @@ use bandsaw::container::asif::{Asif, CreateOptions, LayerKind};
 use bandsaw::container::overlay::Overlay;
 use bandsaw::container::stack::{Role, Stack};
 use bandsaw::device::{
-    Access, BlockDevice, BlockDeviceExt, Extent, ExtentKind, Info, Leave, Lent, Memory,
+    Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, ExtentKind, FileRange, Info, Memory,
 };
 use bandsaw::store::{LocalFile, MemoryStore, Open, Store};
 use bandsaw::testing::model::{Model, operations};
@@ -205,7 +205,7 @@ proptest! {
     fn random_work_over_smaller_blocks(seed: u64, count in 1..100_usize, base_sectors in 1..4000_u64) {
         let middle = overlay(MIB + 512, 512);
         middle.write_at(5 * 512, &vec![9; 200 * 512]).unwrap();
-        middle.discard(300 * 512..500 * 512, Leave::Zeros).unwrap();
+        middle.discard(300 * 512..500 * 512, AfterDiscard::Zeros).unwrap();
         let device = over(base(base_sectors * 512), [middle, cache(MIB + 512, 512), overlay(2 * MIB, 4096)]);
         Model::new(device).run(&operations(seed, count, 50_000));
     }
@@ -259,7 +259,7 @@ impl BlockDevice for Counted {
         panic!("a base is never written");
     }
 
-    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
+    fn discard(&self, _range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
         panic!("a base is never written");
     }
 
@@ -271,12 +271,12 @@ impl BlockDevice for Counted {
         panic!("a base is never flushed");
     }
 
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
         panic!("a base is never cut");
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
-        self.0.lend(range)
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
+        self.0.file_range(range)
     }
 }
 
@@ -294,8 +294,10 @@ fn a_write_copies_the_rest_of_its_first_and_last_block_and_no_more() {
         stack.write_at(4 * MIB - 200, &[3; 50]).unwrap();
         stack.write_at(4 * MIB - 100, &[4; 300]).unwrap();
         assert_eq!(below.bytes(), 0, "blocks that it has");
-        stack.discard(6 * MIB..7 * MIB, Leave::Zeros).unwrap();
-        stack.discard(6 * MIB..8 * MIB, Leave::Any).unwrap();
+        stack
+            .discard(6 * MIB..7 * MIB, AfterDiscard::Zeros)
+            .unwrap();
+        stack.discard(6 * MIB..8 * MIB, AfterDiscard::Any).unwrap();
         stack.flush().unwrap();
         assert_eq!(below.bytes(), 0, "zeros are stated");
     }
@@ -312,9 +314,11 @@ fn zeros_that_show_already_are_not_stated() {
         Access::ReadWrite,
     )
     .unwrap();
-    stack.discard(3..1000 * MIB - 3, Leave::Zeros).unwrap();
     stack
-        .discard(900 * MIB..900 * MIB + 5, Leave::Zeros)
+        .discard(3..1000 * MIB - 3, AfterDiscard::Zeros)
+        .unwrap();
+    stack
+        .discard(900 * MIB..900 * MIB + 5, AfterDiscard::Zeros)
         .unwrap();
     stack.flush().unwrap();
     let stated: Vec<_> = top
@@ -334,7 +338,9 @@ fn zeros_that_show_already_are_not_stated() {
         "nothing but the metadata"
     );
     // A part of a block beside data of the base keeps these.
-    stack.discard(500 * MIB..501 * MIB, Leave::Any).unwrap();
+    stack
+        .discard(500 * MIB..501 * MIB, AfterDiscard::Any)
+        .unwrap();
     let (other, again) = (overlay(1000 * MIB, 512), Arc::new(overlay(1000 * MIB, 512)));
     other.write_at(0, &[7; 512]).unwrap();
     let stack = Stack::new(
@@ -343,7 +349,7 @@ fn zeros_that_show_already_are_not_stated() {
         Access::ReadWrite,
     )
     .unwrap();
-    stack.discard(100..200, Leave::Zeros).unwrap();
+    stack.discard(100..200, AfterDiscard::Zeros).unwrap();
     assert_eq!(
         stack.read_vec(0, 512).unwrap(),
         [vec![7; 100], vec![0; 100], vec![7; 312]].concat()
@@ -354,9 +360,13 @@ fn zeros_that_show_already_are_not_stated() {
 fn holes_fall_through_and_zeros_hide() {
     let lower = overlay(4 * MIB, 512);
     lower.write_at(MIB, &[1; 1024]).unwrap();
-    lower.discard(2 * MIB..3 * MIB, Leave::Zeros).unwrap();
+    lower
+        .discard(2 * MIB..3 * MIB, AfterDiscard::Zeros)
+        .unwrap();
     let upper = overlay(5 * MIB, 512);
-    upper.discard(MIB + 512..MIB + 1024, Leave::Zeros).unwrap();
+    upper
+        .discard(MIB + 512..MIB + 1024, AfterDiscard::Zeros)
+        .unwrap();
     upper.write_at(2 * MIB + 512, &[2; 512]).unwrap();
     let bottom = Arc::new(Memory::read_only(vec![9; 3 * MIB as usize + 512]));
     let stack = over(bottom, [lower, upper]);
@@ -407,9 +417,9 @@ fn growth_shows_nothing_from_below() {
             below.clone(),
             [Asif::create(file.clone(), &options).unwrap()],
         );
-        stack.set_len(100 * MIB, Leave::Zeros).unwrap();
-        stack.set_len(2 * MIB + 4096, Leave::Zeros).unwrap();
-        stack.set_len(1000 * MIB, Leave::Any).unwrap();
+        stack.set_len(100 * MIB, AfterDiscard::Zeros).unwrap();
+        stack.set_len(2 * MIB + 4096, AfterDiscard::Zeros).unwrap();
+        stack.set_len(1000 * MIB, AfterDiscard::Any).unwrap();
         drop(stack);
         // Durable at once, as the length is.
         let again = Asif::open(Arc::new(Memory::read_only(file.to_vec())))
@@ -467,7 +477,7 @@ fn a_cache_is_filled_by_reading() {
         [read(&stack, MIB..2 * MIB + 1), read(&stack, 0..3 * MIB)],
         [MIB + 4096, 2 * MIB - 3 * 4096]
     );
-    assert!(stack.lend(0..MIB).unwrap().is_none());
+    assert!(stack.file_range(0..MIB).unwrap().is_none());
     drop(stack);
     let stack = Stack::new(below.clone(), layers(), Access::ReadOnly).unwrap();
     assert_eq!(read(&stack, 0..3 * MIB), 0);
@@ -542,7 +552,7 @@ fn broken_layers_are_read_or_refused() {
     let store = MemoryStore::default();
     let good = small_image(&store, 20 * SMALL).unwrap().overlaid();
     good.write_at(3000, &Random::new(1).bytes(30_000)).unwrap();
-    good.discard(2 * SMALL..5 * SMALL + 1024, Leave::Zeros)
+    good.discard(2 * SMALL..5 * SMALL + 1024, AfterDiscard::Zeros)
         .unwrap();
     good.flush().unwrap();
     let file = store.open("disk.asif", Open::Read).unwrap().unwrap();
@@ -571,9 +581,9 @@ fn broken_layers_are_read_or_refused() {
         });
         let changed = stack
             .write_at(len / 2, &[1])
-            .and_then(|()| stack.discard(1..len.min(MIB), Leave::Zeros));
+            .and_then(|()| stack.discard(1..len.min(MIB), AfterDiscard::Zeros));
         let changed = changed
-            .and_then(|()| stack.set_len(len.min(MIB) + 5120, Leave::Zeros))
+            .and_then(|()| stack.set_len(len.min(MIB) + 5120, AfterDiscard::Zeros))
             .and_then(|()| stack.flush());
         whole += u64::from(read && changed.is_ok());
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{SECTOR, check_len};
-use crate::device::{BlockDevice, Extent, Info, Leave, Lent};
+use crate::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
 
@@ -38,7 +38,7 @@ impl Raw {
     /// Makes `file`, new and empty, a blank disk of `len` bytes, a multiple of 512.
     pub fn blank(file: Arc<dyn BlockDevice>, len: u64) -> Result<Self> {
         check_len(LAYER, len)?;
-        file.set_len(len, Leave::Zeros)?;
+        file.set_len(len, AfterDiscard::Zeros)?;
         Ok(Self::new(file))
     }
 
@@ -68,7 +68,7 @@ impl BlockDevice for Raw {
         self.file.write_at(offset, buf)
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_range(LAYER, &range)?;
         self.file.discard(range, leave)
     }
@@ -83,7 +83,7 @@ impl BlockDevice for Raw {
     }
 
     /// `len` must be a whole number of sectors.
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         self.info().check_writable(LAYER)?;
         check_len(LAYER, len)?;
         let info = self.info();
@@ -96,9 +96,9 @@ impl BlockDevice for Raw {
         self.file.set_len(len, leave)
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
-        self.file.lend(range)
+        self.file.file_range(range)
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
             raw.read_at(1000, &mut [0; 25]).unwrap_err().kind(),
             Kind::OutOfRange
         );
-        raw.set_len(1536, Leave::Zeros).unwrap();
+        raw.set_len(1536, AfterDiscard::Zeros).unwrap();
         assert_eq!(
             raw.read_vec(1024, 512).unwrap(),
             [0; 512],
@@ -143,7 +143,7 @@ mod tests {
         }
         let raw = Raw::create(&store, "x", 1024).unwrap();
         assert_eq!(
-            raw.set_len(1000, Leave::Zeros).unwrap_err().kind(),
+            raw.set_len(1000, AfterDiscard::Zeros).unwrap_err().kind(),
             Kind::Invalid
         );
         assert_eq!(

@@ -9,7 +9,7 @@ use super::header::{Description, Locked, Protection};
 use super::keys::KeyMaterial;
 use super::layout::DATA_SIZE_AT;
 use super::sectors::Sectors;
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encrypted image";
@@ -62,7 +62,7 @@ impl Device {
     pub fn create(file: Arc<dyn BlockDevice>, protection: &Protection) -> Result<Self> {
         let keys = KeyMaterial::random(protection.key_bits)?;
         let (header, bytes) = Locked::make(&keys, protection, 0)?;
-        file.set_len(header.data_offset, Leave::Any)?;
+        file.set_len(header.data_offset, AfterDiscard::Any)?;
         file.write_at(0, &bytes)?;
         Self::new(file, header, &keys)
     }
@@ -120,28 +120,30 @@ impl Device {
         }
     }
 
-    fn grow(&self, from: u64, to: u64, leave: Leave) -> Result<()> {
+    fn grow(&self, from: u64, to: u64, leave: AfterDiscard) -> Result<()> {
         let block = self.block();
         self.blocks.check_len(LAYER, to)?;
         let end = self.place(to.next_multiple_of(block));
         if self.file.info().len < end {
-            self.file.set_len(end, Leave::Any)?;
+            self.file.set_len(end, AfterDiscard::Any)?;
         }
         // Old filler of the last block, and whatever the new blocks hold, is not zeros until
         // written as such.
         match leave {
-            Leave::Zeros => self
+            AfterDiscard::Zeros => self
                 .blocks
                 .write_zeros(self.window(), from..to.next_multiple_of(block)),
-            Leave::Any => Ok(()),
+            AfterDiscard::Any => Ok(()),
         }
     }
 
     fn shrink(&self, to: u64) -> Result<()> {
         self.len.store(to, Ordering::Release);
         self.flush()?;
-        self.file
-            .set_len(self.place(to.next_multiple_of(self.block())), Leave::Any)
+        self.file.set_len(
+            self.place(to.next_multiple_of(self.block())),
+            AfterDiscard::Any,
+        )
     }
 }
 
@@ -174,20 +176,20 @@ impl BlockDevice for Device {
         self.blocks.write(self.window(), offset, buf)
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_range(LAYER, &range)?;
         let _in_flight = self.enter(range.start, range.end - range.start)?;
         self.check_writable()?;
         match leave {
-            Leave::Zeros => self.blocks.write_zeros(self.window(), range),
-            Leave::Any => {
+            AfterDiscard::Zeros => self.blocks.write_zeros(self.window(), range),
+            AfterDiscard::Any => {
                 let (start, end) = (
                     range.start.next_multiple_of(self.block()),
                     range.end / self.block() * self.block(),
                 );
                 if start < end {
                     self.file
-                        .discard(self.place(start)..self.place(end), Leave::Any)
+                        .discard(self.place(start)..self.place(end), AfterDiscard::Any)
                 } else {
                     Ok(())
                 }
@@ -228,7 +230,7 @@ impl BlockDevice for Device {
         flushed
     }
 
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         self.check_writable()?;
         let _alone = self
             .in_flight
@@ -243,7 +245,7 @@ impl BlockDevice for Device {
         Ok(())
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         Ok(None)
     }

@@ -19,7 +19,7 @@ const LAYER: &str = "encryption key entry";
 /// A way into an image, as it is told without a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WayIn {
+pub enum KeySlot {
     /// A passphrase.
     Passphrase {
         /// Of its derivation.
@@ -47,7 +47,7 @@ pub enum WayIn {
 
 /// A way in to be made.
 #[derive(Debug, Clone)]
-pub enum NewWay {
+pub enum NewKeySlot {
     /// A passphrase.
     Passphrase {
         /// As bytes.
@@ -140,17 +140,17 @@ impl Entry {
         }
     }
 
-    pub(super) fn describe(&self) -> WayIn {
+    pub(super) fn describe(&self) -> KeySlot {
         match &self.content {
-            Content::Passphrase(entry) => WayIn::Passphrase {
+            Content::Passphrase(entry) => KeySlot::Passphrase {
                 iterations: entry.iterations,
                 wrap: entry.wrap,
             },
-            Content::PublicKey(entry) => WayIn::PublicKey {
+            Content::PublicKey(entry) => KeySlot::PublicKey {
                 id: entry.hash.clone(),
                 bits: entry.blob.len() as u32 * 8,
             },
-            Content::Unknown(error, why) => WayIn::Unknown {
+            Content::Unknown(error, why) => KeySlot::Unknown {
                 kind: self.kind,
                 why: why.clone(),
                 error: *error,
@@ -199,7 +199,7 @@ impl Content {
     }
 }
 
-impl NewWay {
+impl NewKeySlot {
     /// The entry that lets this in: its kind and its bytes.
     pub(super) fn wrap(&self, keys: &KeyMaterial) -> Result<(u32, Vec<u8>)> {
         Ok(match self {

@@ -4,7 +4,7 @@ use uuid::Uuid;
 use zerocopy::{FromBytes, IntoBytes};
 use zeroize::Zeroizing;
 
-use super::entry::{Content, Entry, NewWay, WayIn, packed};
+use super::entry::{Content, Entry, KeySlot, NewKeySlot, packed};
 use super::hmac::HmacKey;
 use super::keys::{Derivation, KeyMaterial, KeyWrap, MOST_ITERATIONS, random};
 use super::layout::{
@@ -35,7 +35,7 @@ pub struct Description {
     /// Where the cipher text begins in the file.
     pub data_offset: u64,
     /// What opens it, in the order of the header.
-    pub ways_in: Vec<WayIn>,
+    pub ways_in: Vec<KeySlot>,
 }
 
 impl Description {
@@ -43,7 +43,7 @@ impl Description {
     pub fn has_passphrase(&self) -> bool {
         self.ways_in
             .iter()
-            .any(|way| matches!(way, WayIn::Passphrase { .. }))
+            .any(|way| matches!(way, KeySlot::Passphrase { .. }))
     }
 
     /// Returns how many ways in its header has room for.
@@ -60,7 +60,7 @@ impl Description {
     pub fn has_public_key(&self) -> bool {
         self.ways_in
             .iter()
-            .any(|way| matches!(way, WayIn::PublicKey { .. }))
+            .any(|way| matches!(way, KeySlot::PublicKey { .. }))
     }
 
     /// The key entries that are not understood, by the numbers that `passwd list` shows, and why.
@@ -69,7 +69,7 @@ impl Description {
         let named: Vec<_> = (1..)
             .zip(&self.ways_in)
             .filter_map(|(number, way): (usize, _)| match way {
-                WayIn::Unknown { why, .. } => {
+                KeySlot::Unknown { why, .. } => {
                     Some(format!("key entry {number} is not understood ({why})"))
                 }
                 _ => None,
@@ -82,7 +82,7 @@ impl Description {
     /// not understood.
     pub(crate) fn closed(&self) -> Error {
         let error = self.ways_in.iter().find_map(|way| {
-            if let WayIn::Unknown { error, .. } = way {
+            if let KeySlot::Unknown { error, .. } = way {
                 Some(*error)
             } else {
                 None
@@ -190,15 +190,15 @@ impl Locked {
         };
         let mut uuid = [0; 16];
         random(&mut uuid)?;
-        let ways = options.ways();
-        if ways.is_empty() {
+        let key_slots = options.key_slots();
+        if key_slots.is_empty() {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
                 "neither a passphrase nor a certificate to open the image with",
             ));
         }
-        let entries = ways.len() as u32;
+        let entries = key_slots.len() as u32;
         let header = Header {
             key_bits: options.key_bits,
             uuid,
@@ -207,7 +207,7 @@ impl Locked {
             data_offset,
             entries,
         };
-        let wrapped = ways
+        let wrapped = key_slots
             .iter()
             .map(|way| way.wrap(keys))
             .collect::<Result<Vec<_>>>()?;
@@ -343,7 +343,7 @@ impl Locked {
                     1,
                     trailer.key_bits,
                     trailer.uuid,
-                    vec![WayIn::Passphrase {
+                    vec![KeySlot::Passphrase {
                         iterations: trailer.iterations,
                         wrap,
                     }],
@@ -404,12 +404,16 @@ pub struct Protection {
 
 impl Protection {
     /// In the order in which macOS puts them: certificates first.
-    fn ways(&self) -> Vec<NewWay> {
-        let certificates = self.certificates.iter().cloned().map(NewWay::Certificate);
+    fn key_slots(&self) -> Vec<NewKeySlot> {
+        let certificates = self
+            .certificates
+            .iter()
+            .cloned()
+            .map(NewKeySlot::Certificate);
         let (iterations, wrap) = (self.iterations, self.key_wrap);
         let passphrase = self.passphrase.iter().cloned();
         certificates
-            .chain(passphrase.map(|passphrase| NewWay::Passphrase {
+            .chain(passphrase.map(|passphrase| NewKeySlot::Passphrase {
                 passphrase,
                 iterations,
                 wrap,
@@ -498,7 +502,7 @@ mod tests {
                 DERIVED.get() - before,
             )
         };
-        let passphrase = |word: &str| NewWay::Passphrase {
+        let passphrase = |word: &str| NewKeySlot::Passphrase {
             passphrase: Secret::new(word.into()),
             iterations: 30,
             wrap: KeyWrap::TripleDes,

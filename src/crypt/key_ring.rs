@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::entry::{Content, Entry, NewWay, WayIn, check_overlaps};
+use super::entry::{Content, Entry, KeySlot, NewKeySlot, check_overlaps};
 use super::header::{Key, Locked};
 use super::keys::KeyMaterial;
 use super::layout::{Header, PUBLIC_KEY};
@@ -50,12 +50,12 @@ impl KeyRing {
     }
 
     /// What opens it.
-    pub fn ways_in(&self) -> Vec<WayIn> {
+    pub fn ways_in(&self) -> Vec<KeySlot> {
         self.entries.iter().map(Entry::describe).collect()
     }
 
     /// Puts another way in in place of `entry`, of which nothing is left.
-    pub fn replace(self, entry: usize, new: &NewWay) -> Result<()> {
+    pub fn replace(self, entry: usize, new: &NewKeySlot) -> Result<()> {
         self.check(entry)?;
         let new = new.wrap(&self.keys)?;
         let mut entries = self.stored(Some(entry))?;
@@ -64,7 +64,7 @@ impl KeyRing {
     }
 
     /// Adds a way in; returns its entry. Certificates stand before the others, as macOS puts them.
-    pub fn insert(self, new: &NewWay) -> Result<usize> {
+    pub fn insert(self, new: &NewKeySlot) -> Result<usize> {
         let new = new.wrap(&self.keys)?;
         let mut entries = self.stored(None)?;
         let before = |(kind, _): &(u32, Vec<u8>)| *kind == PUBLIC_KEY;

@@ -33,7 +33,7 @@ pub(crate) use blocks::{Blank, Blocks, Window};
 pub use check::check;
 pub use device::Device;
 pub use encryption::Encryption;
-pub use entry::{NewWay, WayIn};
+pub use entry::{KeySlot, NewKeySlot};
 pub use header::{Description, Key, Locked, Protection};
 pub use hmac256::{hmac_sha256, pbkdf2_sha256};
 pub use key_ring::{KeyRing, erase_keys};

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::fork::PackedFork;
 use super::table::Table;
 use super::{CHUNK, LAYER, Method, chunk};
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use crate::{Error, Result};
 
 /// Chunks that are decoded side by side for a reader who goes on from where it stopped.
@@ -170,7 +170,7 @@ impl BlockDevice for Contents {
 
     read_only!(LAYER);
 
-    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {
         Ok(None)
     }
 }

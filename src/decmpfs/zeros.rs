@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::LAYER;
 use crate::Result;
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 
 /// Zeros, read-only.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl BlockDevice for Zeros {
 
     read_only!(LAYER);
 
-    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {
         Ok(None)
     }
 }

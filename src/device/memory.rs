@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use super::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "memory";
@@ -93,7 +93,7 @@ impl BlockDevice for Memory {
         Ok(())
     }
 
-    fn discard(&self, range: Range<u64>, _leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
         self.check_writable()?;
         let mut bytes = self.bytes_mut();
         info(&bytes, self.access).check_range(LAYER, &range)?;
@@ -113,7 +113,7 @@ impl BlockDevice for Memory {
         Ok(())
     }
 
-    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         let len = usize::try_from(len).map_err(|_| {
             Error::new(
                 Kind::Limit,
@@ -135,7 +135,7 @@ impl BlockDevice for Memory {
         Ok(())
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         Ok(None)
     }

@@ -49,7 +49,7 @@ pub trait BlockDevice: fmt::Debug + Send + Sync {
 
     /// Gives the storage behind `range` back, by the next flush. What may be read there afterwards
     /// is `leave`.
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()>;
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()>;
 
     /// What stands at `range.start`, and for how many bytes, never past `range.end`. `range` is not
     /// empty.
@@ -62,11 +62,11 @@ pub trait BlockDevice: fmt::Debug + Send + Sync {
 
     /// Grows (new bytes read as zeros) or cuts the device. Requests to a range that is cut off are
     /// waited for. `leave` says whether the new bytes must read as zeros.
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()>;
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()>;
 
     /// The host file behind a prefix of `range`, for `sendfile` and kernel copies. `None` is always
-    /// right. The bytes stay in place while the [`Lent`] lives.
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>>;
+    /// right. The bytes stay in place while the [`FileRange`] lives.
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>>;
 }
 
 /// Size and grain of a device.
@@ -125,7 +125,7 @@ pub enum Access {
 
 /// What may be read where a discard, or a new length, left bytes behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leave {
+pub enum AfterDiscard {
     /// Zeros, even if they have to be written.
     Zeros,
     /// Anything, until written again. May do nothing, never costs a data write.
@@ -155,45 +155,45 @@ pub enum ExtentKind {
 
 /// A host file that holds a device's bytes for as long as this lives. It owns what keeps them in
 /// place, because the device at the bottom may be one of many that a layer opens and forgets.
-pub struct Lent {
+pub struct FileRange {
     /// The file.
     pub file: Arc<File>,
     /// Where in the file the range begins.
     pub offset: u64,
     /// How many bytes of it, at least 1.
     pub len: u64,
-    hold: Vec<Box<dyn Hold>>,
+    pins: Vec<Box<dyn Pin>>,
 }
 
 /// Anything that keeps a lent place where it is until it is dropped.
-pub trait Hold: Send {}
-impl<T: Send> Hold for T {}
+pub trait Pin: Send {}
+impl<T: Send> Pin for T {}
 
-impl Lent {
+impl FileRange {
     /// `len` bytes at `offset` of `file`.
     pub fn new(file: Arc<File>, offset: u64, len: u64) -> Self {
         Self {
             file,
             offset,
             len,
-            hold: Vec::new(),
+            pins: Vec::new(),
         }
     }
 
     /// Keeps `guard` until the loan ends.
     #[must_use]
-    pub fn holding(mut self, guard: impl Hold + 'static) -> Self {
-        self.hold.push(Box::new(guard));
+    pub fn holding(mut self, guard: impl Pin + 'static) -> Self {
+        self.pins.push(Box::new(guard));
         self
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for FileRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lent")
             .field("offset", &self.offset)
             .field("len", &self.len)
-            .field("guards", &self.hold.len())
+            .field("guards", &self.pins.len())
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use super::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use super::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "overlay";
@@ -161,11 +161,11 @@ impl BlockDevice for Overlay {
         self.change_range(offset..offset + buf.len() as u64, Some(buf))
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_range(LAYER, &range)?;
         match leave {
-            Leave::Zeros => self.change_range(range, None),
-            Leave::Any => Ok(()),
+            AfterDiscard::Zeros => self.change_range(range, None),
+            AfterDiscard::Any => Ok(()),
         }
     }
 
@@ -187,14 +187,14 @@ impl BlockDevice for Overlay {
         Ok(())
     }
 
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
         Err(Error::unsupported(
             LAYER,
             "a window on changes keeps its length",
         ))
     }
 
-    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {
         Ok(None)
     }
 }
@@ -214,7 +214,7 @@ mod tests {
             overlay.write_at(offset as u64, &bytes).unwrap();
             expected[offset..offset + len].copy_from_slice(&bytes);
         }
-        overlay.discard(1500..2600, Leave::Zeros).unwrap();
+        overlay.discard(1500..2600, AfterDiscard::Zeros).unwrap();
         expected[1500..2600].fill(0);
         assert_eq!(overlay.read_vec(0, 3000).unwrap(), expected);
         assert_eq!(overlay.read_vec(513, 1700).unwrap(), expected[513..2213]);

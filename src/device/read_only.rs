@@ -11,7 +11,7 @@ macro_rules! read_only {
         fn discard(
             &self,
             _range: ::std::ops::Range<u64>,
-            _leave: $crate::device::Leave,
+            _leave: $crate::device::AfterDiscard,
         ) -> $crate::Result<()> {
             Err($crate::Error::read_only($layer))
         }
@@ -20,7 +20,7 @@ macro_rules! read_only {
             Ok(())
         }
 
-        fn set_len(&self, _len: u64, _leave: $crate::device::Leave) -> $crate::Result<()> {
+        fn set_len(&self, _len: u64, _leave: $crate::device::AfterDiscard) -> $crate::Result<()> {
             Err($crate::Error::read_only($layer))
         }
     };

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{BlockDevice, ExtentKind, Leave, is_zero as is_zero_slice};
+use super::{AfterDiscard, BlockDevice, ExtentKind, is_zero as is_zero_slice};
 use crate::Result;
 
 /// Bytes read at a time.
@@ -16,7 +16,7 @@ pub(crate) fn blank(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
         // Of one byte only: where data ends takes some hosts long to tell (tmpfs looks at every
         // page), and holes that follow it are taken away as fast as they are found.
         if device.extent_at(at..at + 1)?.kind == ExtentKind::Data {
-            return device.discard(at..range.end, Leave::Zeros);
+            return device.discard(at..range.end, AfterDiscard::Zeros);
         }
         at += device.extent_at(at..range.end)?.len;
     }
@@ -98,8 +98,8 @@ pub(crate) fn copy(device: &dyn BlockDevice, from: u64, to: u64, len: u64) -> Re
 /// Gives `target` the length and the bytes of `source`. Holes stay holes.
 pub(crate) fn copy_all(source: &dyn BlockDevice, target: &dyn BlockDevice) -> Result<()> {
     let len = source.info().len;
-    target.set_len(0, Leave::Zeros)?;
-    target.set_len(len, Leave::Zeros)?;
+    target.set_len(0, AfterDiscard::Zeros)?;
+    target.set_len(len, AfterDiscard::Zeros)?;
     let (mut at, mut buf) = (0, Vec::new());
     while at < len {
         let extent = source.extent_at(at..len)?;

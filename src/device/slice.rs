@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{BlockDevice, Extent, Info, Leave, Lent};
+use super::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "slice";
@@ -61,7 +61,7 @@ impl BlockDevice for Slice {
             .write_at(self.place(offset, buf.len() as u64)?, buf)
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.inner.discard(self.place_range(range)?, leave)
     }
 
@@ -73,7 +73,7 @@ impl BlockDevice for Slice {
         self.inner.flush()
     }
 
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
         Err(Error::new(
             Kind::Unsupported,
             LAYER,
@@ -81,7 +81,7 @@ impl BlockDevice for Slice {
         ))
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
-        self.inner.lend(self.place_range(range)?)
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
+        self.inner.file_range(self.place_range(range)?)
     }
 }

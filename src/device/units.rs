@@ -32,7 +32,7 @@ struct InUse {
     unit: u64,
     shared: u32,
     /// Of those, how many are loans, which may last.
-    lent: u32,
+    pinned: u32,
     exclusive: bool,
     /// Who waits, first come first served.
     waiting: VecDeque<u64>,
@@ -40,12 +40,12 @@ struct InUse {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hold {
+enum UnitMode {
     Shared,
-    Lent,
+    Pinned,
     Exclusive,
     /// As exclusive, but does not wait for loans.
-    ExclusiveUnlessLent,
+    ExclusiveUnlessPinned,
 }
 
 impl Default for Units {
@@ -59,42 +59,42 @@ impl Default for Units {
 impl Units {
     /// Waits until nobody holds `unit` exclusively, then holds it along with others.
     pub(crate) fn shared(&self, unit: u64) -> Held<&Self> {
-        self.acquire(unit, Hold::Shared);
+        self.acquire(unit, UnitMode::Shared);
         Held {
             units: self,
             unit,
-            hold: Hold::Shared,
+            hold: UnitMode::Shared,
         }
     }
 
     /// As [`shared`](Self::shared), for as long as a loan may live.
-    pub(crate) fn lent(self: &Arc<Self>, unit: u64) -> Held<Arc<Self>> {
-        self.acquire(unit, Hold::Lent);
+    pub(crate) fn pinned(self: &Arc<Self>, unit: u64) -> Held<Arc<Self>> {
+        self.acquire(unit, UnitMode::Pinned);
         Held {
             units: self.clone(),
             unit,
-            hold: Hold::Lent,
+            hold: UnitMode::Pinned,
         }
     }
 
     /// Waits until nobody holds `unit`, then holds it alone.
     pub(crate) fn exclusive(&self, unit: u64) -> Held<&Self> {
-        self.acquire(unit, Hold::Exclusive);
+        self.acquire(unit, UnitMode::Exclusive);
         Held {
             units: self,
             unit,
-            hold: Hold::Exclusive,
+            hold: UnitMode::Exclusive,
         }
     }
 
-    /// As [`exclusive`](Self::exclusive), but gives up if the unit is lent: a loan may last, and be
+    /// As [`exclusive`](Self::exclusive), but gives up if the unit is pinned: a loan may last, and be
     /// the caller's own.
-    pub(crate) fn exclusive_unless_lent(&self, unit: u64) -> Option<Held<&Self>> {
-        let held = self.acquire(unit, Hold::ExclusiveUnlessLent);
+    pub(crate) fn exclusive_unless_pinned(&self, unit: u64) -> Option<Held<&Self>> {
+        let held = self.acquire(unit, UnitMode::ExclusiveUnlessPinned);
         held.then_some(Held {
             units: self,
             unit,
-            hold: Hold::Exclusive,
+            hold: UnitMode::Exclusive,
         })
     }
 
@@ -103,7 +103,7 @@ impl Units {
     }
 
     /// `false`: given up.
-    fn acquire(&self, unit: u64, hold: Hold) -> bool {
+    fn acquire(&self, unit: u64, hold: UnitMode) -> bool {
         let shard = self.shard(unit);
         let mut in_use = shard.in_use();
         let Some(one) = in_use.iter_mut().find(|one| one.unit == unit) else {
@@ -121,7 +121,7 @@ impl Units {
             // It is there: an entry with somebody waiting is kept.
             if let Some(one) = in_use.iter_mut().find(|one| one.unit == unit) {
                 let admitted = one.waiting.front() == Some(&turn) && one.admits(hold);
-                if admitted || (hold == Hold::ExclusiveUnlessLent && one.lent > 0) {
+                if admitted || (hold == UnitMode::ExclusiveUnlessPinned && one.pinned > 0) {
                     one.waiting.retain(|other| *other != turn);
                     if admitted {
                         one.admit(hold);
@@ -137,7 +137,7 @@ impl Units {
         }
     }
 
-    fn release(&self, unit: u64, hold: Hold) {
+    fn release(&self, unit: u64, hold: UnitMode) {
         let shard = self.shard(unit);
         let mut in_use = shard.in_use();
         let Some(index) = in_use.iter().position(|one| one.unit == unit) else {
@@ -145,10 +145,10 @@ impl Units {
         };
         let one = &mut in_use[index];
         match hold {
-            Hold::Exclusive | Hold::ExclusiveUnlessLent => one.exclusive = false,
-            Hold::Shared | Hold::Lent => one.shared -= 1,
+            UnitMode::Exclusive | UnitMode::ExclusiveUnlessPinned => one.exclusive = false,
+            UnitMode::Shared | UnitMode::Pinned => one.shared -= 1,
         }
-        one.lent -= u32::from(hold == Hold::Lent);
+        one.pinned -= u32::from(hold == UnitMode::Pinned);
         if !one.waiting.is_empty() {
             shard.released.notify_all();
         } else if one.shared == 0 {
@@ -164,11 +164,11 @@ impl Shard {
 }
 
 impl InUse {
-    fn by_one(unit: u64, hold: Hold) -> Self {
+    fn by_one(unit: u64, hold: UnitMode) -> Self {
         let mut one = Self {
             unit,
             shared: 0,
-            lent: 0,
+            pinned: 0,
             exclusive: false,
             waiting: VecDeque::new(),
             next_turn: 0,
@@ -177,16 +177,16 @@ impl InUse {
         one
     }
 
-    fn admits(&self, hold: Hold) -> bool {
-        !self.exclusive && (self.shared == 0 || matches!(hold, Hold::Shared | Hold::Lent))
+    fn admits(&self, hold: UnitMode) -> bool {
+        !self.exclusive && (self.shared == 0 || matches!(hold, UnitMode::Shared | UnitMode::Pinned))
     }
 
-    fn admit(&mut self, hold: Hold) {
+    fn admit(&mut self, hold: UnitMode) {
         match hold {
-            Hold::Exclusive | Hold::ExclusiveUnlessLent => self.exclusive = true,
-            Hold::Shared | Hold::Lent => self.shared += 1,
+            UnitMode::Exclusive | UnitMode::ExclusiveUnlessPinned => self.exclusive = true,
+            UnitMode::Shared | UnitMode::Pinned => self.shared += 1,
         }
-        self.lent += u32::from(hold == Hold::Lent);
+        self.pinned += u32::from(hold == UnitMode::Pinned);
     }
 }
 
@@ -202,7 +202,7 @@ impl fmt::Debug for Units {
 pub(crate) struct Held<U: Deref<Target = Units>> {
     units: U,
     unit: u64,
-    hold: Hold,
+    hold: UnitMode,
 }
 
 impl<U: Deref<Target = Units>> Drop for Held<U> {
@@ -223,13 +223,13 @@ mod tests {
     fn a_unit_is_shared_or_held_alone() {
         let units = Units::default();
         let units = Arc::new(units);
-        let (first, second) = (units.shared(7), units.lent(7));
-        assert!(units.exclusive_unless_lent(7).is_none());
+        let (first, second) = (units.shared(7), units.pinned(7));
+        assert!(units.exclusive_unless_pinned(7).is_none());
         let neighbour = units.exclusive(7 + SHARDS as u64);
         drop(second);
         thread::scope(|scope| {
             let alone =
-                scope.spawn(|| drop(units.exclusive_unless_lent(7).expect("it is not lent")));
+                scope.spawn(|| drop(units.exclusive_unless_pinned(7).expect("it is not lent")));
             thread::sleep(Duration::from_millis(5));
             assert!(!alone.is_finished(), "somebody reads it");
             drop(first);

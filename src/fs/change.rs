@@ -2,7 +2,7 @@
 
 use super::{FileKind, FileSystem, Fork, NodeId, Timestamp};
 use crate::Result;
-use crate::device::{BlockDevice, Leave, Memory};
+use crate::device::{AfterDiscard, BlockDevice, Memory};
 
 use std::sync::Arc;
 
@@ -43,18 +43,24 @@ pub trait FileSystemMut: FileSystem {
     fn open_mut(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>>;
 
     /// Makes a file, symbolic link or special file without a name: nobody sees it before it gets
-    /// one by [`give_name`](Self::give_name), or its contents become those of another file by
-    /// [`store`](Self::store). After a crash the next change of the volume removes it. [`Nameless`]
+    /// one by [`link_unlinked`](Self::link_unlinked), or its contents become those of another file by
+    /// [`store`](Self::store). After a crash the next change of the volume removes it. [`UnlinkedFile`]
     /// sees to it that none is forgotten.
-    fn make_nameless(&self, new: &NewNode) -> Result<NodeId>;
+    fn create_unlinked(&self, new: &NewNode) -> Result<NodeId>;
 
-    /// Gives what [`make_nameless`](Self::make_nameless) has made its name. A file that is there is
+    /// Gives what [`create_unlinked`](Self::create_unlinked) has made its name. A file that is there is
     /// replaced only if `existing` says so, in the same step.
-    fn give_name(&self, node: NodeId, dir: NodeId, name: &str, existing: Existing) -> Result<()>;
+    fn link_unlinked(
+        &self,
+        node: NodeId,
+        dir: NodeId,
+        name: &str,
+        existing: Existing,
+    ) -> Result<()>;
 
-    /// Removes what [`make_nameless`](Self::make_nameless) has made and has got no name; when it is
+    /// Removes what [`create_unlinked`](Self::create_unlinked) has made and has got no name; when it is
     /// closed, if it is open.
-    fn drop_nameless(&self, node: NodeId) -> Result<()>;
+    fn discard_unlinked(&self, node: NodeId) -> Result<()>;
 
     /// Stores the contents of a file another way, which its readers do not see: its dates and all
     /// else stay. What was stored is gone with the file without a name.
@@ -114,7 +120,7 @@ pub enum Stored<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
     /// It stays; the operation fails with [`Kind::Conflict`](crate::Kind::Conflict).
-    Keep,
+    Error,
     /// It is replaced.
     Replace,
 }
@@ -193,15 +199,15 @@ pub struct Change {
 
 /// An object without a name, which is removed again unless it gets one.
 #[derive(Debug)]
-pub struct Nameless<'a> {
+pub struct UnlinkedFile<'a> {
     fs: &'a dyn FileSystemMut,
     node: Option<NodeId>,
 }
 
-impl<'a> Nameless<'a> {
+impl<'a> UnlinkedFile<'a> {
     /// Makes one.
     pub fn new(fs: &'a dyn FileSystemMut, new: &NewNode) -> Result<(Self, NodeId)> {
-        let node = fs.make_nameless(new)?;
+        let node = fs.create_unlinked(new)?;
         Ok((
             Self {
                 fs,
@@ -212,9 +218,9 @@ impl<'a> Nameless<'a> {
     }
 
     /// Gives it its name.
-    pub fn give_name(mut self, dir: NodeId, name: &str, existing: Existing) -> Result<()> {
+    pub fn link_unlinked(mut self, dir: NodeId, name: &str, existing: Existing) -> Result<()> {
         match self.node {
-            Some(node) => self.fs.give_name(node, dir, name, existing)?,
+            Some(node) => self.fs.link_unlinked(node, dir, name, existing)?,
             None => return Ok(()),
         }
         self.node = None;
@@ -222,11 +228,11 @@ impl<'a> Nameless<'a> {
     }
 }
 
-impl Drop for Nameless<'_> {
+impl Drop for UnlinkedFile<'_> {
     fn drop(&mut self) {
         if let Some(node) = self.node {
             // Best effort: nobody is left to tell. The next mount finds it.
-            let _ = self.fs.drop_nameless(node);
+            let _ = self.fs.discard_unlinked(node);
         }
     }
 }
@@ -236,7 +242,7 @@ pub trait FileSystemMutExt: FileSystemMut {
     /// Puts `bytes` in the place of all contents of a file's data fork.
     fn write_all(&self, node: NodeId, bytes: &[u8]) -> Result<()> {
         let file = self.open_mut(node, Fork::Data)?;
-        file.set_len(bytes.len() as u64, Leave::Any)?;
+        file.set_len(bytes.len() as u64, AfterDiscard::Any)?;
         file.write_at(0, bytes)
     }
 

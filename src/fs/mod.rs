@@ -9,9 +9,9 @@ pub mod foreign;
 mod free;
 pub mod hfsplus;
 mod locked;
-#[cfg(feature = "testing")]
-mod patient;
 mod resize;
+#[cfg(feature = "testing")]
+mod sample;
 pub mod source;
 pub(crate) mod unicode;
 
@@ -24,7 +24,7 @@ use crate::{Error, Kind, Result};
 
 pub use build::plan::{Built, VolumePlan};
 pub use change::{
-    Change, Existing, FileSystemMut, FileSystemMutExt, Nameless, NewKind, NewNode, Stored,
+    Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Stored, UnlinkedFile,
 };
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
 pub use locked::{LockedVolume, VolumeEncryption, VolumeKey, recovery_key};

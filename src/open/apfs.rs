@@ -10,7 +10,7 @@ use crate::{Error, Kind, Result};
 
 /// Which state of a volume is wanted, and whom to ask for its key.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted<'a> {
+pub struct VolumeQuery<'a> {
     /// A snapshot instead of the volume as it is.
     pub snapshot: Option<&'a str>,
     /// Whom to ask for the key of an encrypted volume. `None`: it stays locked.
@@ -35,7 +35,7 @@ impl Volume {
 pub(super) fn open(
     container: &Arc<Container>,
     number: Option<u32>,
-    wanted: Wanted<'_>,
+    wanted: VolumeQuery<'_>,
 ) -> Result<Arc<dyn FileSystem>> {
     let number = match number {
         Some(number) => number,

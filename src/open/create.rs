@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::new_image::NewImage;
 use super::place::{NewMode, Place};
-use super::site::Site;
-use super::{Found, Image, Keys, LAYER, Layer, OpenOptions, Reach, open};
+use super::{Found, Image, Keys, LAYER, Layer, NetworkOptions, OpenOptions, open};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
 use crate::container::sparseimage::{self, SparseImage};
 use crate::container::{Format, SECTOR};
 use crate::crypt::{self, Description, Encryption, Protection, Secret};
-use crate::device::{Access, BlockDevice, Leave};
+use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::progress::{Progress, Silent};
 use crate::store::{Local, LocalFile, Lock, Store};
 use crate::{Error, Kind, Result};
@@ -39,7 +39,7 @@ pub struct CreateOptions {
     /// never written reads as noise. Without this every block is written, zeros as cipher text.
     pub thin: bool,
     /// How a bucket is reached, if the image is to be in one.
-    pub reach: Reach<'static>,
+    pub network: NetworkOptions<'static>,
     /// Who may read the image: only its owner if it is encrypted, unless told exactly.
     pub mode: NewMode,
     /// Take the nearest size of bands that the format can have, instead of refusing others.
@@ -170,7 +170,7 @@ pub fn create(path: &Path, options: &CreateOptions) -> Result<Image> {
 pub struct Draft {
     /// `None` once it is closed.
     image: Option<Image>,
-    site: Site,
+    new_image: NewImage,
     /// What the image opens with, if it is encrypted.
     passphrase: Option<Secret>,
 }
@@ -191,14 +191,14 @@ impl Draft {
         let made = || {
             options.check()?;
             options.check_changeable()?;
-            let site = Site::claim(path, options)?;
+            let new_image = NewImage::claim(path, options)?;
             let passphrase = options.passphrase();
             let mut draft = Self {
                 image: None,
-                site,
+                new_image,
                 passphrase,
             };
-            draft.image = Some(draft.site.make(options, progress)?);
+            draft.image = Some(draft.new_image.make(options, progress)?);
             Ok(draft)
         };
         made().map_err(|error: Error| error.in_file(path))
@@ -220,7 +220,7 @@ impl Draft {
 
     /// The same, with `progress` asked a last time whether to.
     pub fn finish_watched(mut self, progress: &dyn Progress) -> Result<Image> {
-        let path = self.site.target().to_owned();
+        let path = self.new_image.target().to_owned();
         let (format, told) = (self.image().format(), self.image().warnings().to_vec());
         self.image()
             .disk()
@@ -228,7 +228,7 @@ impl Draft {
             .map_err(|error| error.in_file(&path))?;
         self.image = None;
         let passphrase = self.passphrase.take();
-        self.site
+        self.new_image
             .take(format, passphrase.as_ref(), told, progress)
             .map_err(|error| error.in_file(&path))
     }
@@ -273,12 +273,12 @@ impl FileDraft {
 
     /// Makes the file durable, puts it in its place, and opens it there.
     pub fn finish(self, options: &OpenOptions<'_>) -> Result<Image> {
-        open(&self.settle()?, options)
+        open(&self.persist()?, options)
     }
 
     /// Makes the file durable and puts it in its place, which is returned: for a file that is no
     /// image by itself.
-    pub fn settle(mut self) -> Result<PathBuf> {
+    pub fn persist(mut self) -> Result<PathBuf> {
         let path = self.place.target().to_owned();
         self.file().flush().map_err(|error| error.in_file(&path))?;
         self.file = None;
@@ -443,13 +443,13 @@ fn encrypted_raw(
     /// Between two looks at whether to go on.
     const PIECE: u64 = 16 << 20;
     crate::container::check_len("raw image", options.len)?;
-    file.set_len(options.len, Leave::Any)?;
+    file.set_len(options.len, AfterDiscard::Any)?;
     if !options.thin {
         progress.stage("encrypt", options.len);
         for start in (0..options.len).step_by(PIECE as usize) {
             progress.check()?;
             let end = start.saturating_add(PIECE).min(options.len);
-            file.discard(start..end, Leave::Zeros)?;
+            file.discard(start..end, AfterDiscard::Zeros)?;
             progress.advance(end - start);
         }
     }

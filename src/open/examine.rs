@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::apfs::Wanted;
+use super::apfs::VolumeQuery;
 use super::container::{self, lock_file, recognise};
 use super::remote::{self, Elsewhere};
 use super::{
@@ -381,7 +381,7 @@ fn decode_files(
     found: &mut Examination,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let wanted = Wanted {
+    let wanted = VolumeQuery {
         snapshot: None,
         keys: options.keys,
     };

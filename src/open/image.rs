@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::apfs::Wanted;
+use super::apfs::VolumeQuery;
 use super::place::NewMode;
 use super::stack::LayerFile;
 use super::unlock::Keys;
@@ -196,14 +196,14 @@ impl Image {
     /// Opens the selected volume; without a selector, the first that can be read. An encrypted one
     /// stays locked, see [`file_system_as`](Self::file_system_as).
     pub fn file_system(&self, which: Option<&VolumeSelector>) -> Result<Arc<dyn FileSystem>> {
-        self.file_system_as(which, Wanted::default())
+        self.file_system_as(which, VolumeQuery::default())
     }
 
     /// The same of a certain state of the volume, with somebody to ask for its key.
     pub fn file_system_as(
         &self,
         which: Option<&VolumeSelector>,
-        wanted: Wanted<'_>,
+        wanted: VolumeQuery<'_>,
     ) -> Result<Arc<dyn FileSystem>> {
         let found = match which {
             None => volume::first_readable(self.volumes(), wanted),

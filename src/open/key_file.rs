@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::remote::{self, Elsewhere};
-use super::{Keys, LAYER, OpenOptions, Reach, look_at};
+use super::{Keys, LAYER, NetworkOptions, OpenOptions, look_at};
 use crate::container::sparsebundle;
 use crate::crypt::{self, Description, KeyRing, Locked};
 use crate::device::{Access, BlockDevice};
@@ -30,10 +30,10 @@ impl KeyFile {
     /// Looks for a header in the image at `path`, a file or a sparse bundle; `None` if it is not
     /// encrypted, or no image at all. [`Access::ReadWrite`] takes the image's lock, reading its
     /// header needs none.
-    pub fn open(path: &Path, access: Access, reach: Reach) -> Result<Option<Self>> {
+    pub fn open(path: &Path, access: Access, network: NetworkOptions) -> Result<Option<Self>> {
         let options = OpenOptions {
             access,
-            reach,
+            network,
             ..OpenOptions::default()
         };
         let opened = || match remote::find(path, &options)? {

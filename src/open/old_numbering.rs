@@ -10,11 +10,11 @@ use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::apfs::Wanted;
+use super::apfs::VolumeQuery;
 use super::volume::{self, Volume, VolumeFormat};
 use super::{Layer, OpenOptions};
 use crate::container::sparsebundle::Bundle;
-use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent};
+use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info};
 use crate::fs::FileSystem;
 use crate::fs::apfs::layout::verify;
 use crate::fs::hfsplus::{self, HfsPlus};
@@ -108,7 +108,8 @@ fn look_at_apfs(old: &Old, volume: &Volume) -> Option<&'static str> {
         block = container.block_size() as usize;
         let _ = container.free_map();
         for found in container.volumes().into_iter().flatten() {
-            if let Ok(opened) = volume.open_within(Some(found.label.number), Wanted::default()) {
+            if let Ok(opened) = volume.open_within(Some(found.label.number), VolumeQuery::default())
+            {
                 list_root(&*opened);
             }
         }
@@ -183,7 +184,7 @@ impl BlockDevice for Old {
         self.info().check_writable(LAYER)
     }
 
-    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
+    fn discard(&self, _range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
         self.info().check_writable(LAYER)
     }
 
@@ -195,11 +196,11 @@ impl BlockDevice for Old {
         Ok(())
     }
 
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
         self.info().check_writable(LAYER)
     }
 
-    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {
         Ok(None)
     }
 }

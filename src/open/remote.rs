@@ -13,7 +13,7 @@ use crate::{Error, Kind, Result};
 
 /// How images are reached that are not on this host.
 #[derive(Debug, Clone, Copy)]
-pub struct Reach<'a> {
+pub struct NetworkOptions<'a> {
     /// Looks up the variables that name a store and the key to it, see
     /// `BucketOptions::from_variables`: the library does not read the environment itself. The
     /// default knows none.
@@ -28,7 +28,7 @@ pub struct Reach<'a> {
     pub cache: Option<LocalCache<'a>>,
 }
 
-impl Default for Reach<'_> {
+impl Default for NetworkOptions<'_> {
     fn default() -> Self {
         Self {
             variables: |_| None,
@@ -40,9 +40,9 @@ impl Default for Reach<'_> {
     }
 }
 
-impl Reach<'_> {
+impl NetworkOptions<'_> {
     /// The same without a cache: for what is made anew, which is written once.
-    pub fn without_cache(self) -> Reach<'static> {
+    pub fn without_cache(self) -> NetworkOptions<'static> {
         let Self {
             variables,
             bytes_per_second,
@@ -50,7 +50,7 @@ impl Reach<'_> {
             steal_lease,
             cache: _,
         } = self;
-        Reach {
+        NetworkOptions {
             variables,
             bytes_per_second,
             timeout,
@@ -120,11 +120,15 @@ pub(crate) fn check_holds(path: &Path, format: Format) -> Result<()> {
 
 /// Begins a new bundle at `path`, if that is in a bucket. [`Kind::Conflict`] if something is there,
 /// unless that is a bundle and `overwrite` is set.
-pub(super) fn draft(path: &Path, overwrite: bool, reach: Reach) -> Result<Option<Arc<Remote>>> {
+pub(super) fn draft(
+    path: &Path,
+    overwrite: bool,
+    network: NetworkOptions,
+) -> Result<Option<Arc<Remote>>> {
     let Some(("s3", url)) = url(path) else {
         return Ok(None);
     };
-    let objects = reach::objects(url, reach)?;
+    let objects = network::objects(url, network)?;
     let there = Remote::open(objects.clone(), &RemoteOptions::default())?;
     let is_bundle = sparsebundle::is_bundle(&*there)?;
     if overwrite && !is_bundle && !there.is_empty()? {
@@ -132,7 +136,7 @@ pub(super) fn draft(path: &Path, overwrite: bool, reach: Reach) -> Result<Option
         return Err(Error::new(Kind::Conflict, LAYER, message));
     }
     let options = RemoteOptions {
-        steal: reach.steal_lease,
+        steal: network.steal_lease,
         ..RemoteOptions::default()
     };
     Remote::draft(objects, &options, overwrite && is_bundle).map(Some)
@@ -140,11 +144,15 @@ pub(super) fn draft(path: &Path, overwrite: bool, reach: Reach) -> Result<Option
 
 /// The bundle at `path`, if that is in a bucket: for its checkpoints and snapshots, which concern
 /// no image in it.
-pub(crate) fn bundle(path: &Path, access: Access, reach: Reach) -> Result<Option<Arc<Remote>>> {
+pub(crate) fn bundle(
+    path: &Path,
+    access: Access,
+    network: NetworkOptions,
+) -> Result<Option<Arc<Remote>>> {
     let Some(("s3", url)) = url(path) else {
         return Ok(None);
     };
-    let remote = reach::open(url, reach::objects(url, reach)?, access, reach)?;
+    let remote = network::open(url, network::objects(url, network)?, access, network)?;
     if !sparsebundle::is_bundle(&*remote)? {
         return Err(Error::new(Kind::NotFound, LAYER, "is no sparse bundle"));
     }
@@ -166,9 +174,11 @@ pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Else
             let message = "is only read over the web: `bandsaw convert` makes a copy here that can be changed";
             Err(Error::new(Kind::ReadOnly, LAYER, message))
         }
-        "s3" => reach::bucket(url, options.access, options.reach)
+        "s3" => network::bucket(url, options.access, options.network)
             .map(|(store, status)| Some(Elsewhere::Folder(store, status))),
-        "http" | "https" => reach::file(url, options.reach).map(|file| Some(Elsewhere::File(file))),
+        "http" | "https" => {
+            network::file(url, options.network).map(|file| Some(Elsewhere::File(file)))
+        }
         _ => Err(unknown(scheme)),
     }
 }
@@ -183,7 +193,7 @@ fn unknown(scheme: &str) -> Error {
 }
 
 #[cfg(feature = "s3")]
-mod reach {
+mod network {
     use std::fs::{DirBuilder, File};
     use std::io;
     use std::os::unix::fs::DirBuilderExt;
@@ -205,22 +215,22 @@ mod reach {
         BucketPlace::parse(&address::percent_decoded(url).ok_or_else(invalid)?)
     }
 
-    pub(super) fn objects(url: &str, reach: Reach) -> Result<Arc<dyn Objects>> {
-        let mut options = BucketOptions::from_variables(&reach.variables)?;
-        options.bytes_per_second = reach.bytes_per_second;
-        options.timeout = reach.timeout;
+    pub(super) fn objects(url: &str, network: NetworkOptions) -> Result<Arc<dyn Objects>> {
+        let mut options = BucketOptions::from_variables(&network.variables)?;
+        options.bytes_per_second = network.bytes_per_second;
+        options.timeout = network.timeout;
         Ok(Arc::new(Bucket::new(place(url)?, &options)?))
     }
 
     /// The cache of this bundle: in a folder of its own, of which the name tells the store, the
     /// bucket and the prefix.
-    fn cache(url: &str, reach: Reach) -> Result<Option<CacheOptions>> {
-        let Some(cache) = reach.cache else {
+    fn cache(url: &str, network: NetworkOptions) -> Result<Option<CacheOptions>> {
+        let Some(cache) = network.cache else {
             return Ok(None);
         };
         let (place, options) = (
             place(url)?,
-            BucketOptions::from_variables(&reach.variables)?,
+            BucketOptions::from_variables(&network.variables)?,
         );
         let endpoint = options
             .endpoint
@@ -271,21 +281,21 @@ mod reach {
     pub(super) fn bucket(
         url: &str,
         access: Access,
-        reach: Reach,
+        network: NetworkOptions,
     ) -> Result<(Arc<dyn Store>, Status)> {
-        let objects = objects(url, reach)?;
-        if let Some((url, objects, name)) = snapshot(url, &*objects, reach)? {
+        let objects = objects(url, network)?;
+        if let Some((url, objects, name)) = snapshot(url, &*objects, network)? {
             snapshot::check(access)?;
             let options = RemoteOptions {
                 snapshot: Some(name),
-                cache: cache(url, reach)?,
+                cache: cache(url, network)?,
                 ..RemoteOptions::default()
             };
             let remote = Remote::open(objects, &options)?;
             let status = remote.status();
             return Ok((remote, status));
         }
-        let remote = open(url, objects, access, reach)?;
+        let remote = open(url, objects, access, network)?;
         let status = remote.status();
         Ok((remote, status))
     }
@@ -294,13 +304,17 @@ mod reach {
     type Kept<'a> = (&'a str, Arc<dyn Objects>, String);
 
     /// The bundle and the snapshot of it that `url` names, unless a bundle has just this name.
-    fn snapshot<'a>(url: &'a str, objects: &dyn Objects, reach: Reach) -> Result<Option<Kept<'a>>> {
+    fn snapshot<'a>(
+        url: &'a str,
+        objects: &dyn Objects,
+        network: NetworkOptions,
+    ) -> Result<Option<Kept<'a>>> {
         let mut cuts = snapshot::cuts(url).peekable();
         if cuts.peek().is_none() || is_bundle(objects)? {
             return Ok(None);
         }
         for (bundle, name) in cuts {
-            let objects = self::objects(bundle, reach)?;
+            let objects = self::objects(bundle, network)?;
             if is_bundle(&*objects)? {
                 return Ok(Some((
                     bundle,
@@ -317,7 +331,7 @@ mod reach {
         url: &str,
         objects: Arc<dyn Objects>,
         access: Access,
-        reach: Reach,
+        network: NetworkOptions,
     ) -> Result<Arc<Remote>> {
         // Where there is no bundle, nothing is left behind either.
         if access == Access::ReadWrite && !is_bundle(&*objects)? {
@@ -327,12 +341,12 @@ mod reach {
                 "is no sparse bundle: it has no Info.plist",
             ));
         }
-        let cache = cache(url, reach)?;
+        let cache = cache(url, network)?;
         Remote::open(
             objects,
             &RemoteOptions {
                 access,
-                steal: reach.steal_lease,
+                steal: network.steal_lease,
                 cache,
                 ..RemoteOptions::default()
             },
@@ -347,13 +361,13 @@ mod reach {
             || objects.stat("Info.bckup")?.is_some())
     }
 
-    pub(super) fn file(url: &str, reach: Reach) -> Result<Arc<dyn BlockDevice>> {
-        Ok(Arc::new(web::open(url, reach.timeout)?))
+    pub(super) fn file(url: &str, network: NetworkOptions) -> Result<Arc<dyn BlockDevice>> {
+        Ok(Arc::new(web::open(url, network.timeout)?))
     }
 }
 
 #[cfg(not(feature = "s3"))]
-mod reach {
+mod network {
     use super::*;
 
     fn without() -> Error {
@@ -363,14 +377,14 @@ mod reach {
         )
     }
 
-    pub(super) fn objects(_url: &str, _reach: Reach) -> Result<Arc<dyn Objects>> {
+    pub(super) fn objects(_url: &str, _reach: NetworkOptions) -> Result<Arc<dyn Objects>> {
         Err(without())
     }
 
     pub(super) fn bucket(
         _url: &str,
         _access: Access,
-        _reach: Reach,
+        _reach: NetworkOptions,
     ) -> Result<(Arc<dyn Store>, Status)> {
         Err(without())
     }
@@ -379,12 +393,12 @@ mod reach {
         _url: &str,
         _objects: Arc<dyn Objects>,
         _access: Access,
-        _reach: Reach,
+        _reach: NetworkOptions,
     ) -> Result<Arc<Remote>> {
         Err(without())
     }
 
-    pub(super) fn file(_url: &str, _reach: Reach) -> Result<Arc<dyn BlockDevice>> {
+    pub(super) fn file(_url: &str, _reach: NetworkOptions) -> Result<Arc<dyn BlockDevice>> {
         Err(without())
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::apfs::{self, Wanted};
+use super::apfs::{self, VolumeQuery};
 use super::quick;
 use super::recognise::recognise;
 use super::unlock::{Keys, volume_key};
@@ -105,7 +105,7 @@ impl Volume {
     /// [`Kind::Unsupported`] if its format is only known by name, [`Kind::WrongKey`] if it is
     /// encrypted.
     pub fn open(&self) -> Result<Arc<dyn FileSystem>> {
-        self.open_within(None, Wanted::default())
+        self.open_within(None, VolumeQuery::default())
     }
 
     /// Why it does not open, if it does not: of an APFS container why one of its volumes cannot be
@@ -129,7 +129,7 @@ impl Volume {
     ) -> Result<Arc<dyn FileSystem>> {
         self.open_within(
             Some(number),
-            Wanted {
+            VolumeQuery {
                 snapshot: None,
                 keys,
             },
@@ -140,7 +140,7 @@ impl Volume {
     pub(super) fn open_within(
         &self,
         number: Option<u32>,
-        wanted: Wanted<'_>,
+        wanted: VolumeQuery<'_>,
     ) -> Result<Arc<dyn FileSystem>> {
         match self.format {
             VolumeFormat::Apfs => apfs::open(&self.container()?, number, wanted),
@@ -237,7 +237,7 @@ impl Volume {
     }
 
     /// Makes the changes that wait in the volume's journal, as opening it for writing does.
-    pub fn settle_journal(&self) -> Result<()> {
+    pub fn replay_journal(&self) -> Result<()> {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
                 HfsPlusMut::open(self.device.clone(), self.write_options())?.unmount()
@@ -317,7 +317,7 @@ pub(super) fn first_known(volumes: &[Volume]) -> Result<&Volume> {
 /// Opens the first volume that can be.
 pub(super) fn first_readable(
     volumes: &[Volume],
-    wanted: Wanted<'_>,
+    wanted: VolumeQuery<'_>,
 ) -> Result<Arc<dyn FileSystem>> {
     first(volumes, |volume| volume.open_within(None, wanted))?
         .ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be read"))
@@ -361,7 +361,7 @@ fn first<T>(volumes: &[Volume], open: impl Fn(&Volume) -> Result<T>) -> Result<O
 pub(super) fn select(
     volumes: &[Volume],
     selector: &VolumeSelector,
-    wanted: Wanted<'_>,
+    wanted: VolumeQuery<'_>,
 ) -> Result<Arc<dyn FileSystem>> {
     let (volume, number) = selected(volumes, selector)?;
     volume.open_within(number, wanted)
@@ -487,7 +487,7 @@ mod tests {
             (VolumeFormat::Ntfs, 0..LEN as u64)
         );
         assert!(volumes[0].open().unwrap_err().message().contains("NTFS"));
-        let wanted = Wanted::default();
+        let wanted = VolumeQuery::default();
         let error = first_readable(&volumes, wanted).unwrap_err();
         assert!(
             error.kind() == Kind::Unsupported && error.message().contains("NTFS on the whole disk"),

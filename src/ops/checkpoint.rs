@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::device::Access;
-use crate::open::{Reach, remote};
+use crate::open::{NetworkOptions, remote};
 use crate::progress::Progress;
 use crate::store::Checkpointed;
 use crate::{Error, Kind, Result};
@@ -14,9 +14,13 @@ use crate::{Error, Kind, Result};
 ///
 /// Stopped at any moment it has done a part of it, and the next one does the rest.
 /// [`Kind::Invalid`] for what is on this host.
-pub fn checkpoint(path: &Path, reach: Reach, progress: &dyn Progress) -> Result<Checkpointed> {
+pub fn checkpoint(
+    path: &Path,
+    network: NetworkOptions,
+    progress: &dyn Progress,
+) -> Result<Checkpointed> {
     let done = || {
-        let Some(bundle) = remote::bundle(path, Access::ReadWrite, reach)? else {
+        let Some(bundle) = remote::bundle(path, Access::ReadWrite, network)? else {
             let message = "is in no bucket (s3://): its files are what it is at any moment, nothing has to be brought up to date";
             return Err(Error::new(Kind::Invalid, "checkpoint", message));
         };

@@ -9,7 +9,7 @@ mod zeros;
 
 use super::space::{FreeSpace, SpaceMap, Storage};
 use super::{trim, usage};
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::open::{Image, Volume};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result, platform};
@@ -78,7 +78,7 @@ pub struct Compacted {
 /// Tells what [`compact`] would give back, and changes nothing. The image may be open for reading
 /// only.
 pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result<Plan> {
-    let free = FreeSpace::foretold(image);
+    let free = FreeSpace::projected_free(image);
     let Some(storage) = Storage::of(image, progress)? else {
         return Err(Error::unsupported(
             LAYER,
@@ -136,7 +136,7 @@ pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Res
             progress,
             &mut |run| {
                 let bytes = run.end - run.start;
-                image.disk().discard(run, Leave::Any)?;
+                image.disk().discard(run, AfterDiscard::Any)?;
                 (given, unflushed) = (given + bytes, unflushed + bytes);
                 if unflushed >= trim::FLUSH {
                     unflushed = 0;

@@ -28,7 +28,7 @@ use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
 use crate::fs::{Built, Timestamp, VolumeEncryption, VolumePlan};
 use crate::open::remote::{check_holds, url};
-use crate::open::{self, Draft, Image, NewMode, Reach};
+use crate::open::{self, Draft, Image, NetworkOptions, NewMode};
 use crate::partition::{Scheme, gpt, single};
 use crate::progress::Progress;
 use crate::store::FileMode;
@@ -79,7 +79,7 @@ pub struct CreateOptions {
     /// What is put into a compressed or read-only image beside its disk, such as a licence.
     pub resources: Vec<Resource>,
     /// How a bucket is reached, if the image is to be in one.
-    pub reach: Reach<'static>,
+    pub network: NetworkOptions<'static>,
     /// The mode of the image. `None`: as the umask has it, and for its owner only if the image or
     /// the volume is encrypted.
     pub mode: Option<FileMode>,
@@ -244,7 +244,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         thin,
         look,
         resources,
-        reach,
+        network,
         mode,
         round_band_size,
     } = options;
@@ -269,7 +269,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
             overwrite,
             encryption,
             thin,
-            reach,
+            network,
             mode,
             round_band_size,
             id,

@@ -1,7 +1,7 @@
 //! Contents on their way into a new file, from the first byte to the last. Zeros become holes where
 //! a volume has such.
 
-use crate::device::{BlockDevice, Leave, is_zero};
+use crate::device::{AfterDiscard, BlockDevice, is_zero};
 use crate::{Kind, Result};
 
 /// Zeros that are looked for among bytes, and where: as much as is compressed in one go. Less is
@@ -28,7 +28,7 @@ impl<'a> Filling<'a> {
     /// know how to.
     pub(super) fn new(out: &'a dyn BlockDevice, len: u64, holes: bool) -> Result<Self> {
         if !holes {
-            out.set_len(len, Leave::Any)?;
+            out.set_len(len, AfterDiscard::Any)?;
         }
         Ok(Self {
             out,
@@ -52,9 +52,9 @@ impl<'a> Filling<'a> {
     pub(super) fn zeros(&mut self, count: u64) -> Result<()> {
         let end = self.at + count;
         if !self.holes {
-            self.out.discard(self.at..end, Leave::Zeros)?;
+            self.out.discard(self.at..end, AfterDiscard::Zeros)?;
         } else if self.out.info().len > self.at {
-            self.out.set_len(self.at, Leave::Any)?;
+            self.out.set_len(self.at, AfterDiscard::Any)?;
         }
         self.whole = false;
         self.at = end;
@@ -82,7 +82,7 @@ impl<'a> Filling<'a> {
     /// The file has its length, also where it ends with a hole.
     pub(super) fn finish(self) -> Result<()> {
         if self.out.info().len < self.at {
-            self.out.set_len(self.at, Leave::Zeros)?;
+            self.out.set_len(self.at, AfterDiscard::Zeros)?;
         }
         Ok(())
     }
@@ -94,16 +94,16 @@ impl<'a> Filling<'a> {
             return Ok(());
         }
         if len < self.at {
-            self.out.set_len(self.at, Leave::Zeros)?;
+            self.out.set_len(self.at, AfterDiscard::Zeros)?;
         }
         if self.whole {
-            match self.out.set_len(self.len, Leave::Any) {
+            match self.out.set_len(self.len, AfterDiscard::Any) {
                 // With its holes it may fit.
                 Err(error) if error.kind() == Kind::Limit => self.whole = false,
                 done => return done,
             }
         }
-        self.out.set_len(end, Leave::Any)
+        self.out.set_len(end, AfterDiscard::Any)
     }
 }
 

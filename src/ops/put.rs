@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 
-use crate::device::{BlockDevice, Leave};
+use crate::device::{AfterDiscard, BlockDevice};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{
     Attributes, Change, Existing, FileKind, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork,
-    Nameless, NewKind, NewNode, NodeId, RESOURCE_FORK,
+    NewKind, NewNode, NodeId, RESOURCE_FORK, UnlinkedFile,
 };
 use crate::ops::compress::{CompressOptions, compress_one};
 use crate::ops::filling::Filling;
@@ -272,14 +272,14 @@ impl Putting<'_> {
                 ));
             }
         };
-        let (nameless, id) = Nameless::new(self.fs, &new_node(source, kind))?;
+        let (nameless, id) = UnlinkedFile::new(self.fs, &new_node(source, kind))?;
         self.fill(id, source)?;
         let existing = if self.options.overwrite {
             Existing::Replace
         } else {
-            Existing::Keep
+            Existing::Error
         };
-        nameless.give_name(folder, name, existing)?;
+        nameless.link_unlinked(folder, name, existing)?;
         self.ids.insert(index, id);
         match source.kind {
             SourceKind::Symlink(_) => self.done.symlinks += 1,
@@ -317,7 +317,7 @@ impl Putting<'_> {
     fn copy(&self, stream: &Stream, to: &dyn BlockDevice, holes: bool) -> Result<()> {
         let mut reader = match stream {
             Stream::Bytes(bytes) => {
-                to.set_len(stream.len(), Leave::Any)?;
+                to.set_len(stream.len(), AfterDiscard::Any)?;
                 return to.write_at(0, bytes);
             }
             Stream::Extern { .. } => self.tree.contents.open(stream)?,

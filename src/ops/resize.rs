@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::address::VolumeSelector;
 use crate::container::Format;
 use crate::container::sparseimage::SparseImage;
-use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave, Overlay, Slice};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, Overlay, Slice};
 use crate::fs::SizeLimits;
 use crate::open::{Image, Volume};
 use crate::partition::{Map, Resizable, Scheme, gpt};
@@ -166,7 +166,7 @@ impl<'a> Parted<'a> {
                 gpt::change(&**disk, to, &[])?;
             }
             if to < from {
-                disk.set_len(to, Leave::Zeros)?;
+                disk.set_len(to, AfterDiscard::Zeros)?;
                 disk.flush()?;
             }
         }
@@ -235,7 +235,7 @@ fn whole_sectors(disk: &Arc<dyn BlockDevice>, len: u64) -> Result<u64> {
 
 /// Makes the disk longer, durably, before anything says so.
 fn grow_disk(disk: &Arc<dyn BlockDevice>, to: u64) -> Result<()> {
-    disk.set_len(to, Leave::Zeros)?;
+    disk.set_len(to, AfterDiscard::Zeros)?;
     disk.flush()
 }
 
@@ -435,7 +435,7 @@ impl<'a> Plan<'a> {
             self.put_partition(to, start..start + len)?;
         }
         if to < from {
-            self.disk.set_len(to, Leave::Zeros)?;
+            self.disk.set_len(to, AfterDiscard::Zeros)?;
             self.disk.flush()?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::convert::Order;
 use super::convert::copy::copy;
 use crate::container::udif::{self, Resource};
-use crate::device::{Access, BlockDevice, Leave};
+use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::open::{FileDraft, NewMode, OpenOptions, plain};
 use crate::progress::Progress;
 use crate::store::{LocalFile, Lock, Open};
@@ -97,7 +97,7 @@ pub fn edit(
         }
     };
     let new = draft.file();
-    new.set_len(old.info().len, Leave::Zeros)?;
+    new.set_len(old.info().len, AfterDiscard::Zeros)?;
     copy(&old, &**new, Order::SideBySide(1), progress)?;
     let failed = |error| named(Error::io(LAYER, "keep its permissions", error));
     fs::metadata(path)
@@ -114,7 +114,7 @@ pub fn edit(
     )
     .map_err(named)?;
     progress.check()?;
-    draft.settle().map(drop)
+    draft.persist().map(drop)
 }
 
 fn edit_in(

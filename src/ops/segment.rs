@@ -82,7 +82,7 @@ pub fn segment(
     files
         .into_iter()
         .rev()
-        .try_for_each(|file| file.settle().map(drop))?;
+        .try_for_each(|file| file.persist().map(drop))?;
     Ok(paths)
 }
 

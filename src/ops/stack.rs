@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use crate::container::stack::Role;
-use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::open::stack::{self, Below, LayerFile, LayerOptions};
 use crate::open::{OpenOptions, note};
 use crate::progress::Progress;
@@ -127,7 +127,7 @@ impl Job<'_> {
         self.committed.resumed_at = from;
         let (disk, len) = (&self.below.disk, self.layer.image.info().len);
         if disk.info().len != len {
-            disk.set_len(len, Leave::Zeros)?;
+            disk.set_len(len, AfterDiscard::Zeros)?;
         }
         self.progress.stage("commit", len);
         self.progress.advance(from);
@@ -209,7 +209,9 @@ impl Job<'_> {
         match kind {
             ExtentKind::Hole => {}
             ExtentKind::Zero => {
-                self.below.disk.discard(piece.clone(), Leave::Zeros)?;
+                self.below
+                    .disk
+                    .discard(piece.clone(), AfterDiscard::Zeros)?;
                 self.committed.zeroed += len;
             }
             ExtentKind::Data => {

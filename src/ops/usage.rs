@@ -183,7 +183,7 @@ impl ImageUsage {
     /// Measures an open image. Bitmaps of volumes are read, and no files.
     pub fn of(image: &Image, progress: &dyn Progress) -> Result<Self> {
         let host = host(image, progress)?;
-        let free = FreeSpace::foretold(image);
+        let free = FreeSpace::projected_free(image);
         let map = SpaceMap::of(image, &free, progress)?;
         let volumes = free
             .volumes

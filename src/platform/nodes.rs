@@ -129,7 +129,7 @@ pub(crate) fn mac_device(major: u32, minor: u32) -> Option<u32> {
 }
 
 /// A file in `folder` that has no name and is gone when it is closed.
-pub(crate) fn nameless_file(folder: &Path) -> io::Result<File> {
+pub(crate) fn unlinked_file(folder: &Path) -> io::Result<File> {
     let unique = uuid::Uuid::new_v4();
     let path = folder.join(format!(".bandsaw-{unique}"));
     let file = File::options()

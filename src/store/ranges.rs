@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "remote file";
@@ -218,7 +218,7 @@ impl BlockDevice for Fetched {
         })
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range).map(|()| None)
     }
 

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, regions};
+use crate::device::{
+    Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, regions,
+};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "staged store";
@@ -245,7 +247,7 @@ impl Staged {
             below: None,
             access: Access::ReadWrite,
         };
-        device.set_len(bytes.len() as u64, Leave::Zeros)?;
+        device.set_len(bytes.len() as u64, AfterDiscard::Zeros)?;
         device.write_at(0, bytes)?;
         drop(device);
         Ok(match Arc::try_unwrap(content) {
@@ -530,12 +532,12 @@ impl BlockDevice for StagedFile {
             .change(self.below.as_deref(), offset..end, Some(buf))
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_writable(LAYER)?;
         self.info().check_range(LAYER, &range)?;
         match leave {
-            Leave::Zeros => self.content.change(self.below.as_deref(), range, None),
-            Leave::Any => Ok(()),
+            AfterDiscard::Zeros => self.content.change(self.below.as_deref(), range, None),
+            AfterDiscard::Any => Ok(()),
         }
     }
 
@@ -577,7 +579,7 @@ impl BlockDevice for StagedFile {
         Ok(())
     }
 
-    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         self.info().check_writable(LAYER)?;
         let now = self.content.len();
         if len == now {
@@ -599,7 +601,7 @@ impl BlockDevice for StagedFile {
         Ok(())
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         Ok(None)
     }
@@ -634,8 +636,8 @@ mod tests {
         let a = staged.open("a", Open::Write).unwrap().unwrap();
         assert!(!staged.is_changed(), "an open file is no change");
         a.write_at(4090, &[1; 20]).unwrap();
-        a.set_len(5000, Leave::Zeros).unwrap();
-        a.set_len(9000, Leave::Zeros).unwrap();
+        a.set_len(5000, AfterDiscard::Zeros).unwrap();
+        a.set_len(9000, AfterDiscard::Zeros).unwrap();
         let mut expected = vec![b'a'; 5000];
         expected[4090..4110].fill(1);
         expected.resize(9000, 0);
@@ -683,7 +685,7 @@ mod tests {
         let staged = Staged::new(Arc::new(below), folder.path().to_owned());
         let file = staged.open("a", Open::Write).unwrap().unwrap();
         let len = IN_MEMORY + (1 << 20);
-        file.set_len(len, Leave::Zeros).unwrap();
+        file.set_len(len, AfterDiscard::Zeros).unwrap();
         let bytes: Vec<u8> = (0..len).map(|at| (at / CHUNK) as u8).collect();
         file.write_at(0, &bytes).unwrap();
         file.write_at(len - 10, &[9; 5]).unwrap();

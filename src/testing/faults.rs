@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
-use crate::device::{BlockDevice, Extent, Info, Leave, Lent};
+use crate::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store};
 use crate::{Error, Kind, Result};
 
@@ -237,7 +237,7 @@ impl BlockDevice for FaultyDevice {
         }
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         self.faults.check(Call::Discard)?;
         self.inner.discard(range, leave)
@@ -256,15 +256,15 @@ impl BlockDevice for FaultyDevice {
         self.inner.flush()
     }
 
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         self.faults.check(Call::SetLen)?;
         self.inner.set_len(len, leave)
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.faults.check(Call::Lend)?;
-        self.inner.lend(range)
+        self.inner.file_range(range)
     }
 }
 
@@ -401,7 +401,7 @@ mod tests {
             "a refused open made a file"
         );
         faults.fail(Call::SetLen, 1, Fault::NoSpace);
-        assert!(file.set_len(5, Leave::Zeros).is_err() && file.info().len == 0);
+        assert!(file.set_len(5, AfterDiscard::Zeros).is_err() && file.info().len == 0);
         faults.fail(Call::Sync, 1, Fault::Io);
         assert!(store.sync().is_err() && store.put("d", b"", Put::Replace).is_err());
     }

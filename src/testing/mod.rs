@@ -18,7 +18,7 @@
 
 pub mod conformance;
 pub mod contents;
-pub mod damage;
+pub mod corruptions;
 pub mod faults;
 pub mod fields;
 pub mod fuzz;

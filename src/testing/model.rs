@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Kind;
-use crate::device::{BlockDevice, ExtentKind, Leave};
+use crate::device::{AfterDiscard, BlockDevice, ExtentKind};
 
 use super::Random;
 
@@ -22,7 +22,7 @@ pub enum Op {
     /// Writes bytes that belong to the number.
     Write(Span, u64),
     /// Discards a range.
-    Discard(Span, Leave),
+    Discard(Span, AfterDiscard),
     /// Walks the extents of a range; what is no data must be zeros.
     Extents(Span),
     /// Flushes.
@@ -79,8 +79,8 @@ pub fn operations(seed: u64, count: usize, longest: u32) -> Vec<Op> {
     let one = |random: &mut Random| match random.within(0..32) {
         0..8 => Op::Read(Span::random(random, longest)),
         8..18 => Op::Write(Span::random(random, longest), random.number()),
-        18..22 => Op::Discard(Span::random(random, 4 * longest), Leave::Zeros),
-        22..24 => Op::Discard(Span::random(random, longest), Leave::Any),
+        18..22 => Op::Discard(Span::random(random, 4 * longest), AfterDiscard::Zeros),
+        22..24 => Op::Discard(Span::random(random, longest), AfterDiscard::Any),
         24..26 => Op::Extents(Span::random(random, 16 * longest)),
         26..29 => Op::Flush,
         29..31 => Op::Resize(random.number() as i8),
@@ -157,7 +157,7 @@ impl<'a> Model<'a> {
                 self.device()
                     .discard(range.clone(), leave)
                     .unwrap_or_else(|error| panic!("{place}: {error}"));
-                self.set(range, |_| (leave == Leave::Zeros).then_some(0));
+                self.set(range, |_| (leave == AfterDiscard::Zeros).then_some(0));
             }
             Op::Extents(span) => self.extents(span.on(len), place),
             Op::Flush => self
@@ -216,7 +216,7 @@ impl<'a> Model<'a> {
         let block = i64::from(self.device().info().block);
         // A disk of no sectors is refused by those who hold disks.
         let len = (old + sectors * block).max(block);
-        match self.device().set_len(len as u64, Leave::Zeros) {
+        match self.device().set_len(len as u64, AfterDiscard::Zeros) {
             Ok(()) => self.bytes.resize(len as usize, Some(0)),
             Err(error) => assert_eq!(error.kind(), Kind::Unsupported, "{place}: {error}"),
         }

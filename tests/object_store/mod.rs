@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use bandsaw::Kind;
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
-use bandsaw::open::{self, OpenOptions, Reach};
+use bandsaw::open::{self, NetworkOptions, OpenOptions};
 use bandsaw::progress::Silent;
 use bandsaw::store::{
     Bucket, BucketOptions, BucketPlace, Credentials, MemoryStore, Objects, Open, Put, Remote,
@@ -129,9 +129,9 @@ fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
             .map(|(_, value)| value.clone())
     };
     let reading = OpenOptions {
-        reach: Reach {
+        network: NetworkOptions {
             variables,
-            ..Reach::default()
+            ..NetworkOptions::default()
         },
         ..OpenOptions::default()
     };

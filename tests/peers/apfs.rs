@@ -15,7 +15,7 @@ use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
-use bandsaw::testing::{Random, damage};
+use bandsaw::testing::{Random, corruptions};
 
 use crate::common::changing::operate;
 use crate::programs::{Program, SEVEN_ZIP, everything, output, run, run_text};
@@ -261,8 +261,8 @@ fn apfsck_damaged() {
     let scratch = crate::scratch();
     let image = scratch.path().join("damaged.img");
     let mut random = Random::new(1);
-    let named = damage::apfs(LEN as usize).map(|(words, _, bytes)| (words.to_owned(), bytes));
-    let by_chance = (0..BY_CHANCE).map(|_| damage::apfs_at_random(LEN as usize, &mut random));
+    let named = corruptions::apfs(LEN as usize).map(|(words, _, bytes)| (words.to_owned(), bytes));
+    let by_chance = (0..BY_CHANCE).map(|_| corruptions::apfs_at_random(LEN as usize, &mut random));
     let by_chance =
         by_chance.map(|((block, byte), bytes)| (format!("block {block}, byte {byte:#x}"), bytes));
     let (mut missed, mut judged) = (Vec::new(), 0);

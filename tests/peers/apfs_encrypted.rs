@@ -7,7 +7,7 @@ use std::path::Path;
 use bandsaw::crypt::Secret;
 use bandsaw::device::Access;
 use bandsaw::fs::{LockedVolume, VolumeEncryption, VolumeKey};
-use bandsaw::open::{self, Keys, OpenOptions, Wanted};
+use bandsaw::open::{self, Keys, OpenOptions, VolumeQuery};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
@@ -74,7 +74,7 @@ fn compare(image: &Path) {
         let fs = opened
             .file_system_as(
                 None,
-                Wanted {
+                VolumeQuery {
                     snapshot: None,
                     keys: Some(keys),
                 },

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::crypt::{Certificate, Device, Encryption, Key, KeyWrap, Locked, Protection, Secret};
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::fs::{FileSystemExt, Fork};
 use bandsaw::open;
 use bandsaw::ops::convert::{ConvertOptions, convert};
@@ -84,7 +84,9 @@ fn make(path: &Path, protection: &Protection) -> Vec<u8> {
         .expect("making a file")
         .expect("a new file");
     let device = Device::create(Arc::new(file), protection).expect("encrypting");
-    device.set_len(LEN as u64, Leave::Zeros).expect("growing");
+    device
+        .set_len(LEN as u64, AfterDiscard::Zeros)
+        .expect("growing");
     let mut plain = vec![0; LEN];
     // Whole blocks, and parts of some.
     for (offset, len) in [(0, 100_000), (300_001, 77), (LEN - 50, 50)] {

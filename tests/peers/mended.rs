@@ -11,7 +11,7 @@ use bandsaw::partition::gpt::{self, NewPartition};
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
 use bandsaw::store::Open;
-use bandsaw::testing::damage;
+use bandsaw::testing::corruptions;
 use uuid::Uuid;
 
 use crate::disk::{self, DISK_GUID};
@@ -26,7 +26,7 @@ const PIECE: usize = 64 << 10;
 static ZEROS: [u8; PIECE] = [0; PIECE];
 
 pub(crate) fn every_kind_of_damage() {
-    let damages: Vec<_> = damage::hfsplus().collect();
+    let damages: Vec<_> = corruptions::hfsplus().collect();
     assert!(damages.len() >= 50);
     let scratch = crate::scratch();
     let path = scratch.path().join("disk.img");

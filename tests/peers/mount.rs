@@ -10,7 +10,7 @@ use bandsaw::container::Format;
 use bandsaw::crypt::Secret;
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::fs::hfsplus;
-use bandsaw::open::{OpenOptions, Wanted, open};
+use bandsaw::open::{OpenOptions, VolumeQuery, open};
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::ops::create::{Layout, Source};
 use bandsaw::progress::Silent;
@@ -401,9 +401,9 @@ fn encrypted_apfs() {
     let fs = image
         .file_system_as(
             None,
-            Wanted {
+            VolumeQuery {
                 keys: Some(&secret),
-                ..Wanted::default()
+                ..VolumeQuery::default()
             },
         )
         .expect("unlocking");

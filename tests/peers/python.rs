@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::store::Local;
 
 use crate::noise::noise;
@@ -92,7 +92,7 @@ fn reads_our_bundle() {
         place(&mut expected, offset, &bytes);
     }
     bundle
-        .discard(8 * BAND..9 * BAND, Leave::Zeros)
+        .discard(8 * BAND..9 * BAND, AfterDiscard::Zeros)
         .expect("discarding");
     place(&mut expected, 8 * BAND, &[0; BAND as usize]);
     bundle.flush().expect("flushing");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bandsaw::container::Format;
 use bandsaw::container::raw::Raw;
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
 use bandsaw::open::OpenOptions;
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::progress::Silent;
@@ -43,7 +43,7 @@ fn converts_our_raw_disk() {
     disk.write_at(1 << 20, &noise(3 << 20)).expect("writing");
     disk.write_at(DISK_LEN - 512, &noise(512))
         .expect("writing the last sector");
-    disk.discard(2 << 20..(2 << 20) + 65536, Leave::Zeros)
+    disk.discard(2 << 20..(2 << 20) + 65536, AfterDiscard::Zeros)
         .expect("discarding");
     disk.flush().expect("flushing");
 
@@ -211,7 +211,7 @@ fn changes_a_disk_as_our_stack_does() {
         .expect("writing");
     disk.write_at(100, &[0x22; 300])
         .expect("writing a part of a sector");
-    disk.discard(1 << 20..(1 << 20) + 4096, Leave::Zeros)
+    disk.discard(1 << 20..(1 << 20) + 4096, AfterDiscard::Zeros)
         .expect("discarding");
     disk.write_at(67_108_000, &[0x33; 100])
         .expect("writing near the end");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use bandsaw::container::Format;
-use bandsaw::device::Leave;
+use bandsaw::device::AfterDiscard;
 use bandsaw::open::{self, CreateOptions, Image};
 use bandsaw::ops::checksum::{Algorithm, checksum};
 use bandsaw::ops::convert::{ConvertOptions, convert};
@@ -112,12 +112,13 @@ fn reads_ours(format: Format, name: &str, script: &str) {
     write(5 * MIB - 700, 1400);
     write(22 * MIB + 4096, 5000);
     disk.flush().expect("flushing");
-    disk.discard(9 * MIB..10 * MIB, Leave::Zeros)
+    disk.discard(9 * MIB..10 * MIB, AfterDiscard::Zeros)
         .expect("discarding");
-    disk.discard(3 * MIB + 8192..3 * MIB + 65536, Leave::Zeros)
+    disk.discard(3 * MIB + 8192..3 * MIB + 65536, AfterDiscard::Zeros)
         .expect("discarding");
-    disk.set_len(25 * MIB, Leave::Zeros).expect("cutting");
-    disk.set_len(LEN, Leave::Zeros).expect("growing");
+    disk.set_len(25 * MIB, AfterDiscard::Zeros)
+        .expect("cutting");
+    disk.set_len(LEN, AfterDiscard::Zeros).expect("growing");
     write(LEN - 700, 700);
     disk.flush().expect("flushing");
     compare(&image, &path, script);

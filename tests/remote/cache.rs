@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bandsaw::container::sparsebundle::Bundle;
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{
     CacheOptions, FlushTo, MemoryStore, Objects, Open, Put, Remote, RemoteOptions, Store,
 };
@@ -74,7 +74,8 @@ fn more_is_written_than_memory_and_cache_hold() {
         let remote = Remote::open(objects.clone(), &with_cache(&folder, flush)).unwrap();
         let file = remote.open("bands/0", Open::Create).unwrap().unwrap();
         let bytes = Random::new(3).bytes(40 * MIB as usize);
-        file.set_len(bytes.len() as u64, Leave::Zeros).unwrap();
+        file.set_len(bytes.len() as u64, AfterDiscard::Zeros)
+            .unwrap();
         for (n, piece) in bytes.chunks(3 * MIB as usize).enumerate() {
             file.write_at(n as u64 * 3 * MIB, piece).unwrap();
         }
@@ -86,8 +87,8 @@ fn more_is_written_than_memory_and_cache_hold() {
             expected[at..at + 8000].fill(7);
         }
         assert!(file.read_vec(0, bytes.len()).unwrap() == expected);
-        file.set_len(20 * MIB + 17, Leave::Zeros).unwrap();
-        file.set_len(21 * MIB, Leave::Zeros).unwrap();
+        file.set_len(20 * MIB + 17, AfterDiscard::Zeros).unwrap();
+        file.set_len(21 * MIB, AfterDiscard::Zeros).unwrap();
         expected.truncate(20 * MIB as usize + 17);
         expected.resize(21 * MIB as usize, 0);
         assert!(file.read_vec(0, expected.len()).unwrap() == expected);

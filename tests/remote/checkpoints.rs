@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bandsaw::Kind;
 use bandsaw::container::sparsebundle::Bundle;
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{Objects, Open, Put, Remote, RemoteOptions, Store};
 use bandsaw::testing::Random;
 use bandsaw::testing::object_faults::{FaultyObjects, Request, Slip};
@@ -56,10 +56,10 @@ fn after_a_checkpoint_plain_names_are_the_bundle() {
         model[at as usize..][..3000].fill(value);
     }
     bundle
-        .discard(4 * MIB..5 * MIB + 512, Leave::Zeros)
+        .discard(4 * MIB..5 * MIB + 512, AfterDiscard::Zeros)
         .unwrap();
     bundle
-        .discard(2 * MIB + 1000..2 * MIB + 300_000, Leave::Zeros)
+        .discard(2 * MIB + 1000..2 * MIB + 300_000, AfterDiscard::Zeros)
         .unwrap();
     model[4 * MIB as usize..].fill(0);
     model[2 * MIB as usize + 1000..2 * MIB as usize + 300_000].fill(0);
@@ -150,7 +150,7 @@ fn large_files_have_plain_names_too() {
     for round in 0..7_u8 {
         let file = remote.open("bands/0", Open::Create).unwrap().unwrap();
         if round == 0 {
-            file.set_len(LEN, Leave::Zeros).unwrap();
+            file.set_len(LEN, AfterDiscard::Zeros).unwrap();
         }
         for (at, len) in [
             (3 * MIB - 7, 90_000),

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use bandsaw::Kind;
-use bandsaw::device::{Access, BlockDeviceExt, Leave};
+use bandsaw::device::{Access, AfterDiscard, BlockDeviceExt};
 use bandsaw::store::{Open, Put, Remote, RemoteOptions, Store};
 
 use super::{count, load, memory, options, reader, store, thief, writer};
@@ -67,7 +67,7 @@ fn who_holds_the_lease_is_said_and_a_stale_writer_is_told() {
     }
     assert_eq!(held.write_at(0, b"x").unwrap_err().kind(), Kind::Conflict);
     assert_eq!(
-        held.set_len(9, Leave::Zeros).unwrap_err().kind(),
+        held.set_len(9, AfterDiscard::Zeros).unwrap_err().kind(),
         Kind::Conflict
     );
     assert_eq!(held.read_vec(0, 6).unwrap(), b"second", "reads go on");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bandsaw::container::Format;
-use bandsaw::device::{BlockDevice, Extent, Info, Leave, Lent, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info, Memory};
 use bandsaw::fs::hfsplus::{HfsPlusMut, WriteOptions};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
@@ -76,7 +76,7 @@ impl BlockDevice for Throttled {
         self.disk.write_at(offset, buf)
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.disk.discard(range, leave)
     }
 
@@ -88,11 +88,11 @@ impl BlockDevice for Throttled {
         self.disk.flush()
     }
 
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         self.disk.set_len(len, leave)
     }
 
-    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {
         Ok(None)
     }
 }

@@ -2,8 +2,8 @@
 //! RFC 3339.
 
 mod container;
+mod key_slots;
 mod volume;
-mod ways;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -23,8 +23,8 @@ use serde::Serialize;
 pub(crate) use self::container::{
     AsifFacts, BucketFacts, BundleFacts, LayerFacts, SparseImageFacts, UdifFacts,
 };
+pub(crate) use self::key_slots::WayFacts;
 pub(crate) use self::volume::{ApfsFacts, ContentFacts, VolumeFacts};
-pub(crate) use self::ways::WayFacts;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::text::counted;

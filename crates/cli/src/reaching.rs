@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bandsaw::open::{LocalCache, Reach};
+use bandsaw::open::{LocalCache, NetworkOptions};
 use bandsaw::size;
 use bandsaw::store::FlushTo;
 use clap::{Args, ValueEnum, ValueHint};
@@ -52,7 +52,7 @@ enum Flush {
 
 impl Reaching {
     /// For the options of the library.
-    pub(crate) fn reach(&self) -> Reach<'_> {
+    pub(crate) fn reach(&self) -> NetworkOptions<'_> {
         let flush = match self.flush {
             None | Some(Flush::Store) => FlushTo::Store,
             Some(Flush::Local) => FlushTo::Local,
@@ -62,7 +62,7 @@ impl Reaching {
             size: self.cache_size.unwrap_or(10 << 30),
             flush,
         });
-        Reach {
+        NetworkOptions {
             variables: |name| std::env::var(name).ok(),
             bytes_per_second: self.bandwidth,
             timeout: self

@@ -11,7 +11,7 @@ use bandsaw::container::Format;
 use bandsaw::device::Access;
 use bandsaw::fs::hfsplus::DEFAULT_CACHE;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
-use bandsaw::open::{self, Image, Keys, OpenOptions, Reach, Section, Wanted};
+use bandsaw::open::{self, Image, Keys, NetworkOptions, OpenOptions, Section, VolumeQuery};
 use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Reason};
 use clap::{Args, ValueHint};
@@ -77,7 +77,7 @@ impl Opening {
 
     /// Opens the volume that an address names.
     pub(crate) fn volume(&self, image: &Image, address: &Address) -> Outcome<Arc<dyn FileSystem>> {
-        let wanted = Wanted {
+        let wanted = VolumeQuery {
             snapshot: address.snapshot.as_deref(),
             keys: Some(&self.unlocking),
         };
@@ -182,14 +182,14 @@ impl<U: Args + Keys> Opening<U> {
                 usize::try_from(bytes).unwrap_or(usize::MAX)
             }),
             system_files: self.system_files,
-            reach: self.reach(),
+            network: self.reach(),
             glance: false,
             change_damaged: self.change_damaged,
         }
     }
 
     /// How images elsewhere are reached.
-    pub(crate) fn reach(&self) -> Reach<'_> {
+    pub(crate) fn reach(&self) -> NetworkOptions<'_> {
         self.reaching.reach()
     }
 }

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use crate::common::{Scratch, stderr};
 use bandsaw::device::{Access, BlockDeviceExt};
-use bandsaw::open::{self, LocalCache, OpenOptions, Reach};
+use bandsaw::open::{self, LocalCache, NetworkOptions, OpenOptions};
 use bandsaw::store::FlushTo;
 use ceph::Ceph;
 use hostile::Deed;
@@ -324,13 +324,13 @@ fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
     VARIABLES
         .set(bench.variables.iter().cloned().collect())
         .unwrap();
-    let reach = Reach {
+    let network = NetworkOptions {
         variables,
-        ..Reach::default()
+        ..NetworkOptions::default()
     };
     let options = OpenOptions {
         access: Access::ReadWrite,
-        reach,
+        network,
         ..OpenOptions::default()
     };
     let image = open::open(Path::new(IMAGE), &options).unwrap();
@@ -366,7 +366,7 @@ fn what_was_flushed_to_a_cache_is_not_lost(bench: &Bench) {
     let image = "s3://test/cached/Docs.sparsebundle";
     bench.ok(&format!("create {image} --size 64m --fs hfs+"));
     let (folder, held) = (bench.scratch.path("cache"), bench.scratch.path("held"));
-    let reach = Reach {
+    let network = NetworkOptions {
         variables,
         steal_lease: true,
         cache: Some(LocalCache {
@@ -374,11 +374,11 @@ fn what_was_flushed_to_a_cache_is_not_lost(bench: &Bench) {
             size: 16 << 20,
             flush: FlushTo::Local,
         }),
-        ..Reach::default()
+        ..NetworkOptions::default()
     };
     let options = OpenOptions {
         access: Access::ReadWrite,
-        reach,
+        network,
         ..OpenOptions::default()
     };
     let opened = open::open(Path::new(image), &options).unwrap();
@@ -409,7 +409,7 @@ fn what_was_flushed_to_a_cache_is_not_lost(bench: &Bench) {
     let disk = || {
         let reading = OpenOptions {
             access: Access::ReadOnly,
-            reach: reach.without_cache(),
+            network: network.without_cache(),
             ..options
         };
         open::open(Path::new(image), &reading)

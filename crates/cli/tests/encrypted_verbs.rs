@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::common::{Scratch, stderr};
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::crypt::{Device, KeyWrap, Protection, Secret};
-use bandsaw::device::{BlockDevice, Leave, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, Memory};
 use bandsaw::store::Local;
 
 const ADDED: &str = "added with the passphrase";
@@ -250,7 +250,9 @@ fn encrypt(plain: &Path, to: &Path) {
     let bytes = fs::read(plain).unwrap();
     let file = Arc::new(Memory::zeros(0));
     let device = Device::create(file.clone(), &protection()).unwrap();
-    device.set_len(bytes.len() as u64, Leave::Zeros).unwrap();
+    device
+        .set_len(bytes.len() as u64, AfterDiscard::Zeros)
+        .unwrap();
     device.write_at(0, &bytes).unwrap();
     device.flush().unwrap();
     fs::write(to, file.to_vec()).unwrap();

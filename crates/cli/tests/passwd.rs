@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::common::{Scratch, stderr};
 use bandsaw::crypt::{Device, KeyWrap, Protection, Secret};
-use bandsaw::device::{BlockDevice, Leave};
+use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::store::{LocalFile, Open};
 
 /// An encrypted image `secret.img` that holds a volume, and files with passphrases: `old` opens it,
@@ -34,7 +34,9 @@ fn encrypted() -> Scratch {
         certificates: Vec::new(),
     };
     let device = Device::create(Arc::new(file), &protection).unwrap();
-    device.set_len(plain.len() as u64, Leave::Any).unwrap();
+    device
+        .set_len(plain.len() as u64, AfterDiscard::Any)
+        .unwrap();
     device.write_at(0, &plain).unwrap();
     device.flush().unwrap();
     for name in ["old", "new", "third"] {
@@ -155,9 +157,13 @@ fn a_private_key_opens_what_its_certificate_was_added_to() {
     ]);
     assert!(opens(&scratch, &["--passfile", "new"]) && !opens(&scratch, &["--passfile", "old"]));
     let facts = scratch.json(&["info", "secret.img", "--private-key", owner]);
-    let ways = &facts["encryption"]["ways_in"];
+    let key_slots = &facts["encryption"]["ways_in"];
     assert_eq!(
-        (&ways[0]["kind"], &ways[0]["bits"], &ways[1]["kind"]),
+        (
+            &key_slots[0]["kind"],
+            &key_slots[0]["bits"],
+            &key_slots[1]["kind"]
+        ),
         (&"public-key".into(), &2048.into(), &"passphrase".into())
     );
     for wrong in ["old", certificate] {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use bandsaw::device::{Access, BlockDevice, ExtentKind, Leave, Lent};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, ExtentKind, FileRange};
 use fuser::{
     BackingId, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr,
@@ -30,7 +30,7 @@ thread_local! {
 #[derive(Debug)]
 struct Passed {
     /// Keeps it in its place.
-    _lent: Lent,
+    _lent: FileRange,
     id: BackingId,
 }
 
@@ -71,11 +71,11 @@ impl DiskFs {
 
     /// The host's file, if all of it is the disk. One that may be written is not given away: it
     /// could get longer.
-    fn whole_file(&self) -> Option<Lent> {
+    fn whole_file(&self) -> Option<FileRange> {
         let len = self.device.info().len;
         let lent = self
             .device
-            .lend(0..len)
+            .file_range(0..len)
             .ok()
             .flatten()
             .filter(|_| !self.writable())?;
@@ -88,7 +88,7 @@ impl DiskFs {
     fn open_disk(&self, reply: ReplyOpen) {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         if passed.is_none() && self.passes.load(Ordering::Relaxed) {
-            let id = |lent: &Lent| reply.open_backing(&*lent.file).ok();
+            let id = |lent: &FileRange| reply.open_backing(&*lent.file).ok();
             *passed = self.whole_file().and_then(|lent| {
                 Some(Passed {
                     id: id(&lent)?,
@@ -337,7 +337,7 @@ impl Filesystem for DiskFs {
         let done = match mode & !KEEP_SIZE {
             0 if end <= len => Ok(()),
             PUNCH_HOLE | ZERO_RANGE if offset < end.min(len) => {
-                self.change(|device| device.discard(offset..end.min(len), Leave::Zeros))
+                self.change(|device| device.discard(offset..end.min(len), AfterDiscard::Zeros))
             }
             PUNCH_HOLE | ZERO_RANGE => Ok(()),
             0 => Err(Errno::ENOSPC),

@@ -22,8 +22,8 @@
 //! | who is let in, how it ends | `server`, `listener` |
 //! | the handshake | `handshake`, its data in `options` |
 //! | the thread that receives requests | `transmission`, how it waits for them `busy_poll` |
-//! | what a request does | `read`, `adjacent` where several are one, `write`, `perform` |
-//! | which thread does it | `pace` decides, `crew` are the others |
+//! | what a request does | `read`, `coalesce` where several are one, `write`, `perform` |
+//! | which thread does it | `dispatch` decides, `worker_pool` are the others |
 //! | what the messages look like | `layout` |
 //! | the kernel of this host as client | `kernel`, told over `netlink` |
 //!
@@ -31,11 +31,11 @@
 //! of these.
 #![forbid(unsafe_code)]
 
-mod adjacent;
 mod buffers;
 mod busy_poll;
 mod channel;
-mod crew;
+mod coalesce;
+mod dispatch;
 mod export;
 mod handshake;
 #[cfg(target_os = "linux")]
@@ -47,7 +47,6 @@ mod listener;
 #[cfg(target_os = "linux")]
 mod netlink;
 mod options;
-mod pace;
 mod perform;
 mod platform;
 mod read;
@@ -58,6 +57,7 @@ pub mod testing;
 mod tls;
 mod transmission;
 mod watch;
+mod worker_pool;
 mod write;
 
 pub use export::Export;

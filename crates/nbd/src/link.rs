@@ -8,13 +8,13 @@ use bandsaw::{Error, Kind};
 
 use crate::buffers::{Buffer, Buffers};
 use crate::channel::Channel;
-use crate::crew::Crew;
+use crate::dispatch::Pace;
 use crate::export::Export;
 use crate::handshake::Agreement;
 use crate::known_data::KnownData;
 use crate::layout::{Command, MAX_PAYLOAD, Request, errno, error_chunk, flag, simple_reply};
-use crate::pace::Pace;
 use crate::watch::{Note, Throttle, Watch};
+use crate::worker_pool::WorkerPool;
 
 /// Parts of one system call that sends replies, at most.
 const MOST_PARTS: usize = 512;
@@ -27,7 +27,7 @@ pub(crate) struct Link {
     pub(crate) structured: bool,
     contexts: bool,
     pub(crate) buffers: Arc<Buffers>,
-    pub(crate) crew: Crew,
+    pub(crate) worker_pool: WorkerPool,
     pub(crate) reads: Pace,
     pub(crate) writes: Pace,
     /// Flushes, and all else that is neither read nor write.
@@ -81,7 +81,7 @@ impl Link {
             structured,
             contexts,
             buffers: Arc::default(),
-            crew: Crew::default(),
+            worker_pool: WorkerPool::default(),
             reads: Pace::default(),
             writes: Pace::default(),
             others: Pace::default(),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use std::sync::PoisonError;
 
-use bandsaw::device::{BlockDevice, ExtentKind, Leave};
+use bandsaw::device::{AfterDiscard, BlockDevice, ExtentKind};
 use bandsaw::{Error, Kind, Result};
 
 use crate::layout::{
@@ -29,7 +29,7 @@ pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
     let done = match request.command {
         Command::Flush => device.flush().map_err(|error| link.failed("flush", &error)),
         Command::Trim => device
-            .discard(range, Leave::Any)
+            .discard(range, AfterDiscard::Any)
             .and_then(|()| durable(device, request))
             .map_err(|error| link.failed("trim", &error)),
         Command::WriteZeroes => write_zeroes(link, device, request),
@@ -84,7 +84,7 @@ fn write_zeroes(
     let zeroed = if no_hole {
         fill(device, range)
     } else {
-        device.discard(range, Leave::Zeros)
+        device.discard(range, AfterDiscard::Zeros)
     };
     zeroed
         .and_then(|()| durable(device, request))
@@ -114,7 +114,7 @@ fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<
     }
     let grown = if len > info.len {
         device
-            .set_len(len, Leave::Zeros)
+            .set_len(len, AfterDiscard::Zeros)
             .and_then(|()| device.flush())
     } else {
         Ok(())
@@ -133,7 +133,9 @@ fn is_fast(device: &dyn BlockDevice, range: Range<u64>) -> Result<bool> {
         let extent = device.extent_at(at..range.end)?;
         let plain = match extent.kind {
             ExtentKind::Hole | ExtentKind::Zero => extent.len,
-            ExtentKind::Data => device.lend(at..at + extent.len)?.map_or(0, |lent| lent.len),
+            ExtentKind::Data => device
+                .file_range(at..at + extent.len)?
+                .map_or(0, |lent| lent.len),
         };
         if plain == 0 {
             return Ok(false);
@@ -160,7 +162,7 @@ fn cache(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
     let end = range.end.min(range.start.saturating_add(MOST_CACHED));
     let (mut at, mut piece) = (range.start, Vec::new());
     while at < end {
-        at += match device.lend(at..end)? {
+        at += match device.file_range(at..end)? {
             Some(lent) => {
                 platform::read_ahead(&lent.file, &(lent.offset..lent.offset + lent.len));
                 lent.len

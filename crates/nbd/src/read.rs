@@ -4,15 +4,15 @@
 use std::io::{self, IoSlice};
 use std::ops::Range;
 
-use bandsaw::device::{ExtentKind, Lent};
+use bandsaw::device::{ExtentKind, FileRange};
 
-use crate::adjacent::TOGETHER;
 use crate::buffers::Buffer;
-use crate::crew::{Crew, Job};
+use crate::coalesce::TOGETHER;
 use crate::layout::{DATA_HEAD, Request, data_chunk, end_chunk, flag, hole_chunk, simple_reply};
 use crate::link::{Link, Parcel, Refusal};
 use crate::platform;
 use crate::transmission::{BATCH, Session};
+use crate::worker_pool::{Job, WorkerPool};
 
 /// Up to here a copy costs less than what it saves: small replies are read behind each other and
 /// leave together.
@@ -62,7 +62,7 @@ impl Session<'_> {
             request.len
         };
         let buffer = self.link.buffers.take(len as usize);
-        Crew::post(self.link, Job::Read(*request, buffer));
+        WorkerPool::post(self.link, Job::Read(*request, buffer));
     }
 
     fn read_small(&mut self, request: &Request) -> io::Result<()> {
@@ -91,7 +91,7 @@ impl Session<'_> {
         let range = request.range();
         if link.channel.sends_files()
             && !link.export.has_failed()
-            && let Ok(Some(lent)) = link.export.device().lend(range.clone())
+            && let Ok(Some(lent)) = link.export.device().file_range(range.clone())
             && lent.len == u64::from(request.len)
         {
             if platform::would_wait(&lent.file, &(lent.offset..lent.offset + lent.len)) {
@@ -148,7 +148,7 @@ impl Session<'_> {
                 continue;
             }
             let lent = if link.channel.sends_files() {
-                device.lend(at..end)
+                device.file_range(at..end)
             } else {
                 Ok(None)
             };
@@ -231,7 +231,7 @@ impl Session<'_> {
     fn send_lent(
         &mut self,
         range: Range<u64>,
-        lent: Lent,
+        lent: FileRange,
         promised: bool,
     ) -> io::Result<Result<(), Refusal>> {
         let link = self.link;
@@ -252,7 +252,7 @@ impl Session<'_> {
 fn from_file(
     link: &Link,
     range: Range<u64>,
-    lent: Lent,
+    lent: FileRange,
     promised: bool,
 ) -> io::Result<Result<(), Refusal>> {
     let mut at = range.start;
@@ -271,7 +271,11 @@ fn from_file(
             Err(error) if is_gone(&error) => return Err(error),
             Err(_) => break,
         }
-        lent = link.export.device().lend(at..range.end).unwrap_or(None);
+        lent = link
+            .export
+            .device()
+            .file_range(at..range.end)
+            .unwrap_or(None);
     }
     by_copying(link, at..range.end, promised)
 }

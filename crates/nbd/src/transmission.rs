@@ -3,18 +3,18 @@
 //!
 //! The thread that receives does the work itself: a wake of another thread costs more than a read
 //! of what is in memory. Only where the device makes requests wait (see
-//! [`Pace`](crate::pace::Pace)) are they handed to the [`Crew`](crate::crew::Crew), so that many
+//! [`Pace`](crate::dispatch::Pace)) are they handed to the [`WorkerPool`](crate::worker_pool::WorkerPool), so that many
 //! wait side by side.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use crate::channel::Channel;
-use crate::crew::{Crew, Job};
 use crate::handshake::protocol;
 use crate::layout::{Command, Request, flag};
 use crate::link::Link;
 use crate::perform::perform;
+use crate::worker_pool::{Job, WorkerPool};
 
 /// Replies that have come to this leave, whatever else is there to do.
 pub(crate) const BATCH: usize = 256 << 10;
@@ -44,7 +44,7 @@ pub(crate) fn run(link: &Arc<Link>) -> io::Result<()> {
     };
     let ended = session.run();
     // What was received is done, whether or not anybody waits for the answer.
-    link.crew.finish();
+    link.worker_pool.finish();
     ended
 }
 
@@ -84,7 +84,7 @@ impl Session<'_> {
                     || request.len > LONG && request.command != Command::BlockStatus
                     || request.has(flag::NO_HOLE) && request.len > LONG / 8;
                 if long || link.others.is_slow() {
-                    Crew::post(link, Job::Other(*request));
+                    WorkerPool::post(link, Job::Other(*request));
                 } else {
                     link.others
                         .time(0, || perform(link, request, &mut self.out));

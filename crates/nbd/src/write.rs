@@ -5,11 +5,11 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::crew::{Crew, Job};
 use crate::layout::{Request, simple_reply};
 use crate::link::{Link, Parcel, Refusal};
 use crate::perform::durable;
 use crate::transmission::Session;
+use crate::worker_pool::{Job, WorkerPool};
 
 /// Received and written in one go: it stays in the processor's cache in between, and it is less
 /// than a socket holds, so that the client sends on meanwhile. Pieces begin and end at multiples of
@@ -72,7 +72,7 @@ impl Session<'_> {
             self.flush_before((end - at) as usize)?;
             let mut bytes = self.link.buffers.take((end - at) as usize);
             self.input.read(&self.link.channel, &mut bytes)?;
-            Crew::post(
+            WorkerPool::post(
                 self.link,
                 Job::Write {
                     pending: Arc::clone(&pending),

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crate::common::*;
 use bandsaw::Result;
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent, Memory};
+use bandsaw::device::{
+    Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info, Memory,
+};
 use bandsaw::store::{LocalFile, Open};
 use bandsaw::testing::Random;
 use bandsaw::testing::faults::{Call, Fault, Faults, FaultyDevice};
@@ -22,7 +24,7 @@ fn file(folder: &tempfile::TempDir) -> Arc<dyn BlockDevice> {
     let file = LocalFile::open(folder.path().join("disk"), Open::CreateNew)
         .unwrap()
         .unwrap();
-    file.set_len(LEN, Leave::Zeros).unwrap();
+    file.set_len(LEN, AfterDiscard::Zeros).unwrap();
     Arc::new(file)
 }
 
@@ -81,7 +83,7 @@ impl BlockDevice for Slow {
         self.wait();
         self.inner.write_at(offset, buf)
     }
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.wait();
         self.inner.discard(range, leave)
     }
@@ -92,18 +94,18 @@ impl BlockDevice for Slow {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.inner.flush()
     }
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         self.inner.set_len(len, leave)
     }
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         match &self.lent {
-            Some(file) => Ok(Some(Lent::new(
+            Some(file) => Ok(Some(FileRange::new(
                 file.clone(),
                 range.start,
                 range.end - range.start,
             ))),
             None if self.slow.load(Ordering::Relaxed) => Ok(None),
-            None => self.inner.lend(range),
+            None => self.inner.file_range(range),
         }
     }
 }
@@ -306,7 +308,7 @@ fn the_largest_requests() {
     for structured in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let device = file(&folder);
-        device.set_len(40 << 20, Leave::Zeros).unwrap();
+        device.set_len(40 << 20, AfterDiscard::Zeros).unwrap();
         let mut client = Client::new(&server(device), structured);
         let bytes = Random::new(9).bytes(32 << 20);
         client.write(4097, &bytes).unwrap();

@@ -11,7 +11,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use super::layout::{DiskChunk, Entry, FileChunk};
 use super::mask::{Mask, State};
 use super::{Asif, LAYER};
-use crate::device::{Leave, Lent, is_zero, regions};
+use crate::device::{AfterDiscard, FileRange, is_zero, regions};
 use crate::{Error, Result};
 
 /// What stands for a chunk.
@@ -278,7 +278,7 @@ impl Asif {
         self.making.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn drop_range(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    pub(super) fn drop_range(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
             let piece = self.piece(&(at..range.end));
@@ -286,7 +286,7 @@ impl Asif {
             let to_the_end = piece.within.end == self.geometry.chunk_bytes()
                 || next == self.len.load(Ordering::SeqCst);
             let is_whole = piece.within.start == 0 && to_the_end;
-            let must_state_zeros = self.layer.is_overlaid && leave == Leave::Zeros;
+            let must_state_zeros = self.layer.is_overlaid && leave == AfterDiscard::Zeros;
             at = match self.without_data(&piece, range.end)? {
                 Some((_, count)) if !must_state_zeros => {
                     self.geometry.start(DiskChunk(piece.chunk.0 + count))
@@ -339,7 +339,7 @@ impl Asif {
 
     /// Makes what is stored in a part of a chunk zeros, or anything. In a layer, blocks that show
     /// what is below are hidden.
-    fn drop_part(&self, piece: &Piece, leave: Leave, must_state_zeros: bool) -> Result<()> {
+    fn drop_part(&self, piece: &Piece, leave: AfterDiscard, must_state_zeros: bool) -> Result<()> {
         if must_state_zeros {
             let _alone = self.units.exclusive(piece.chunk.0);
             let _noted = self.make(piece.chunk);
@@ -400,12 +400,12 @@ impl Asif {
         }
     }
 
-    pub(super) fn lend_chunk(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    pub(super) fn file_range_of_chunk(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         if range.is_empty() {
             return Ok(None);
         }
         let piece = self.piece(&range);
-        let held = self.units.lent(piece.chunk.0);
+        let held = self.units.pinned(piece.chunk.0);
         self.check_piece(&piece)?;
         let (place, within) = match self.find(piece.chunk)? {
             Found::Full(place) => (place, piece.within),
@@ -419,7 +419,7 @@ impl Asif {
         if at.end > self.file.info().len {
             return Ok(None);
         }
-        Ok(self.file.lend(at)?.map(|lent| lent.holding(held)))
+        Ok(self.file.file_range(at)?.map(|lent| lent.holding(held)))
     }
 }
 

@@ -115,7 +115,8 @@ impl Asif {
         let len = self.file.info().len;
         let whole = len.next_multiple_of(self.geometry.chunk_bytes());
         if whole != len {
-            self.file.set_len(whole, crate::device::Leave::Zeros)?;
+            self.file
+                .set_len(whole, crate::device::AfterDiscard::Zeros)?;
         }
         if !self.layer.is_cache {
             self.change_header(|raw| raw.uuid = uuid.into_bytes())?;

@@ -96,7 +96,7 @@ impl Asif {
                 .map(|left| left == Some(from)),
             Owner::Bitmap(chunk) => self.tables.move_bitmap(chunk, from, to).map(|()| true),
             Owner::Data(chunk) => {
-                let Some(alone) = self.units.exclusive_unless_lent(chunk.0) else {
+                let Some(alone) = self.units.exclusive_unless_pinned(chunk.0) else {
                     return Ok(false);
                 };
                 let moved = match self.tables.entry(chunk)? {

@@ -11,7 +11,7 @@ use super::layout::{Entry, FileChunk, HeaderRaw};
 use super::mask::{Mask, State};
 use super::metadata::{Metadata, segment};
 use super::{Asif, LAYER, blocks_of};
-use crate::device::{BlockDevice, Leave};
+use crate::device::{AfterDiscard, BlockDevice};
 use crate::{Error, Result};
 
 /// Where the parts of a new image are: chunks after those of header and directories.
@@ -94,7 +94,7 @@ fn write_blank(
     let mut mask = Mask::all(geometry.mask_bytes(), State::Uninit);
     mask.set(0..segment.len() as u32 / geometry.block, State::Written);
     let directories = geometry.directories();
-    file.set_len(CHUNKS * u64::from(CHUNK), Leave::Zeros)?;
+    file.set_len(CHUNKS * u64::from(CHUNK), AfterDiscard::Zeros)?;
     let number = |at: u64, number: u64| file.write_at(at, &number.to_be_bytes());
     for at in directories {
         number(at + 8 * (u64::from(place.table) + 1), TABLE.0)?;

@@ -43,7 +43,7 @@ use self::load::Loaded;
 use self::space::Space;
 use self::tables::Tables;
 use crate::device::units::Units;
-use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent, failed::Failed};
+use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info, failed::Failed};
 use crate::problem::Findings;
 use crate::{Error, Kind, Result};
 
@@ -305,7 +305,7 @@ impl BlockDevice for Asif {
         self.relieve()
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_range(LAYER, &range)?;
         self.check_changeable()?;
         self.begin()?;
@@ -330,15 +330,15 @@ impl BlockDevice for Asif {
     /// `len` must be a whole number of blocks, not zero, and leave room for the metadata. What is
     /// cut off, or grown, is durable at once. New bytes of a layer are holes: they show what is
     /// below.
-    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         let _one_at_a_time = self.one_at_a_time()?;
         self.resize(len, len..len)
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
-        self.lend_chunk(range)
+        self.file_range_of_chunk(range)
     }
 }
 

@@ -8,7 +8,7 @@ use super::chunks::Piece;
 use super::layout::{DiskChunk, Entry};
 use super::mask::State;
 use super::{Asif, LAYER, blocks_of};
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::{Error, Kind, Result};
 
 impl Asif {
@@ -148,7 +148,7 @@ impl Asif {
             Entry::Full(place) => self.file.discard(
                 self.geometry
                     .in_file(place, start..self.geometry.chunk_bytes()),
-                Leave::Zeros,
+                AfterDiscard::Zeros,
             ),
             Entry::Partial(_) => {
                 let mut mask = (*self.tables.mask(chunk)?).clone();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::LAYER;
 use super::layout::FileChunk;
-use crate::device::{BlockDevice, Leave};
+use crate::device::{AfterDiscard, BlockDevice};
 use crate::{Error, Kind, Result};
 
 /// The file grows in steps of this many bytes; a flush cuts off what was not used.
@@ -164,8 +164,8 @@ impl Space {
         let ahead = end
             .max(now.saturating_add(GROWTH))
             .next_multiple_of(self.chunk_bytes);
-        match self.file.set_len(ahead, Leave::Any) {
-            Err(_) if ahead > end => self.file.set_len(end, Leave::Any),
+        match self.file.set_len(ahead, AfterDiscard::Any) {
+            Err(_) if ahead > end => self.file.set_len(end, AfterDiscard::Any),
             grown => grown,
         }
     }
@@ -199,7 +199,7 @@ impl Space {
                 (run.first(), run.last().filter(|last| last.0 + 1 < end.0))
             {
                 self.file
-                    .discard(self.bytes(*first..FileChunk(last.0 + 1)), Leave::Any)?;
+                    .discard(self.bytes(*first..FileChunk(last.0 + 1)), AfterDiscard::Any)?;
             }
         }
         let mut book = self.book();
@@ -209,7 +209,7 @@ impl Space {
         }
         let end = book.used.end().0 * self.chunk_bytes;
         if self.file.info().len > end {
-            self.file.set_len(end, Leave::Any)
+            self.file.set_len(end, AfterDiscard::Any)
         } else {
             Ok(())
         }

@@ -19,7 +19,9 @@ use super::plist::Version;
 use super::slot::{BLOCK, Band, RunKind, Slot, State};
 use super::{BANDS, BandIndex, LAYER};
 use crate::crypt::Blocks;
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, is_zero};
+use crate::device::{
+    Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
+};
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result, platform};
 
@@ -231,10 +233,10 @@ impl Bands {
             State::Unopened => {}
             State::Missing => *state = State::Stored(self.create(slot.index, piece.within.end)?),
             State::Stored(band) => {
-                self.settle(slot.index, band)?;
+                self.apply_map(slot.index, band)?;
                 if band.len < piece.within.end {
                     let len = self.grown(slot.index, band.len, piece.within.end);
-                    band.file.set_len(len, Leave::Zeros)?;
+                    band.file.set_len(len, AfterDiscard::Zeros)?;
                     band.len = len;
                 }
                 // A flush in between must not cut the room off again.
@@ -257,7 +259,7 @@ impl Bands {
     fn create(&self, index: BandIndex, needed: u64) -> Result<Band> {
         let file = self.create_file(index)?;
         let len = self.grown(index, 0, needed);
-        if let Err(error) = file.set_len(len, Leave::Zeros) {
+        if let Err(error) = file.set_len(len, AfterDiscard::Zeros) {
             // Best effort: that there is no room is what the caller must hear of, and an empty band
             // means nothing.
             let _ = self.store.remove(&self.name(index));
@@ -324,7 +326,7 @@ impl Bands {
         }
     }
 
-    pub(super) fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    pub(super) fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         let Some(piece) = self.pieces(range).next() else {
             return Ok(None);
@@ -338,7 +340,7 @@ impl Bands {
         };
         let lent = band
             .file
-            .lend(piece.within.start..piece.within.start + run.len)?;
+            .file_range(piece.within.start..piece.within.start + run.len)?;
         // A slot in use is not forgotten, so that whoever cuts the band does it through the file
         // that knows of the loan.
         Ok(lent.map(|lent| lent.holding(slot.clone())))

@@ -12,7 +12,7 @@ use super::bands::{Bands, Piece};
 use super::slot::{BLOCK, Band, Slot, State};
 use crate::Result;
 use crate::crypt::Window;
-use crate::device::{Leave, is_zero};
+use crate::device::{AfterDiscard, is_zero};
 
 impl Bands {
     /// What the file of a band is a whole number of: a cipher block, 1 in a bundle that is not
@@ -74,22 +74,22 @@ impl Bands {
         index: BandIndex,
         band: &Band,
         within: Range<u64>,
-        leave: Leave,
+        leave: AfterDiscard,
     ) -> Result<()> {
         let Some(blocks) = &self.cipher else {
             return band.file.discard(within, leave);
         };
         let start = self.start(index);
         match leave {
-            Leave::Zeros => blocks.write_zeros(
+            AfterDiscard::Zeros => blocks.write_zeros(
                 self.window(index, band),
                 start + within.start..start + within.end,
             ),
-            Leave::Any => {
+            AfterDiscard::Any => {
                 let whole = within.start.next_multiple_of(blocks.block())
                     ..within.end / blocks.block() * blocks.block();
                 if whole.start < whole.end {
-                    band.file.discard(whole, Leave::Any)
+                    band.file.discard(whole, AfterDiscard::Any)
                 } else {
                     Ok(())
                 }
@@ -118,7 +118,7 @@ impl Bands {
         let State::Stored(band) = &mut *state else {
             return Ok(false);
         };
-        self.settle(slot.index, band)?;
+        self.apply_map(slot.index, band)?;
         if piece.within.end <= band.len {
             return Ok(false);
         }
@@ -128,7 +128,7 @@ impl Bands {
             band.fill(len);
         } else {
             // What stays of it is not read: the band ends where it did.
-            let _ = band.file.set_len(band.len, Leave::Any);
+            let _ = band.file.set_len(band.len, AfterDiscard::Any);
         }
         self.changed(slot);
         done.map(|_| true)
@@ -150,7 +150,7 @@ impl Bands {
             .end
             .next_multiple_of(block.max(BLOCK))
             .min(self.most_stored(index, self.len()));
-        band.file.set_len(len, Leave::Zeros)?;
+        band.file.set_len(len, AfterDiscard::Zeros)?;
         // Around the blocks of the piece: what these hold beside it is zeros already, by the rule
         // for blank blocks.
         let (start, window) = (self.start(index), self.window(index, band));
@@ -177,7 +177,7 @@ impl Bands {
         if is_zero(&beyond) {
             return Ok(false);
         }
-        self.discard_stored(index, band, most..end, Leave::Zeros)?;
+        self.discard_stored(index, band, most..end, AfterDiscard::Zeros)?;
         Ok(true)
     }
 

@@ -8,17 +8,17 @@ use super::plist::Version;
 use super::slot::{Band, State};
 use super::{BandIndex, LAYER};
 use crate::Result;
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 
 impl Bands {
-    pub(super) fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    pub(super) fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         self.info().check_range(LAYER, &range)?;
         self.pieces(range)
             .try_for_each(|piece| self.discard_piece(&piece, leave))
     }
 
-    fn discard_piece(&self, piece: &Piece, leave: Leave) -> Result<()> {
+    fn discard_piece(&self, piece: &Piece, leave: AfterDiscard) -> Result<()> {
         let slot = self.slot(piece.index)?;
         {
             let state = self.opened(&slot)?;
@@ -36,7 +36,7 @@ impl Bands {
                 self.changed(&slot);
                 return done;
             }
-            if !whole && leave == Leave::Any {
+            if !whole && leave == AfterDiscard::Any {
                 return Ok(()); // to settle the map may cost a write
             }
         }
@@ -53,7 +53,7 @@ impl Bands {
         if piece.within.start >= end {
             return Ok(());
         }
-        self.settle(slot.index, band)?;
+        self.apply_map(slot.index, band)?;
         let done = self.discard_stored(slot.index, band, piece.within.start..end, leave);
         self.changed(&slot);
         done
@@ -82,7 +82,7 @@ impl Bands {
     /// Before a band of a version 2 bundle is first changed: the blocks that its map hides become
     /// zeros for everybody, then the map goes, so that it cannot hide what is written next. Source:
     /// docs/formats/sparsebundle.md §7.
-    pub(super) fn settle(&self, index: BandIndex, band: &mut Band) -> Result<()> {
+    pub(super) fn apply_map(&self, index: BandIndex, band: &mut Band) -> Result<()> {
         let Some(mapped) = &band.mapped else {
             return Ok(());
         };
@@ -91,7 +91,7 @@ impl Bands {
             let (unmapped, len) = mapped.run_at(at);
             let end = at.saturating_add(len).min(band.len);
             if unmapped {
-                self.discard_stored(index, band, at..end, Leave::Zeros)?;
+                self.discard_stored(index, band, at..end, AfterDiscard::Zeros)?;
             }
             at = end;
         }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{BETWEEN, Bundle, LAYER};
-use crate::device::{BlockDevice, Extent, Info, Leave, Lent};
+use crate::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::store::Guard;
 use crate::{Error, Result};
 
@@ -14,7 +14,9 @@ impl Bundle {
     pub(crate) fn has_other_numbering(&self) -> bool {
         let bands = [
             Some(&self.bands),
-            self.front.as_ref().map(|front| &front.bands),
+            self.migrating_bands
+                .as_ref()
+                .map(|migrating_bands| &migrating_bands.bands),
         ];
         bands
             .into_iter()
@@ -28,9 +30,11 @@ impl Bundle {
     pub(crate) fn read_in_other_numbering(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
         self.read_at(offset, buf)?;
         let range = offset..offset + buf.len() as u64;
-        match &self.front {
+        match &self.migrating_bands {
             None => self.bands.read_numbered_over_disk(range, buf),
-            Some(front) => front.read_numbered_over_disk(&self.bands, range, buf),
+            Some(migrating_bands) => {
+                migrating_bands.read_numbered_over_disk(&self.bands, range, buf)
+            }
         }
     }
 }
@@ -41,30 +45,30 @@ impl BlockDevice for Bundle {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        match &self.front {
+        match &self.migrating_bands {
             None => self.bands.read_at(offset, buf),
-            Some(front) => front.read_at(&self.bands, offset, buf),
+            Some(migrating_bands) => migrating_bands.read_at(&self.bands, offset, buf),
         }
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        match &self.front {
+        match &self.migrating_bands {
             None => self.bands.write_at(offset, buf),
-            Some(front) => front.write_at(&self.bands, offset, buf),
+            Some(migrating_bands) => migrating_bands.write_at(&self.bands, offset, buf),
         }
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
-        match &self.front {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
+        match &self.migrating_bands {
             None => self.bands.discard(range, leave),
-            Some(front) => front.discard(&self.bands, range, leave),
+            Some(migrating_bands) => migrating_bands.discard(&self.bands, range, leave),
         }
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        match &self.front {
+        match &self.migrating_bands {
             None => self.bands.extent_at(range),
-            Some(front) => front.extent_at(&self.bands, range),
+            Some(migrating_bands) => migrating_bands.extent_at(&self.bands, range),
         }
     }
 
@@ -74,25 +78,25 @@ impl BlockDevice for Bundle {
             .iter()
             .try_for_each(Guard::keep)
             .map_err(|error| self.bands.lose(error))?;
-        match &self.front {
+        match &self.migrating_bands {
             None => self.bands.flush(),
-            Some(front) => front.flush(&self.bands),
+            Some(migrating_bands) => migrating_bands.flush(&self.bands),
         }
     }
 
     /// `len` must be a whole number of sectors. Durable when it returns.
     /// [`Kind::Unsupported`](crate::Kind::Unsupported) while the bands are of two sizes.
-    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         if self.is_between() {
             return Err(Error::unsupported(LAYER, BETWEEN));
         }
         self.resize(len)
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
-        match &self.front {
-            None => self.bands.lend(range),
-            Some(front) => front.lend(&self.bands, range),
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
+        match &self.migrating_bands {
+            None => self.bands.file_range(range),
+            Some(migrating_bands) => migrating_bands.file_range(&self.bands, range),
         }
     }
 }

@@ -38,7 +38,7 @@ use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
 use bands::Bands;
 use lists::{Told, read_lists, read_plist};
-use rebanding::{Front, NEW_BANDS, Rebanding};
+use rebanding::{MigratingBands, NEW_BANDS, Rebanding};
 use token::Unlocked;
 
 pub use check::check;
@@ -101,7 +101,7 @@ pub fn default_band_size(len: u64) -> u64 {
 pub struct Bundle {
     bands: Bands,
     /// While the size of bands is being changed: what is in new ones already.
-    front: Option<Front>,
+    migrating_bands: Option<MigratingBands>,
     /// The change of the size of bands that opening the bundle has finished.
     finished: Option<Rebanding>,
     warnings: Vec<String>,
@@ -227,14 +227,14 @@ impl Bundle {
         warnings.extend(between.map(|state| state.warning()));
         let mut bundle = Self::new(Bands::new(store, info, access, cipher), warnings, locks);
         bundle.finished = finished;
-        bundle.front = between.map(|state| bundle.front(state));
+        bundle.migrating_bands = between.map(|state| bundle.migrating_bands(state));
         Ok(bundle)
     }
 
     fn new(bands: Bands, warnings: Vec<String>, locks: [Guard; 2]) -> Self {
         Self {
             bands,
-            front: None,
+            migrating_bands: None,
             finished: None,
             warnings,
             resizing: Mutex::new(()),
@@ -243,7 +243,7 @@ impl Bundle {
     }
 
     /// The part of the disk that is in new bands.
-    fn front(&self, state: Rebanding) -> Front {
+    fn migrating_bands(&self, state: Rebanding) -> MigratingBands {
         let Bands {
             store,
             access,
@@ -256,7 +256,7 @@ impl Bundle {
             ..state.after()
         };
         let bands = Bands::new(store.clone(), info, *access, cipher.clone());
-        Front {
+        MigratingBands {
             bands: bands.called(NEW_BANDS, state.naming.then_some(BANDS)),
             state,
         }
@@ -265,7 +265,7 @@ impl Bundle {
     /// Returns whether a change of the size of bands was interrupted: the bundle works, and what
     /// goes by its bands does not.
     pub fn is_between(&self) -> bool {
-        self.front.is_some()
+        self.migrating_bands.is_some()
     }
 
     /// Refuses what goes by bands of one size.

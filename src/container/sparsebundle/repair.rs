@@ -8,7 +8,7 @@ use super::plist::{self, BACKUP, INFO, Unread, Version};
 use super::token::encryption;
 use super::{BANDS, BandIndex, LAYER, LOCK, MAPPED, TOKEN, read_plist};
 use crate::decision::Which;
-use crate::device::{BlockDeviceExt, Leave};
+use crate::device::{AfterDiscard, BlockDeviceExt};
 use crate::progress::Progress;
 use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
@@ -351,7 +351,7 @@ impl Repair {
                 Step::Remove(name) => drop(store.remove(name)?),
                 Step::Cut(name, len) => {
                     if let Some(band) = store.open(name, Open::Write)? {
-                        band.set_len(*len, Leave::Any)?;
+                        band.set_len(*len, AfterDiscard::Any)?;
                         band.flush()?;
                     }
                 }

@@ -114,7 +114,7 @@ impl Bands {
         let stored = most.next_multiple_of(self.grain());
         let longer = band.len > stored;
         if longer {
-            self.settle(index, band)?;
+            self.apply_map(index, band)?;
             band.cut(stored)?;
         }
         if !self.clear_beyond(index, band, most)? && !longer {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use super::BandIndex;
 use super::mapped::Mapped;
 use crate::Result;
-use crate::device::{BlockDevice, Leave};
+use crate::device::{AfterDiscard, BlockDevice};
 
 /// What a band file grows by is a multiple of this, as macOS does it.
 pub(super) const BLOCK: u64 = 4096;
@@ -138,7 +138,7 @@ impl Band {
 
     /// Cuts the file; what it was longer by reads as zeros.
     pub(super) fn cut(&mut self, len: u64) -> Result<()> {
-        self.file.set_len(len, Leave::Zeros)?;
+        self.file.set_len(len, AfterDiscard::Zeros)?;
         self.len = len;
         self.filled.fetch_min(len, Ordering::Relaxed);
         Ok(())

@@ -7,7 +7,7 @@ use super::check::check_name;
 use super::slot::State;
 use super::{BANDS, BandIndex, Bundle};
 use crate::Result;
-use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::progress::Progress;
 
 /// A band that has a file.
@@ -164,7 +164,9 @@ impl Bundle {
         for band in stored.in_range(self.band_size(), range) {
             match self.part_in(band, range) {
                 (_, true) => self.drop_band(band)?,
-                (part, false) if parts && !part.is_empty() => self.discard(part, Leave::Any)?,
+                (part, false) if parts && !part.is_empty() => {
+                    self.discard(part, AfterDiscard::Any)?
+                }
                 _ => {}
             }
         }
@@ -245,7 +247,7 @@ mod tests {
         )
         .unwrap();
         let file = store.open("bands/0", Open::Create).unwrap().unwrap();
-        file.set_len(BAND + 1, Leave::Zeros).unwrap();
+        file.set_len(BAND + 1, AfterDiscard::Zeros).unwrap();
         let stored = bundle.stored(&Silent).unwrap();
         bundle.give_back(&stored, &(0..BAND), false).unwrap();
         assert!(store.stat("bands/0").unwrap().is_some());

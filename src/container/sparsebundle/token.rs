@@ -2,7 +2,7 @@
 
 use super::{LAYER, TOKEN};
 use crate::crypt::{Blank, Blocks, KeyMaterial, Locked, Protection, Sectors};
-use crate::device::{Access, BlockDeviceExt, Leave};
+use crate::device::{Access, AfterDiscard, BlockDeviceExt};
 use crate::error::Place;
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
@@ -128,7 +128,7 @@ pub(super) fn create(store: &dyn Store, protection: &Protection) -> Result<Block
     let Some(token) = store.open(TOKEN, Open::Create)? else {
         return Err(Error::not_found(LAYER, TOKEN));
     };
-    token.set_len(bytes.len() as u64, Leave::Any)?;
+    token.set_len(bytes.len() as u64, AfterDiscard::Any)?;
     token.write_at(0, &bytes)?;
     token.flush()?;
     blocks(&keys, &header)

@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use super::layout::{BandIndex, Label, Slot};
 use super::{LAYER, SECTOR, SparseImage};
 use crate::container::Placed;
-use crate::device::{Extent, ExtentKind, Leave, Lent, is_zero, regions};
+use crate::device::{AfterDiscard, Extent, ExtentKind, FileRange, is_zero, regions};
 use crate::{Error, Result};
 
 /// The file grows in steps of this many bytes; a flush cuts off what was not used.
@@ -230,13 +230,13 @@ impl SparseImage {
             return Ok(());
         }
         let ahead = end.max(now.saturating_add(GROWTH));
-        match self.file.set_len(ahead, Leave::Any) {
-            Err(_) if ahead > end => self.file.set_len(end, Leave::Any),
+        match self.file.set_len(ahead, AfterDiscard::Any) {
+            Err(_) if ahead > end => self.file.set_len(end, AfterDiscard::Any),
             grown => grown,
         }
     }
 
-    pub(super) fn drop_range(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    pub(super) fn drop_range(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         let mut at = range.start;
         while let Some(piece) = self.next_stored(at..range.end) {
             at = piece.start + piece.len();
@@ -282,7 +282,7 @@ impl SparseImage {
         let place = self.table().place(slot);
         let end = self.file.info().len.min(place + self.band_size); // somebody may have cut it off
         if place < end {
-            self.file.discard(place..end, Leave::Any)
+            self.file.discard(place..end, AfterDiscard::Any)
         } else {
             Ok(())
         }
@@ -296,7 +296,7 @@ impl SparseImage {
         Some(slot)
     }
 
-    fn drop_part(&self, piece: &Piece, leave: Leave) -> Result<()> {
+    fn drop_part(&self, piece: &Piece, leave: AfterDiscard) -> Result<()> {
         let _held = self.units.shared(piece.unit());
         match self.locate(piece)? {
             Run::Stored(place) => self.file.discard(place, leave),
@@ -358,15 +358,15 @@ impl SparseImage {
         next.map_or(range.end, |next| next.min(range.end)) - range.start
     }
 
-    pub(super) fn lend_band(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    pub(super) fn file_range_of_band(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         if range.is_empty() {
             return Ok(None);
         }
         let piece = self.piece(&range);
-        let held = self.units.lent(piece.unit());
+        let held = self.units.pinned(piece.unit());
         match self.locate(&piece)? {
             Run::Stored(place) if place.end <= self.file.info().len => {
-                Ok(self.file.lend(place)?.map(|lent| lent.holding(held)))
+                Ok(self.file.file_range(place)?.map(|lent| lent.holding(held)))
             }
             _ => Ok(None),
         }

@@ -33,7 +33,7 @@ use super::layout::{
 use super::table::Table;
 use crate::Result;
 use crate::device::units::{Held, Units};
-use crate::device::{Leave, regions};
+use crate::device::{AfterDiscard, regions};
 
 /// What is moved between two flushes: few enough that nobody waits long for a band that is being
 /// moved.
@@ -91,7 +91,7 @@ impl SparseImage {
         let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         let end = { self.table().end().max(self.table().leftover_end) };
         if self.file.info().len > end {
-            self.file.set_len(end, Leave::Any)
+            self.file.set_len(end, AfterDiscard::Any)
         } else {
             Ok(())
         }
@@ -213,7 +213,7 @@ impl SparseImage {
     /// The band in `from`, held alone, if it is still there and not lent.
     fn hold_last(&self, from: Slot) -> Option<(BandIndex, Slot, Held<&Units>)> {
         let band = self.table().slots[from.0 as usize].band()?;
-        let alone = self.units.exclusive_unless_lent(u64::from(band.0))?;
+        let alone = self.units.exclusive_unless_pinned(u64::from(band.0))?;
         (self.table().bands.get(&band) == Some(&from)).then_some((band, from, alone))
     }
 
@@ -342,7 +342,7 @@ impl SparseImage {
                 table.leftover_end = 0;
                 table.end()
             };
-            self.file.set_len(end, Leave::Any)?;
+            self.file.set_len(end, AfterDiscard::Any)?;
         }
         Ok(())
     }

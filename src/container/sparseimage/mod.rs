@@ -31,7 +31,7 @@ use self::layout::{Head, MAX_BANDS_OF_DISK, MAX_SECTORS_PER_BAND, NODE};
 use self::table::{MAX_SLOTS, Table};
 use super::{BandSizes, SECTOR, check_len};
 use crate::device::units::Units;
-use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent, failed::Failed};
+use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info, failed::Failed};
 use crate::problem::Findings;
 use crate::{Error, Kind, Result};
 
@@ -109,7 +109,7 @@ impl SparseImage {
             );
             return Err(Error::new(Kind::Conflict, LAYER, taken));
         }
-        file.set_len(NODE, Leave::Zeros)?;
+        file.set_len(NODE, AfterDiscard::Zeros)?;
         file.write_at(
             0,
             Head::blank(sectors_per_band, options.len / SECTOR).as_bytes(),
@@ -232,7 +232,7 @@ impl BlockDevice for SparseImage {
         self.write(offset, buf)
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_range(LAYER, &range)?;
         self.check_changeable()?;
         self.drop_range(range, leave)
@@ -253,7 +253,7 @@ impl BlockDevice for SparseImage {
     }
 
     /// `len` must be a multiple of 512, not zero. What is cut off, or grown, is durable at once.
-    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         check_geometry(self.band_size, len)?;
         let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,8 +261,8 @@ impl BlockDevice for SparseImage {
         self.resize(len)
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
-        self.lend_band(range)
+        self.file_range_of_band(range)
     }
 }

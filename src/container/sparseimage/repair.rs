@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{LAYER, SparseImage, load};
-use crate::device::{BlockDevice, Leave, regions};
+use crate::device::{AfterDiscard, BlockDevice, regions};
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Silent;
 use crate::{Error, Kind, Result};
@@ -90,7 +90,7 @@ pub fn repair(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     }
     let end = load::load(&**file, &mut Findings::Open)?.table.end();
     if file.info().len < end {
-        file.set_len(end, Leave::Zeros)?;
+        file.set_len(end, AfterDiscard::Zeros)?;
         file.flush()?;
     }
     let image = SparseImage::open(file.clone())?;

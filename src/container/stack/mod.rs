@@ -17,7 +17,7 @@ use std::sync::{Arc, RwLock};
 use self::cache::Cache;
 use super::overlay::Overlay;
 use crate::device::units::Units;
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use crate::{Error, Kind, Result};
 
 pub use self::chain::{Identity, Link, check as check_chain};
@@ -246,12 +246,12 @@ impl BlockDevice for Stack {
         self.write(offset..end, buf)
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_range(LAYER, &range)?;
         self.check_changeable()?;
         match leave {
-            Leave::Any => self.top().discard(range, Leave::Any),
-            Leave::Zeros => self.zero(range),
+            AfterDiscard::Any => self.top().discard(range, AfterDiscard::Any),
+            AfterDiscard::Zeros => self.zero(range),
         }
     }
 
@@ -277,12 +277,12 @@ impl BlockDevice for Stack {
     }
 
     /// As the topmost layer does it. What is below never shows in new bytes.
-    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         self.resize(len)
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         if range.is_empty() {
             return Ok(None);
@@ -298,7 +298,7 @@ impl BlockDevice for Stack {
                 if is_asked {
                     Ok(None)
                 } else {
-                    self.level(level).lend(range.start..run.end)
+                    self.level(level).file_range(range.start..run.end)
                 }
             }
             _ => Ok(None),

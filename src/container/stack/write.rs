@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 
 use super::Stack;
 use crate::Result;
-use crate::device::{ExtentKind, Leave, is_zero};
+use crate::device::{AfterDiscard, ExtentKind, is_zero};
 
 /// Bytes discarded at a time: a layer keeps what changes in memory until it has the chance to write
 /// it.
@@ -92,7 +92,7 @@ impl Stack {
             if is_whole {
                 self.zero_blocks(piece)?;
             } else if self.has(&piece)? {
-                self.top().discard(piece, Leave::Zeros)?;
+                self.top().discard(piece, AfterDiscard::Zeros)?;
             } else {
                 self.zero_padded(&piece)?;
             }
@@ -106,7 +106,7 @@ impl Stack {
         let _same_len = self.resizing.read().unwrap_or_else(PoisonError::into_inner);
         let _alone = self.padding.exclusive(part.start / grain);
         if self.has(part)? {
-            return top.discard(part.clone(), Leave::Zeros);
+            return top.discard(part.clone(), AfterDiscard::Zeros);
         }
         let start = part.start / grain * grain;
         let mut block = vec![0; grain as usize];
@@ -138,7 +138,7 @@ impl Stack {
                 .unwrap_or(range.end)
                 .min(range.end)
                 .min(start + STRETCH);
-            top.discard(start..end, Leave::Zeros)?;
+            top.discard(start..end, AfterDiscard::Zeros)?;
             at = end;
         }
         Ok(())

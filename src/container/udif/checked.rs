@@ -9,7 +9,7 @@ use crc32fast::Hasher;
 use super::layout::{Checksum, RunKind, Table};
 use super::verify::zeros;
 use super::{LAYER, SECTOR, Udif};
-use crate::device::{BlockDevice, Extent, Info, Leave, Lent};
+use crate::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::progress::Silent;
 use crate::{Error, Result};
 
@@ -181,7 +181,7 @@ impl BlockDevice for Checked<'_> {
         self.udif.write_at(offset, buf)
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.udif.discard(range, leave)
     }
 
@@ -193,12 +193,12 @@ impl BlockDevice for Checked<'_> {
         self.udif.flush()
     }
 
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         self.udif.set_len(len, leave)
     }
 
     /// Nothing is lent: what goes past this is not summed.
-    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {
         Ok(None)
     }
 }

@@ -9,7 +9,7 @@ use super::index::{read_resources, read_trailer};
 use super::layout::KOLY_SIZE;
 use super::resources::{MOST_BYTES, Resource};
 use super::{BlockDevice, LAYER, image_list};
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::{Error, Kind, Result};
 
 /// The resources of the image in `file`, which may be the first of a set, and where its code
@@ -59,7 +59,7 @@ pub fn write_list(file: &dyn BlockDevice, resources: &[Resource]) -> Result<()> 
         return Err(Error::new(Kind::Limit, LAYER, message));
     }
     let (at, end) = (koly.data_fork.end, koly.data_fork.end + list.len() as u64);
-    file.set_len(end + KOLY_SIZE, Leave::Any)?;
+    file.set_len(end + KOLY_SIZE, AfterDiscard::Any)?;
     file.write_at(at, &list)?;
     file.write_at(end, raw.relisted(at..end).as_bytes())?;
     file.flush()

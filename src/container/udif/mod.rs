@@ -20,6 +20,7 @@
 //! file lacks of the disk reads as zeros. Source: docs/formats/udif.md.
 
 mod ahead;
+mod base64_list;
 mod cache;
 mod check;
 mod checked;
@@ -37,7 +38,6 @@ mod read;
 mod resources;
 mod roman;
 mod set;
-mod taken;
 mod verify;
 
 use std::ops::Range;

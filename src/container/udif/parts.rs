@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::index::read_trailer;
 use super::layout::{Checksum, KOLY_SIZE, Segment};
 use super::{BlockDevice, BlockDeviceExt, LAYER, Udif, image_list};
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -114,7 +114,7 @@ impl Parts<'_> {
         let empty = image_list(&[])?;
         let list = if number == 1 { &self.list } else { &empty };
         let (len, list_len) = (range.end - range.start, list.len() as u64);
-        file.set_len(len + list_len + KOLY_SIZE, Leave::Any)?;
+        file.set_len(len + list_len + KOLY_SIZE, AfterDiscard::Any)?;
         let mut sum = Hasher::new();
         let mut at = range.start;
         while at < range.end {

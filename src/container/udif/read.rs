@@ -10,7 +10,7 @@ use super::chunks::{Chunk, ChunkIndex};
 use super::contents::{CACHE, LONG_CHUNK};
 use super::layout::RunKind;
 use super::{LAYER, SECTOR, Udif};
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use crate::{Error, Kind, Result};
 
 /// Chunks of at least this much that are asked for whole are decoded straight into the caller's
@@ -165,7 +165,7 @@ impl BlockDevice for Udif {
 
     read_only!(LAYER);
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         let Some((run, Some((_, chunk)))) = self.contents.runs(range).next() else {
             return Ok(None);
@@ -174,6 +174,8 @@ impl BlockDevice for Udif {
             return Ok(None);
         }
         let from = chunk.offset + (run.start - chunk.start);
-        self.contents.fork.lend(from..from + (run.end - run.start))
+        self.contents
+            .fork
+            .file_range(from..from + (run.end - run.start))
     }
 }

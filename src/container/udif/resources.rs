@@ -8,8 +8,8 @@ use std::io::Cursor;
 
 use plist::stream::{Event, Reader};
 
+use super::base64_list::DecodedList;
 use super::roman;
-use super::taken::Taken;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "udif resources";
@@ -67,7 +67,7 @@ fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
                 .zip(above)
                 .all(|(key, name)| key.as_deref() == *name)
     };
-    let mut taken = Taken::out_of(bytes);
+    let mut taken = DecodedList::out_of(bytes);
     let list = std::mem::take(&mut taken.list);
     let broken = |error: plist::Error| {
         Error::new(Kind::Corrupt, LAYER, "a property list expected").caused_by(error)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::LAYER;
 use super::index::read_trailer;
 use super::layout::{Checksum, KOLY_MAGIC, KOLY_SIZE, Koly};
-use crate::device::{BlockDevice, BlockDeviceExt, Info, Lent, Slice};
+use crate::device::{BlockDevice, BlockDeviceExt, FileRange, Info, Slice};
 use crate::{Error, Kind, Result};
 
 /// More parts than any set has; all of them are open at once.
@@ -155,11 +155,11 @@ impl Fork {
         Ok(bytes)
     }
 
-    pub(super) fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    pub(super) fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         match self.piece(range.start) {
             Some(piece) => piece
                 .data
-                .lend(range.start - piece.start..range.end.min(piece.end()) - piece.start),
+                .file_range(range.start - piece.start..range.end.min(piece.end()) - piece.start),
             None => Ok(None),
         }
     }

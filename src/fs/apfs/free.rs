@@ -364,7 +364,7 @@ impl FreeMap for ApfsFree {
 /// looked at.
 #[cfg(feature = "testing")]
 pub(crate) fn free_map_of(container: &[u8], spaceman: &[u8]) -> Result<ApfsFree> {
-    use super::layout::{object_type::MASK, seal};
+    use super::layout::{object_type::MASK, store_checksum};
     let size = BlockSize::DEFAULT;
     let mut bytes = container.to_vec();
     for block in bytes.chunks_exact_mut(size.bytes()) {
@@ -374,7 +374,7 @@ pub(crate) fn free_map_of(container: &[u8], spaceman: &[u8]) -> Result<ApfsFree>
             kind,
             object_type::CHUNK_INFO | object_type::CHUNK_INFO_ADDRESSES
         ) {
-            seal(block);
+            store_checksum(block);
         }
     }
     let blocks = container.len() as u64 / u64::from(size.get());
@@ -392,7 +392,7 @@ mod tests {
     use super::*;
     use crate::device::{BlockDeviceExt, Memory};
     use crate::fs::apfs::build::{NewVolume, Options, Plan};
-    use crate::fs::apfs::layout::seal;
+    use crate::fs::apfs::layout::store_checksum;
     use crate::fs::source::Tree;
     use crate::fs::{FreeMapExt, Timestamp, VolumePlan};
     use crate::progress::Silent;
@@ -489,7 +489,7 @@ mod tests {
         for at in [0x08, 0x20, 0x24, 0x30, 0x38, 0x3C, 0x40] {
             let mut bad = cib.clone();
             bad[at] ^= 1;
-            seal(&mut bad);
+            store_checksum(&mut bad);
             device.write_at(address * 4096, &bad).unwrap();
             assert_eq!(open().unwrap_err().kind(), Kind::Corrupt, "{at:#x}");
         }

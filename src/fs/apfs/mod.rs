@@ -12,19 +12,19 @@ mod checkpoint;
 mod cipher;
 mod container;
 mod der;
-#[cfg(feature = "testing")]
-mod exposed;
 mod file_system;
-mod foretold;
+#[cfg(any(test, feature = "testing"))]
+mod fixture;
 mod free;
+#[cfg(feature = "testing")]
+mod fuzz_api;
 mod geometry;
 mod keys;
 pub(crate) mod layout;
 mod names;
 mod object;
 mod omap;
-#[cfg(any(test, feature = "testing"))]
-mod sketch;
+mod projected_free;
 mod snapshots;
 mod store;
 mod stream;
@@ -38,15 +38,15 @@ mod writer;
 
 pub use self::writer::Writer;
 #[cfg(feature = "testing")]
-pub(crate) use check::damage::{damaged, damaged_at_random};
+pub(crate) use check::corruptions::{corrupted_at_random, damaged};
 pub use container::Container;
-#[cfg(feature = "testing")]
-pub(crate) use exposed::{
-    read_keybag_bytes, read_node, read_record, reseal, sample, sample_keybag, sample_records,
-};
 pub use free::ApfsFree;
 #[cfg(feature = "testing")]
 pub(crate) use free::free_map_of;
+#[cfg(feature = "testing")]
+pub(crate) use fuzz_api::{
+    read_keybag_bytes, read_node, read_record, reseal, sample, sample_keybag, sample_records,
+};
 pub use summary::{Label, Locking, Snapshot, Summary};
 pub use volume::Apfs;
 pub use write::{ApfsMut, ContainerMut, FallBack, WriteOptions};

@@ -13,7 +13,7 @@ use super::layout::{
 };
 use super::store::Store;
 use crate::crypt::Xts;
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs stream";
@@ -361,7 +361,7 @@ impl BlockDevice for Stream {
 
     read_only!(LAYER);
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         if range.is_empty() || self.cipher.is_some() {
             return Ok(None);
@@ -376,7 +376,7 @@ impl BlockDevice for Stream {
                 }),
             ) => {
                 let at = at + (range.start - start);
-                self.store.device.lend(at..at + len)
+                self.store.device.file_range(at..at + len)
             }
             _ => Ok(None),
         }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::container::Container;
+use super::fixture::{BLOCK, Fixture, at, reseal, sample};
 use super::layout::{FileId, Paddr};
 use super::names::NameRules;
-use super::sketch::{BLOCK, Sketch, at, reseal, sample};
 use super::volume::Apfs;
 use crate::device::{BlockDeviceExt, ExtentKind, Memory};
 use crate::fs::{FileKind, FileSystem, FileSystemExt, Fork, LockedVolume, NodeId, VolumeKey};
@@ -105,12 +105,12 @@ fn names_are_looked_up_by_the_volumes_rules() {
 
 #[test]
 fn holes_read_as_zeros() {
-    let mut sketch = Sketch::new(NameRules::CaseInsensitive);
-    let file = sketch.file(FileId::ROOT, "sparse", &[9; 3 * BLOCK]);
+    let mut fixture = Fixture::new(NameRules::CaseInsensitive);
+    let file = fixture.file(FileId::ROOT, "sparse", &[9; 3 * BLOCK]);
     // In place of the one extent: a hole, a block, and nothing at all for the third.
-    sketch.extent(file, 0, BLOCK as u64, Paddr(0));
-    sketch.extent(file, BLOCK as u64, BLOCK as u64, Paddr(at::CONTENTS + 1));
-    let volume = open(sketch.draw()).unwrap();
+    fixture.extent(file, 0, BLOCK as u64, Paddr(0));
+    fixture.extent(file, BLOCK as u64, BLOCK as u64, Paddr(at::CONTENTS + 1));
+    let volume = open(fixture.draw()).unwrap();
     let contents = read(&volume, "/sparse");
     assert_eq!(
         contents,
@@ -244,11 +244,11 @@ fn circles_end() {
 /// A folder among its own descendants.
 #[test]
 fn a_folder_within_itself_is_refused() {
-    let mut sketch = Sketch::new(NameRules::CaseInsensitive);
-    let outer = sketch.folder(FileId::ROOT, "outer");
-    let inner = sketch.folder(outer, "inner");
-    sketch.entry(inner, "again", outer, 0x4000);
-    let volume = open(sketch.draw()).unwrap();
+    let mut fixture = Fixture::new(NameRules::CaseInsensitive);
+    let outer = fixture.folder(FileId::ROOT, "outer");
+    let inner = fixture.folder(outer, "inner");
+    fixture.entry(inner, "again", outer, 0x4000);
+    let volume = open(fixture.draw()).unwrap();
     let inner = volume.resolve("/outer/inner").unwrap();
     let error = volume.entries(inner.id).unwrap_err();
     assert!(

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::device::{BlockDevice, BlockDeviceExt, Memory};
     use crate::fs::apfs::build::{NewVolume, Options, Plan};
-    use crate::fs::apfs::layout::seal;
+    use crate::fs::apfs::layout::store_checksum;
     use crate::fs::source::Tree;
     use crate::fs::{FreeMapExt, Timestamp, VolumePlan};
     use crate::progress::Silent;
@@ -177,7 +177,7 @@ mod tests {
             let mut bytes = device.read_vec(block * 4096, 4096).unwrap();
             assert_eq!(&bytes[0x20..0x24], b"NXSB");
             change(&mut bytes);
-            seal(&mut bytes);
+            store_checksum(&mut bytes);
             device.write_at(block * 4096, &bytes).unwrap();
         }
     }
@@ -205,10 +205,10 @@ mod tests {
         let device = sound();
         let mut newer = device.read_vec(2 * 4096, 4096).unwrap();
         (newer[0x10], newer[0x88], newer[0x80]) = (9, 2, 4);
-        seal(&mut newer);
+        store_checksum(&mut newer);
         device.write_at(4 * 4096, &[0; 4096]).unwrap();
         newer[0x88] = 3;
-        seal(&mut newer);
+        store_checksum(&mut newer);
         device.write_at(5 * 4096, &newer).unwrap();
         assert_eq!(map(&device).unwrap_err().kind(), Kind::Corrupt);
     }
@@ -258,12 +258,12 @@ mod tests {
             .unwrap();
         let free = u32::from_le_bytes(cib[0x3C..0x40].try_into().unwrap());
         cib[0x3C..0x40].copy_from_slice(&(free + 1).to_le_bytes());
-        seal(&mut cib);
+        store_checksum(&mut cib);
         device.write_at(cib_at, &cib).unwrap();
         let mut manager = manager.to_vec();
         let free = address(&manager, 0x48);
         manager[0x48..0x50].copy_from_slice(&(free + 1).to_le_bytes());
-        seal(&mut manager);
+        store_checksum(&mut manager);
         let data = device
             .read_array::<8>(0x78)
             .map(u64::from_le_bytes)

@@ -7,7 +7,7 @@ pub(super) mod plan;
 pub(super) mod tree;
 
 use crate::Result;
-use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
 
 /// Makes every byte of the device zero, as cheaply as it can; a new one is so already. The 512
 /// bytes at each of `heads`, by which readers know a volume, go first: whatever was there ceases to
@@ -23,7 +23,7 @@ pub(super) fn blank(device: &dyn BlockDevice, heads: &[u64]) -> Result<()> {
             device.write_at(head, &[0; 512])?;
         }
         device.flush()?;
-        return device.discard(0..info.len, Leave::Zeros);
+        return device.discard(0..info.len, AfterDiscard::Zeros);
     }
     Ok(())
 }

@@ -8,11 +8,11 @@
 mod exfat;
 mod ext;
 mod fat;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod fixture;
 mod layout;
 mod map;
 mod ntfs;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) mod sketch;
 mod sums;
 #[cfg(test)]
 mod tests;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::layout::ext::{SuperblockRaw, incompatible, read_only};
-use super::layout::ntfs::{RestartAreaRaw, RestartPageRaw, volume_flags};
-use super::sketch::{
+use super::fixture::{
     ExtSums, LEN, Width, exfat, ext, fat, ntfs, protect_page, seal_exfat, seal_ext,
 };
+use super::layout::ext::{SuperblockRaw, incompatible, read_only};
+use super::layout::ntfs::{RestartAreaRaw, RestartPageRaw, volume_flags};
 use super::{Foreign, ForeignFree};
 use crate::device::Memory;
 use crate::fs::{FreeMap, FreeMapExt};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::layout::{Cnid, Extent, ExtentsRaw, ForkRaw, extents_of};
-use crate::device::{Access, BlockDevice, Info, Leave, Lent, read_only};
+use crate::device::{Access, AfterDiscard, BlockDevice, FileRange, Info, read_only};
 use crate::{Error, Result};
 
 const LAYER: &str = "hfs+ extents";
@@ -239,7 +239,7 @@ impl ForkDevice {
         while at < range.end {
             let place = self.locate(at, range.end - at)?;
             let length = place.end - place.start;
-            self.device.discard(place, Leave::Zeros)?;
+            self.device.discard(place, AfterDiscard::Zeros)?;
             at += length;
         }
         Ok(())
@@ -292,13 +292,13 @@ impl BlockDevice for ForkDevice {
 
     read_only!("hfs+ fork");
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range("hfs+ fork", &range)?;
         if range.is_empty() {
             return Ok(None);
         }
         self.device
-            .lend(self.locate(range.start, range.end - range.start)?)
+            .file_range(self.locate(range.start, range.end - range.start)?)
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) use self::btree::read_node;
 pub use self::check::check;
 pub(crate) use self::check::check_within;
 #[cfg(feature = "testing")]
-pub(crate) use self::check::damage::damaged;
+pub(crate) use self::check::corruptions::damaged;
 pub use self::free::HfsPlusFree;
 pub(crate) use self::header::recorded_counts;
 pub use self::header::{Found as Probed, probe, probe_copy, probe_front};
@@ -131,7 +131,7 @@ impl HfsPlus {
 
     fn open_any(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut located = header::locate(device)?;
-        let clean = settle(&mut located)?;
+        let clean = replay(&mut located)?;
         let header::Located {
             device,
             start,
@@ -411,7 +411,7 @@ fn read_structure<T: FromBytes + IntoBytes>(device: &dyn BlockDevice, offset: u6
 
 /// Lays the changes that wait in the journal over the volume; returns whether the volume was left
 /// in order. What cannot be told counts as no, and is a problem.
-fn settle(located: &mut header::Located) -> Result<bool> {
+fn replay(located: &mut header::Located) -> Result<bool> {
     let header = &located.header;
     let unmounted =
         header.has(volume_attributes::UNMOUNTED) && !header.has(volume_attributes::INCONSISTENT);

@@ -149,7 +149,7 @@ impl<'a> Original<'a> {
                     .map_err(|e| failed("open up", &aside, e))
             })
             .and_then(|()| change(&aside))
-            .and_then(|()| self.settle(&aside, progress));
+            .and_then(|()| self.verify_copy(&aside, progress));
         match done.and_then(|after| self.exchange(&aside).map(|()| after)) {
             Ok(after) => {
                 self.report.after = after;
@@ -174,7 +174,7 @@ impl<'a> Original<'a> {
 
     /// Compares the copy, gives it the file's mode and dates, and makes it durable. Bytes that it
     /// takes are returned.
-    fn settle(&self, aside: &Path, progress: &dyn Progress) -> Result<u64> {
+    fn verify_copy(&self, aside: &Path, progress: &dyn Progress) -> Result<u64> {
         let copy = File::open(aside).map_err(|error| failed("open it", aside, error))?;
         let (mut expected, mut found) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
         let copied = nodes::node_of(&copy).map_err(|error| failed("look at it", aside, error))?;
@@ -294,7 +294,7 @@ fn compress_one(
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    let fork = nodes::nameless_file(folder)
+    let fork = nodes::unlinked_file(folder)
         .map_err(|error| failed("make a temporary file", folder, error))?;
     let bounds = options.bounds(original.node.size, original.report.before, BLOCK);
     let mut read = |at: u64, buf: &mut [u8]| {

@@ -11,10 +11,10 @@ use rayon::prelude::*;
 use super::choose::Looks;
 use super::{CompressOptions, FileReport, LAYER, Left, PIECE, on_cores};
 use crate::decmpfs::{self, Bounds, Compression, Packed, Plain, pack};
-use crate::device::{BlockDevice, BlockDeviceExt, Leave};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use crate::fs::{
-    Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, Nameless, NewKind,
-    NewNode, NodeId, Stored, UF_COMPRESSED,
+    Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, NewKind, NewNode, NodeId,
+    Stored, UF_COMPRESSED, UnlinkedFile,
 };
 use crate::ops::export::{FolderOptions, to_folder};
 use crate::ops::filling::Filling;
@@ -296,14 +296,14 @@ impl Switch<'_> {
             progress,
             ..
         } = *self;
-        let (_nameless, contents) = Nameless::new(fs, &NewNode::new(NewKind::File))?;
+        let (_nameless, contents) = UnlinkedFile::new(fs, &NewNode::new(NewKind::File))?;
         let out = fs.open_mut(contents, Fork::Data)?;
         let plain = fs.open(file.id, Fork::Data)?;
         let mut read = |at: u64, buf: &mut [u8]| plain.read_at(at, buf);
         let mut write = |at: u64, bytes: &[u8]| {
             let end = at + bytes.len() as u64;
             if end > out.info().len {
-                out.set_len(end, Leave::Any)?;
+                out.set_len(end, AfterDiscard::Any)?;
             }
             out.write_at(at, bytes)
         };
@@ -314,7 +314,7 @@ impl Switch<'_> {
         let Some(packed) = pack(source, options.packing, bounds, progress, &mut write)? else {
             return Ok(None);
         };
-        out.set_len(packed.fork_len, Leave::Any)?;
+        out.set_len(packed.fork_len, AfterDiscard::Any)?;
         if options.verify {
             compare(
                 Plain {
@@ -442,7 +442,7 @@ pub fn decompress_file(
 }
 
 fn unpack(fs: &dyn FileSystemMut, file: &Attributes, progress: &dyn Progress) -> Result<()> {
-    let (_nameless, contents) = Nameless::new(fs, &NewNode::new(NewKind::File))?;
+    let (_nameless, contents) = UnlinkedFile::new(fs, &NewNode::new(NewKind::File))?;
     let out = fs.open_mut(contents, Fork::Data)?;
     let packed = fs.open(file.id, Fork::Data)?;
     let mut filling = Filling::new(&*out, file.size, fs.volume().holes)?;

@@ -15,7 +15,7 @@ use super::in_place::compare;
 use super::{CompressOptions, FileReport, Left, on_cores};
 use crate::Result;
 use crate::decmpfs::{self, MAX_LEN, Packed, Plain, pack};
-use crate::device::{BlockDevice, Leave, Memory, Slice};
+use crate::device::{AfterDiscard, BlockDevice, Memory, Slice};
 use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{RESOURCE_FORK, UF_COMPRESSED};
 use crate::progress::Progress;
@@ -355,7 +355,7 @@ impl Spool {
         }
         let until = unused.end.next_multiple_of(GRAIN);
         if start < until {
-            self.device.discard(start..until, Leave::Any)
+            self.device.discard(start..until, AfterDiscard::Any)
         } else {
             Ok(())
         }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave, is_zero};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::ops::ahead::{self, Piece};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -259,7 +259,7 @@ impl Job<'_> {
                 range.end
             };
             if self.zeros {
-                self.to.discard(at..end, Leave::Zeros)?;
+                self.to.discard(at..end, AfterDiscard::Zeros)?;
             }
             self.progress.advance(end - at);
             at = end;

@@ -19,7 +19,7 @@ use crate::container::udif::Resource;
 use crate::crypt::Encryption;
 use crate::device::BlockDevice;
 use crate::open::remote::check_holds;
-use crate::open::{CreateOptions, Draft, Image, NewMode, Reach};
+use crate::open::{CreateOptions, Draft, Image, NetworkOptions, NewMode};
 use crate::progress::Progress;
 use crate::store::FileMode;
 use crate::{Error, Kind, Reason, Result};
@@ -58,7 +58,7 @@ pub struct ConvertOptions {
     /// is taken from the source.
     pub resources: Vec<Resource>,
     /// How a bucket is reached, if the new image is to be in one.
-    pub reach: Reach<'static>,
+    pub network: NetworkOptions<'static>,
     /// The mode of the new image. `None`: as far as the source's goes, and for its owner only where
     /// either of the two is encrypted.
     pub mode: Option<FileMode>,
@@ -101,7 +101,7 @@ impl ConvertOptions {
             encryption: self.encryption.clone(),
             // What is not written of it is noise, so the copy writes every block.
             thin: self.encryption.is_some() && matches!(self.format, Format::Udrw | Format::Udto),
-            reach: self.reach,
+            network: self.network,
             mode: self.new_mode(Some(from)),
             round_band_size: self.round_band_size,
             id: None,

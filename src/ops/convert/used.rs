@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use crate::open::Image;
 use crate::ops::space::FreeSpace;
 use crate::{Error, Result};
@@ -103,13 +103,13 @@ impl BlockDevice for UsedOnly {
         }
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         let (free, until) = self.run_at(range.clone())?;
         if free {
             Ok(None)
         } else {
-            self.disk.lend(range.start..until)
+            self.disk.file_range(range.start..until)
         }
     }
 

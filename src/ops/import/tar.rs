@@ -32,7 +32,7 @@ pub fn tar(path: &Path, progress: &dyn Progress) -> Result<Tree> {
 /// The tree in an archive that is read to the end of `stream`; it is kept in a nameless file in the
 /// folder `spool` until the tree is dropped.
 pub fn tar_stream(stream: &mut dyn Read, spool: &Path, progress: &dyn Progress) -> Result<Tree> {
-    let mut file = nodes::nameless_file(spool)
+    let mut file = nodes::unlinked_file(spool)
         .map_err(|error| Error::io(LAYER, "make a temporary file", error).in_file(spool))?;
     progress.stage("receive", 0);
     let mut buffer = vec![0; 1 << 20];

@@ -38,7 +38,7 @@ impl Evidence {
     }
 
     /// All of it in one clause.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn description(&self) -> String {
         let mut text = match self.support.as_slice() {
             [] => "nothing speaks for it".to_owned(),
             support => support.join(", "),

@@ -10,7 +10,7 @@ use super::{Options, Repaired, VOLUME};
 use crate::container::raw::Raw;
 use crate::container::{Format, asif, sparsebundle, sparseimage};
 use crate::decision::{Alternative, Undecided, Which};
-use crate::device::{Access, BlockDevice, Leave, Overlay};
+use crate::device::{Access, AfterDiscard, BlockDevice, Overlay};
 use crate::fs::LockedVolume;
 use crate::fs::apfs::FallBack;
 use crate::open::{self, OpenOptions, Stored, Volume, VolumeFormat};
@@ -210,7 +210,7 @@ impl<'a> Work<'a> {
         );
         let alternatives = vec![Alternative {
             assume: format!("size={len}"),
-            evidence: found.told(),
+            evidence: found.description(),
         }];
         Err(Undecided { what, alternatives }.into_error(layer))
     }
@@ -380,7 +380,7 @@ impl<'a> Work<'a> {
         let mut steps = Vec::new();
         let plan = match volume.plan_repair(header, self.progress) {
             Err(error) if error.kind() == Kind::Conflict => {
-                volume.settle_journal().and_then(|()| {
+                volume.replay_journal().and_then(|()| {
                     steps.push(format!(
                         "{place}: make the changes that waited in the journal"
                     ));
@@ -463,7 +463,7 @@ impl<'a> Work<'a> {
             severity: problem.severity,
             error: problem.error.duplicate(),
         };
-        let before: Vec<Problem> = problems.told().iter().map(kept).collect();
+        let before: Vec<Problem> = problems.listed().iter().map(kept).collect();
         problems
             .into_iter()
             .for_each(|problem| self.found.add(problem.severity, problem.error));
@@ -530,7 +530,7 @@ fn raw_tail(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
         );
         return Err(Error::corrupt("raw image", len, lost));
     }
-    file.set_len(whole, Leave::Zeros)?;
+    file.set_len(whole, AfterDiscard::Zeros)?;
     file.flush()?;
     Ok(vec![format!(
         "the file is extended by {} bytes to {whole}, which were behind the last partition",

@@ -344,7 +344,7 @@ impl Question<'_> {
             };
             Alternative {
                 assume,
-                evidence: format!("{by}, {}", evidence.told()),
+                evidence: format!("{by}, {}", evidence.description()),
             }
         };
         let alternatives = candidates.iter().map(alternative).collect();

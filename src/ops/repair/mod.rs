@@ -269,7 +269,7 @@ pub fn repair_target(
     };
     match after {
         Some(after) => done.remaining.extend(after),
-        None => done.remaining.extend(before.told().iter().map(kept)),
+        None => done.remaining.extend(before.listed().iter().map(kept)),
     }
     for problem in before.into_iter().chain(within) {
         done.found.add(problem.severity, problem.error);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use super::LAYER;
 use super::target::{Target, Vault};
-use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave, is_zero};
+use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::open::interrupted::{self, LOG, SEALED, UNDOING};
 use crate::store::{Content, Open, Put, Staged, Store};
 use crate::{Error, Kind, Reason, Result};
@@ -418,7 +418,7 @@ impl Keeper<'_> {
         }
         let at = self.len;
         self.len += bytes.len() as u64;
-        self.data.set_len(self.len, Leave::Any)?;
+        self.data.set_len(self.len, AfterDiscard::Any)?;
         self.data.write_at(at, bytes)?;
         Ok(Some(at))
     }
@@ -475,7 +475,7 @@ fn apply(
         let missing = || Error::not_found(LAYER, name);
         let file = image.open(name, Open::Write)?.ok_or_else(missing)?;
         if file.info().len < new_len {
-            file.set_len(new_len, Leave::Zeros)?;
+            file.set_len(new_len, AfterDiscard::Zeros)?;
             file.flush()?;
         }
         lens.push((name, new_len));
@@ -507,7 +507,7 @@ fn apply(
         let missing = || Error::not_found(LAYER, name);
         let file = image.open(name, Open::Write)?.ok_or_else(missing)?;
         if file.info().len > new_len {
-            file.set_len(new_len, Leave::Any)?;
+            file.set_len(new_len, AfterDiscard::Any)?;
             file.flush()?;
         }
     }
@@ -741,7 +741,7 @@ fn restore(
     data: Option<&dyn BlockDevice>,
 ) -> Result<u64> {
     if file.info().len < old_len {
-        file.set_len(old_len, Leave::Zeros)?;
+        file.set_len(old_len, AfterDiscard::Zeros)?;
     }
     let mut bytes = 0;
     for Old { range, kept, .. } in old {
@@ -751,7 +751,7 @@ fn restore(
         }
         bytes += range.end - range.start;
         match (kept, data) {
-            (None, _) => file.discard(range, Leave::Zeros)?,
+            (None, _) => file.discard(range, AfterDiscard::Zeros)?,
             (Some(at), Some(data)) => {
                 let kept = data.read_vec(*at, (range.end - range.start) as usize)?;
                 file.write_at(range.start, &kept)?;
@@ -760,7 +760,7 @@ fn restore(
         }
     }
     if file.info().len > old_len {
-        file.set_len(old_len, Leave::Any)?;
+        file.set_len(old_len, AfterDiscard::Any)?;
     }
     file.flush()?;
     Ok(bytes)

@@ -4,7 +4,7 @@
 mod apfs;
 
 use super::*;
-use crate::device::{BlockDeviceExt, Leave};
+use crate::device::{AfterDiscard, BlockDeviceExt};
 use crate::fs::hfsplus::build::{Options, Plan as NewVolume};
 use crate::fs::hfsplus::{HfsPlusMut, WriteOptions, check};
 use crate::fs::source::Tree;
@@ -66,7 +66,7 @@ impl Around {
 fn lived_in(len: u64, around: Around, journaled: bool) -> PowerCut {
     let store = PowerCut::default();
     let disk = disk(&store);
-    disk.set_len(len, Leave::Zeros).unwrap();
+    disk.set_len(len, AfterDiscard::Zeros).unwrap();
     let range = around.make(&*disk);
     let volume: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk, range).unwrap());
     let created = Timestamp::from_seconds(1_700_000_000);

@@ -130,7 +130,7 @@ impl Folder {
             .fill(&unfinished, previous.as_deref(), progress)
             .and_then(|()| {
                 move_new(&aside, &self.snapshots().join(name), name)?;
-                self.settle()
+                self.sync_names()
             });
         if made.is_err() {
             // What is left of it: the failure is what the caller must hear of.
@@ -174,7 +174,7 @@ impl Folder {
         let removed = fs::rename(self.snapshots().join(name), &going)
             .and_then(|()| fs::remove_dir_all(&going));
         removed.map_err(|source| Error::io(LAYER, "remove", source).named(name))?;
-        self.settle()
+        self.sync_names()
     }
 
     /// A name that nothing has, after what killed runs have left is removed.
@@ -192,7 +192,7 @@ impl Folder {
     }
 
     /// Makes durable which snapshots there are.
-    fn settle(&self) -> Result<()> {
+    fn sync_names(&self) -> Result<()> {
         let synced =
             File::open(self.snapshots()).and_then(|folder| platform::make_names_durable(&folder));
         synced.map_err(|source| {

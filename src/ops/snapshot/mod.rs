@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use self::folder::Folder;
 use crate::device::Access;
-use crate::open::{Reach, remote};
+use crate::open::{NetworkOptions, remote};
 use crate::progress::Progress;
 use crate::store::{Remote, Snapshot, check_name};
 use crate::{Error, Kind, Result};
@@ -29,8 +29,8 @@ enum Keeper {
 
 impl Keeper {
     /// Of the bundle at `image`. [`Kind::Unsupported`] if that is none.
-    fn of(image: &Path, access: Access, reach: Reach) -> Result<Self> {
-        match remote::bundle(image, access, reach)? {
+    fn of(image: &Path, access: Access, network: NetworkOptions) -> Result<Self> {
+        match remote::bundle(image, access, network)? {
             Some(bundle) => Ok(Self::Bucket(bundle)),
             None => Folder::open(image).map(Self::Folder),
         }
@@ -38,8 +38,8 @@ impl Keeper {
 }
 
 /// The snapshots of the bundle at `image`, the oldest first.
-pub fn list(image: &Path, reach: Reach) -> Result<Vec<Snapshot>> {
-    let listed = Keeper::of(image, Access::ReadOnly, reach).and_then(|keeper| match keeper {
+pub fn list(image: &Path, network: NetworkOptions) -> Result<Vec<Snapshot>> {
+    let listed = Keeper::of(image, Access::ReadOnly, network).and_then(|keeper| match keeper {
         Keeper::Bucket(bundle) => Ok(bundle.snapshots()),
         Keeper::Folder(folder) => folder.list(),
     });
@@ -51,8 +51,13 @@ pub fn list(image: &Path, reach: Reach) -> Result<Vec<Snapshot>> {
 /// Keeps the bundle at `image`, which nobody else may write meanwhile, as it is. [`Kind::Conflict`]
 /// if there is a snapshot of this name. Whatever goes wrong, or if `progress` says stop, nothing of
 /// a new one is left.
-pub fn create(image: &Path, name: &str, reach: Reach, progress: &dyn Progress) -> Result<()> {
-    let made = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, reach)? {
+pub fn create(
+    image: &Path,
+    name: &str,
+    network: NetworkOptions,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let made = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, network)? {
         Keeper::Bucket(bundle) => bundle.create_snapshot(name).and_then(|()| bundle.close()),
         Keeper::Folder(folder) => folder.create(name, progress),
     });
@@ -62,8 +67,13 @@ pub fn create(image: &Path, name: &str, reach: Reach, progress: &dyn Progress) -
 /// Makes the bundle at `image`, which nobody else may use meanwhile, what it was when the snapshot
 /// was made: what it is now is lost, unless it is kept by another one. It is done in one step, or
 /// not at all.
-pub fn restore(image: &Path, name: &str, reach: Reach, progress: &dyn Progress) -> Result<()> {
-    let done = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, reach)? {
+pub fn restore(
+    image: &Path,
+    name: &str,
+    network: NetworkOptions,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let done = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, network)? {
         Keeper::Bucket(bundle) => bundle.restore_snapshot(name).and_then(|()| bundle.close()),
         Keeper::Folder(folder) => folder.restore(name, progress),
     });
@@ -71,8 +81,8 @@ pub fn restore(image: &Path, name: &str, reach: Reach, progress: &dyn Progress) 
 }
 
 /// Forgets a snapshot, and gives back what only that one took.
-pub fn delete(image: &Path, name: &str, reach: Reach) -> Result<()> {
-    let done = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, reach)? {
+pub fn delete(image: &Path, name: &str, network: NetworkOptions) -> Result<()> {
+    let done = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, network)? {
         Keeper::Bucket(bundle) => bundle.delete_snapshot(name).and_then(|()| bundle.close()),
         Keeper::Folder(folder) => folder.delete(name),
     });

@@ -9,8 +9,8 @@ use super::{create, delete, list, restore};
 use crate::Kind;
 use crate::address::Address;
 use crate::container::Format;
-use crate::device::{Access, BlockDevice, BlockDeviceExt, Leave};
-use crate::open::{self, CreateOptions, OpenOptions, Reach};
+use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
+use crate::open::{self, CreateOptions, NetworkOptions, OpenOptions};
 use crate::progress::{Progress, Silent};
 use crate::testing::Random;
 
@@ -51,15 +51,15 @@ impl Scratch {
     }
 
     fn create(&self, name: &str) -> crate::Result<()> {
-        create(&self.path(), name, Reach::default(), &Silent)
+        create(&self.path(), name, NetworkOptions::default(), &Silent)
     }
 
     fn restore(&self, name: &str) -> crate::Result<()> {
-        restore(&self.path(), name, Reach::default(), &Silent)
+        restore(&self.path(), name, NetworkOptions::default(), &Silent)
     }
 
     fn names(&self) -> Vec<String> {
-        list(&self.path(), Reach::default())
+        list(&self.path(), NetworkOptions::default())
             .unwrap()
             .into_iter()
             .map(|snapshot| snapshot.name)
@@ -110,7 +110,7 @@ fn a_bundle_goes_back_to_what_it_was() {
     scratch.change(|disk| {
         disk.write_at(0, &[7; 512]).unwrap();
         disk.write_at(5 * MIB, &[8; 512]).unwrap();
-        disk.discard(2 * MIB..3 * MIB, Leave::Zeros).unwrap();
+        disk.discard(2 * MIB..3 * MIB, AfterDiscard::Zeros).unwrap();
     });
     // Each is a bundle that opens by itself.
     assert_eq!(
@@ -142,7 +142,7 @@ fn a_bundle_goes_back_to_what_it_was() {
     scratch.restore("second").unwrap();
     assert_eq!(read(&scratch.path(), 5 * MIB, 512), [8; 512]);
     assert_eq!(read(&scratch.path(), 2 * MIB, 512), [0; 512]);
-    delete(&scratch.path(), "first", Reach::default()).unwrap();
+    delete(&scratch.path(), "first", NetworkOptions::default()).unwrap();
     assert_eq!(
         (
             scratch.names(),
@@ -268,9 +268,11 @@ fn what_is_stopped_or_refused_changes_nothing() {
     scratch.change(|disk| disk.write_at(0, &[3; 512]).unwrap());
     for n in 1..6 {
         let stop = || Stop(n.into());
-        let stopped = create(&scratch.path(), "new", Reach::default(), &stop()).unwrap_err();
+        let stopped =
+            create(&scratch.path(), "new", NetworkOptions::default(), &stop()).unwrap_err();
         assert_eq!(stopped.kind(), Kind::Cancelled);
-        let stopped = restore(&scratch.path(), "kept", Reach::default(), &stop()).unwrap_err();
+        let stopped =
+            restore(&scratch.path(), "kept", NetworkOptions::default(), &stop()).unwrap_err();
         assert_eq!(stopped.kind(), Kind::Cancelled);
         assert_eq!(
             (scratch.names(), read(&scratch.path(), 0, 512)),
@@ -303,7 +305,7 @@ fn what_is_stopped_or_refused_changes_nothing() {
             "{name:?}"
         );
         assert_eq!(
-            delete(&scratch.path(), name, Reach::default())
+            delete(&scratch.path(), name, NetworkOptions::default())
                 .unwrap_err()
                 .kind(),
             Kind::Invalid,
@@ -313,7 +315,7 @@ fn what_is_stopped_or_refused_changes_nothing() {
     let file = scratch.folder.path().join("disk.img");
     fs::write(&file, [0; 4096]).unwrap();
     assert_eq!(
-        create(&file, "new", Reach::default(), &Silent)
+        create(&file, "new", NetworkOptions::default(), &Silent)
             .unwrap_err()
             .kind(),
         Kind::Unsupported

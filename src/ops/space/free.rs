@@ -38,7 +38,7 @@ impl FreeSpace {
     }
 
     /// The same as it will be for a trim, which makes more free first: for those who only tell.
-    pub fn foretold(image: &Image) -> Self {
+    pub fn projected_free(image: &Image) -> Self {
         Self::with(image, Volume::foretold_free_map)
     }
 

@@ -8,7 +8,7 @@ use crate::container::Placed;
 use crate::container::asif::Asif;
 use crate::container::sparsebundle::{Bundle, Stored};
 use crate::container::sparseimage::SparseImage;
-use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::open::{Image, Layer, remote};
 use crate::progress::Progress;
 use crate::store::{LocalFile, Open};
@@ -250,7 +250,7 @@ impl<'a> Storage<'a> {
                 layout: Layout::Raw,
                 ..
             } if !parts => Ok(()),
-            Self::File { .. } => disk.discard(range.clone(), Leave::Any),
+            Self::File { .. } => disk.discard(range.clone(), AfterDiscard::Any),
         }
     }
 }

@@ -39,7 +39,7 @@ fn make(store: &dyn Store, len: u64) {
     };
     let layer = Asif::create(file(store, "layer", Open::CreateNew), &options).unwrap();
     layer.write_at(4096, &Random::new(2).bytes(8192)).unwrap();
-    layer.discard(20_480..40_960, Leave::Zeros).unwrap();
+    layer.discard(20_480..40_960, AfterDiscard::Zeros).unwrap();
     layer.write_at(len - 512, &[7; 512]).unwrap();
     layer.flush().unwrap();
     store.sync().unwrap();

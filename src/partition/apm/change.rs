@@ -230,7 +230,7 @@ fn put_descriptor(disk: &dyn BlockDevice, disk_len: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Leave, Memory};
+    use crate::device::{AfterDiscard, Memory};
     use crate::partition::probe;
     use crate::partition::samples::apple_map;
 
@@ -263,7 +263,7 @@ mod tests {
             let tail = if free { 5120 } else { 0 };
             let disk = disk(free);
             assert_eq!(last_end(&disk, 2, LEN).unwrap(), LEN - tail);
-            disk.set_len(2 * LEN, Leave::Zeros).unwrap();
+            disk.set_len(2 * LEN, AfterDiscard::Zeros).unwrap();
             assert_eq!(last_end(&disk, 2, 2 * LEN).unwrap(), 2 * LEN - tail);
             change(&disk, 2 * LEN, 2, &(32 << 10..2 * LEN - tail)).unwrap();
             let found = partitions(&disk);
@@ -278,7 +278,7 @@ mod tests {
             let len = disk_len_for(&disk, 2, LEN / 2).unwrap();
             assert_eq!(len, LEN / 2 + tail);
             change(&disk, len, 2, &(32 << 10..LEN / 2)).unwrap();
-            disk.set_len(len, Leave::Zeros).unwrap();
+            disk.set_len(len, AfterDiscard::Zeros).unwrap();
             let found = partitions(&disk);
             assert_eq!(found[1].1, 32 << 10..LEN / 2);
             assert_eq!(

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::create::protective_mbr;
 use super::{Copy, Header, LAYER, PRIMARY, block_sizes, read_backup, read_copy};
-use crate::device::{BlockDevice, Leave};
+use crate::device::{AfterDiscard, BlockDevice};
 use crate::partition::kind::PROTECTIVE;
 use crate::partition::layout::{GptEntryRaw, MbrRaw};
 use crate::partition::read;
@@ -240,7 +240,7 @@ fn remove_old_backup(disk: &dyn BlockDevice, old: &Copy, new: &Copy, disk_len: u
     if range.is_empty() || range.start < taken.end && taken.start < range.end {
         return Ok(());
     }
-    disk.discard(range, Leave::Zeros)?;
+    disk.discard(range, AfterDiscard::Zeros)?;
     disk.flush()
 }
 
@@ -323,7 +323,7 @@ mod tests {
     fn the_backup_goes_to_the_new_end() {
         for block in [512, 4096] {
             let disk = disk(block);
-            disk.set_len(2 * LEN, Leave::Zeros).unwrap();
+            disk.set_len(2 * LEN, AfterDiscard::Zeros).unwrap();
             change(&disk, 2 * LEN, &[]).unwrap();
             partitions(&disk);
             let old = disk
@@ -341,7 +341,7 @@ mod tests {
 
             let len = disk_len_for(&disk, 768 << 10).unwrap();
             change(&disk, len, &[moved(2, 512 << 10..768 << 10)]).unwrap();
-            disk.set_len(len, Leave::Zeros).unwrap();
+            disk.set_len(len, AfterDiscard::Zeros).unwrap();
             assert_eq!(partitions(&disk)[1].range.end, 768 << 10);
             assert_eq!(last_end(&disk, len).unwrap(), 768 << 10);
             let error = plan_change(&disk, len - u64::from(block), &[]).unwrap_err();

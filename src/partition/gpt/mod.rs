@@ -379,7 +379,7 @@ impl Copy {
 /// Makes the checksums of both copies right, as far as their numbers lead anywhere, so that fuzzing
 /// meets the checks behind them.
 #[cfg(feature = "testing")]
-pub(crate) fn seal(disk: &dyn BlockDevice) {
+pub(crate) fn store_checksum(disk: &dyn BlockDevice) {
     for (block, lba) in block_sizes(disk)
         .into_iter()
         .flat_map(|block| [(block, PRIMARY), (block, last_block(disk, block))])

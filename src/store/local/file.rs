@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::FileMode;
 use super::loans::Loans;
-use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent};
+use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::platform;
 use crate::store::{Lock, Open};
 use crate::{Error, Kind, Reason, Result};
@@ -314,15 +314,15 @@ impl BlockDevice for LocalFile {
         written.map_err(|source| self.failed("write", offset, source))
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         self.check_range(&range)?;
         let _in_flight = self.enter(range.start, range.end - range.start)?;
         let range = match leave {
-            Leave::Zeros => range, // the host writes zeros where a hole begins or ends within a block
-            Leave::Any => self.whole_blocks(range),
+            AfterDiscard::Zeros => range, // the host writes zeros where a hole begins or ends within a block
+            AfterDiscard::Any => self.whole_blocks(range),
         };
-        if range.is_empty() || self.punch(&range)? || leave == Leave::Any {
+        if range.is_empty() || self.punch(&range)? || leave == AfterDiscard::Any {
             return Ok(());
         }
         self.write_zeros(range)
@@ -355,7 +355,7 @@ impl BlockDevice for LocalFile {
         })
     }
 
-    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         if self.fixed_len {
             return Err(
@@ -371,12 +371,12 @@ impl BlockDevice for LocalFile {
         }
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         let Some(loan) = self.loans.take(&range, || self.check_range(&range))? else {
             return Ok(None);
         };
         Ok(Some(
-            Lent::new(self.file.clone(), range.start, range.end - range.start).holding(loan),
+            FileRange::new(self.file.clone(), range.start, range.end - range.start).holding(loan),
         ))
     }
 }
@@ -433,7 +433,7 @@ mod tests {
         let file = LocalFile::open(folder.path().join("disk.img"), Open::CreateNew)
             .unwrap()
             .unwrap();
-        file.set_len(len, Leave::Zeros).unwrap();
+        file.set_len(len, AfterDiscard::Zeros).unwrap();
         (folder, file)
     }
 
@@ -449,7 +449,7 @@ mod tests {
             kinds,
             [ExtentKind::Zero, ExtentKind::Data, ExtentKind::Zero]
         );
-        file.discard(0..1 << 20, Leave::Any).unwrap();
+        file.discard(0..1 << 20, AfterDiscard::Any).unwrap();
         assert_eq!(
             file.extent_at(0..1 << 20).unwrap(),
             Extent {
@@ -486,7 +486,7 @@ mod tests {
     fn the_length_is_that_under_the_lock() {
         let (_folder, file) = scratch(4096);
         let other = LocalFile::open(file.path(), Open::Write).unwrap().unwrap();
-        file.set_len(8192, Leave::Zeros).unwrap();
+        file.set_len(8192, AfterDiscard::Zeros).unwrap();
         other.lock(Lock::Exclusive).unwrap();
         assert_eq!(other.info().len, 8192);
     }
@@ -522,7 +522,7 @@ mod tests {
         let (_folder, file) = scratch(300 << 10);
         file.write_at(0, &vec![1; 300 << 10]).unwrap();
         file.cannot_punch.store(true, Ordering::Relaxed);
-        file.discard(1..299 << 10, Leave::Zeros).unwrap();
+        file.discard(1..299 << 10, AfterDiscard::Zeros).unwrap();
         let bytes = file.read_vec(0, 300 << 10).unwrap();
         assert!(bytes[0] == 1 && bytes[1..299 << 10].iter().all(|byte| *byte == 0));
         assert!(bytes[299 << 10..].iter().all(|byte| *byte == 1));
@@ -535,8 +535,8 @@ mod tests {
         assert!(file.read_vec(0, 4096).is_ok());
         let refused = [
             file.write_at(0, b"x"),
-            file.discard(0..4096, Leave::Zeros),
-            file.set_len(8192, Leave::Zeros),
+            file.discard(0..4096, AfterDiscard::Zeros),
+            file.set_len(8192, AfterDiscard::Zeros),
             file.flush(),
         ];
         assert!(
@@ -550,16 +550,19 @@ mod tests {
     fn a_cut_waits_for_loans_beyond_it() {
         let (_folder, file) = scratch(8192);
         let (near, far) = (
-            file.lend(0..4096).unwrap().unwrap(),
-            file.lend(0..8192).unwrap().unwrap(),
+            file.file_range(0..4096).unwrap().unwrap(),
+            file.file_range(0..8192).unwrap().unwrap(),
         );
         std::thread::scope(|scope| {
-            let cut = scope.spawn(|| file.set_len(4096, Leave::Zeros));
+            let cut = scope.spawn(|| file.set_len(4096, AfterDiscard::Zeros));
             while file.info().len != 4096 {
                 std::thread::yield_now();
             }
             assert_eq!(far.file.metadata().unwrap().len(), 8192, "cut under a loan");
-            assert_eq!(file.lend(0..8192).unwrap_err().kind(), Kind::OutOfRange);
+            assert_eq!(
+                file.file_range(0..8192).unwrap_err().kind(),
+                Kind::OutOfRange
+            );
             drop(far);
             cut.join().unwrap().unwrap();
         });

@@ -377,7 +377,7 @@ fn meta(stat: &Stat) -> Meta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{BlockDeviceExt, Leave};
+    use crate::device::{AfterDiscard, BlockDeviceExt};
 
     fn local() -> (tempfile::TempDir, Local) {
         let folder = tempfile::tempdir().unwrap();
@@ -480,7 +480,7 @@ mod tests {
     fn a_copy_keeps_its_holes() {
         let (_folder, store) = local();
         let file = store.open("a", Open::Create).unwrap().unwrap();
-        file.set_len((8 << 20) + 3, Leave::Zeros).unwrap();
+        file.set_len((8 << 20) + 3, AfterDiscard::Zeros).unwrap();
         file.write_at(5 << 20, b"island").unwrap();
         file.write_at(8 << 20, b"end").unwrap();
         store.copy("a", "deep/b").unwrap();

@@ -13,7 +13,9 @@ use super::fetch::Coming;
 use super::layout::{FileState, LAYER, Part};
 use super::pages::{Count, Held, PAGE, Pages, Source};
 use super::shared::Shared;
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, is_zero};
+use crate::device::{
+    Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
+};
 use crate::store::objects::Piece;
 use crate::{Error, Kind, Result};
 
@@ -413,7 +415,7 @@ impl BlockDevice for Opened {
         Ok(())
     }
 
-    fn discard(&self, range: Range<u64>, _leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
         self.info().check_writable(LAYER)?;
         self.info().check_range(LAYER, &range)?;
         self.shared().check_changeable()?;
@@ -429,7 +431,7 @@ impl BlockDevice for Opened {
         self.shared().flush()
     }
 
-    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         self.info().check_writable(LAYER)?;
         self.shared().check_changeable()?;
         let _staying = self.file.staying();
@@ -446,7 +448,7 @@ impl BlockDevice for Opened {
         Ok(())
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         Ok(None)
     }

@@ -6,7 +6,7 @@ use super::Remote;
 use super::file::{File, Opened};
 use super::layout::{FileState, LAYER, Part, Plain, ROOT};
 use super::shared::{Live, Shared};
-use crate::device::{Access, BlockDevice, Leave};
+use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::store::objects::ObjectMeta;
 use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
 use crate::{Error, Kind, Result};
@@ -187,7 +187,7 @@ impl Store for Remote {
             access: Access::ReadWrite,
         };
         file.set_noted();
-        filled.set_len(bytes.len() as u64, Leave::Zeros)?;
+        filled.set_len(bytes.len() as u64, AfterDiscard::Zeros)?;
         filled.write_at(0, bytes)?;
         let mut live = shared.live();
         if cond == Put::IfAbsent && !matches!(live.get(name), None | Some(Live::Gone)) {

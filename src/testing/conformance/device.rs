@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Case, MIN_LEN};
 use crate::Kind;
-use crate::device::{BlockDevice, ExtentKind, Leave};
+use crate::device::{AfterDiscard, BlockDevice, ExtentKind};
 use crate::testing::Random;
 
 /// Puts the devices that `make` makes through the suite. Each must be new, writable and at least
@@ -71,7 +71,7 @@ impl<'a> Devices<'a> {
             |case| {
                 case.fill_windows(21);
                 for range in discards(case) {
-                    case.must("discard", case.device.discard(range, Leave::Zeros));
+                    case.must("discard", case.device.discard(range, AfterDiscard::Zeros));
                 }
                 case.read_windows()
             },
@@ -81,7 +81,7 @@ impl<'a> Devices<'a> {
             |case| {
                 case.fill_windows(22);
                 let len = case.len() + 3 * u64::from(case.info().block);
-                let _unsupported = case.device.set_len(len, Leave::Zeros);
+                let _unsupported = case.device.set_len(len, AfterDiscard::Zeros);
                 case.fill_windows(23)
             },
         );
@@ -139,17 +139,17 @@ pub fn read_only(device: Arc<dyn BlockDevice>) {
     case.must_refuse(
         "discard to zeros",
         Kind::ReadOnly,
-        device.discard(0..len, Leave::Zeros),
+        device.discard(0..len, AfterDiscard::Zeros),
     );
     case.must_refuse(
         "discard to anything",
         Kind::ReadOnly,
-        device.discard(0..len, Leave::Any),
+        device.discard(0..len, AfterDiscard::Any),
     );
     for target in [0, len / 2, len + 4096] {
         // A device of fixed length may say that instead: it is as true.
         let error = device
-            .set_len(target, Leave::Zeros)
+            .set_len(target, AfterDiscard::Zeros)
             .expect_err("a read-only device changed its length");
         case.claim(
             matches!(error.kind(), Kind::ReadOnly | Kind::Unsupported),
@@ -302,7 +302,7 @@ fn one_byte_too_many(case: &Case) {
                 device.write_at(offset, &buf),
             );
         }
-        for leave in [Leave::Zeros, Leave::Any] {
+        for leave in [AfterDiscard::Zeros, AfterDiscard::Any] {
             case.must_refuse(
                 format_args!("discard {what}"),
                 Kind::OutOfRange,
@@ -319,16 +319,16 @@ fn one_byte_too_many(case: &Case) {
         case.must_refuse(
             format_args!("lend {what}"),
             Kind::OutOfRange,
-            device.lend(range),
+            device.file_range(range),
         );
     }
     let backwards = Range { start: 2, end: 1 };
     case.must_refuse(
         "discard 2..1",
         Kind::Invalid,
-        device.discard(backwards.clone(), Leave::Zeros),
+        device.discard(backwards.clone(), AfterDiscard::Zeros),
     );
-    case.must_refuse("lend 2..1", Kind::Invalid, device.lend(backwards));
+    case.must_refuse("lend 2..1", Kind::Invalid, device.file_range(backwards));
     case.claim(case.len() == len, "the length changed");
     case.expect_windows(&before, "after refused requests");
 }
@@ -345,13 +345,16 @@ fn empty_ranges(case: &Case) {
             format_args!("write nothing at {at}"),
             device.write_at(at, &[]),
         );
-        for leave in [Leave::Zeros, Leave::Any] {
+        for leave in [AfterDiscard::Zeros, AfterDiscard::Any] {
             case.must(
                 format_args!("discard nothing at {at}"),
                 device.discard(at..at, leave),
             );
         }
-        let lent = case.must(format_args!("lend nothing at {at}"), device.lend(at..at));
+        let lent = case.must(
+            format_args!("lend nothing at {at}"),
+            device.file_range(at..at),
+        );
         case.claim(
             lent.is_none(),
             format_args!("lend nothing at {at}: something was lent"),
@@ -388,7 +391,7 @@ fn discards_leave_zeros(case: &Case) {
         let mut expected = case.fill_windows(7);
         case.must(
             format_args!("discard {range:?}"),
-            case.device.discard(range.clone(), Leave::Zeros),
+            case.device.discard(range.clone(), AfterDiscard::Zeros),
         );
         for (start, bytes) in &mut expected {
             zero_part(*start, bytes, &range);
@@ -414,7 +417,7 @@ fn discards_leave_anything(case: &Case) {
         let before = case.fill_windows(9);
         case.must(
             format_args!("discard {range:?}"),
-            case.device.discard(range.clone(), Leave::Any),
+            case.device.discard(range.clone(), AfterDiscard::Any),
         );
         for (start, bytes) in &before {
             for part in [
@@ -452,7 +455,7 @@ fn extents_agree(case: &Case) {
         }
     }
     for range in discards(case) {
-        case.must("discard", case.device.discard(range, Leave::Zeros));
+        case.must("discard", case.device.discard(range, AfterDiscard::Zeros));
         for window in case.windows() {
             case.check_extents(window);
         }
@@ -478,7 +481,7 @@ fn what_is_lent_is_read(case: &Case) {
         while at < window.end {
             let lent = case.must(
                 format_args!("lend {at}..{}", window.end),
-                case.device.lend(at..window.end),
+                case.device.file_range(at..window.end),
             );
             let Some(lent) = lent else { break };
             case.claim(
@@ -510,7 +513,7 @@ fn lengths_change(case: &Case) {
     let (len, block) = (case.len(), u64::from(case.info().block));
     let change = |to: u64, leave| case.device.set_len(to, leave);
     let more = len + case.unit.min(64 << 20) + 3 * block;
-    match change(more, Leave::Zeros) {
+    match change(more, AfterDiscard::Zeros) {
         Err(error) if error.kind() == Kind::Unsupported => {
             case.claim(case.len() == len, "refused, yet the length changed");
             case.expect_windows(&before, "after a refused change of length");
@@ -533,14 +536,14 @@ fn lengths_change(case: &Case) {
         case.device.read_at(more, &mut [0]),
     );
     cut_and_grow(case, len - 5 * block, more);
-    case.must("the old length again", change(len, Leave::Any));
+    case.must("the old length again", change(len, AfterDiscard::Any));
     case.claim(case.len() == len, "the old length does not come back");
-    case.must("the same length", change(len, Leave::Zeros));
+    case.must("the same length", change(len, AfterDiscard::Zeros));
 }
 
 /// What was cut off must not come back.
 fn cut_and_grow(case: &Case, less: u64, more: u64) {
-    match case.device.set_len(less, Leave::Zeros) {
+    match case.device.set_len(less, AfterDiscard::Zeros) {
         Err(error) if error.kind() == Kind::Unsupported => return,
         cut => case.must("cut", cut),
     }
@@ -559,7 +562,7 @@ fn cut_and_grow(case: &Case, less: u64, more: u64) {
         Kind::OutOfRange,
         case.device.write_at(less, &[1]),
     );
-    case.must("grow again", case.device.set_len(more, Leave::Zeros));
+    case.must("grow again", case.device.set_len(more, AfterDiscard::Zeros));
     case.expect(
         less,
         &vec![0; (more - less) as usize],

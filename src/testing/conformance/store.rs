@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use super::{Devices, read_only};
-use crate::device::{BlockDevice, BlockDeviceExt, Leave};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use crate::store::{Lock, Open, Put, Store};
 use crate::testing::Random;
 use crate::{Error, Kind, Result};
@@ -64,7 +64,7 @@ impl<'a> Stores<'a> {
                 .open("folder/file", Open::CreateNew)
                 .expect("make a file")
                 .expect("a new file");
-            file.set_len(300_001, Leave::Zeros)
+            file.set_len(300_001, AfterDiscard::Zeros)
                 .expect("give it a length");
             file
         };
@@ -185,7 +185,10 @@ impl Case {
     #[track_caller]
     fn filled(&self, name: &str, len: usize, seed: u64) -> Arc<dyn BlockDevice> {
         let file = self.open(name, Open::CreateNew);
-        self.must("give it a length", file.set_len(len as u64, Leave::Zeros));
+        self.must(
+            "give it a length",
+            file.set_len(len as u64, AfterDiscard::Zeros),
+        );
         self.must("fill it", file.write_at(0, &Random::new(seed).bytes(len)));
         file
     }
@@ -258,7 +261,7 @@ fn open_finds_and_makes(case: &Case) {
     case.expect_names("", &[]);
     let made = case.open("a/b/c", Open::CreateNew);
     case.claim(made.info().len == 0, "a new file is not empty");
-    case.must("grow", made.set_len(3, Leave::Zeros));
+    case.must("grow", made.set_len(3, AfterDiscard::Zeros));
     case.must("write", made.write_at(0, b"abc"));
     case.must_refuse(
         "write past the end",
@@ -496,7 +499,7 @@ fn one_file(case: &Case) {
         seen == *b"seen at once",
         "a write is not seen by who else has the file open",
     );
-    case.must("discard", two.discard(0..8192, Leave::Zeros));
+    case.must("discard", two.discard(0..8192, AfterDiscard::Zeros));
     let seen = case.must("read", one.read_array::<12>(100));
     case.claim(
         seen == [0; 12],

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::Case;
 use crate::Kind;
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::testing::Random;
 
 const THREADS: u64 = 8;
@@ -84,7 +84,7 @@ fn write_piece(case: &Case, at: u64, len: u64, piece: u64, round: u64) {
     if (piece + round).is_multiple_of(5) {
         case.must(
             format_args!("discard a piece at {at}"),
-            case.device.discard(at..at + len, Leave::Zeros),
+            case.device.discard(at..at + len, AfterDiscard::Zeros),
         );
     } else {
         case.write(at, &content(piece, round, 0..len));
@@ -122,9 +122,9 @@ pub(super) fn reads_beside_discards(case: &Case) {
         let stopping = Stop(&stop);
         for round in 0..4 * ROUNDS {
             let leave = if round % 2 == 0 {
-                Leave::Zeros
+                AfterDiscard::Zeros
             } else {
-                Leave::Any
+                AfterDiscard::Any
             };
             for range in [0..kept.start, kept.end..end, next.clone()] {
                 let some = range.start..range.end.min(range.start + (128 << 10));
@@ -142,8 +142,8 @@ pub(super) fn reads_beside_discards(case: &Case) {
 pub(super) fn cuts_beside_requests(case: &Case) {
     let (len, block) = (case.len(), u64::from(case.info().block));
     let less = len - 8 * block;
-    if case.device.set_len(len, Leave::Zeros).is_err()
-        || case.device.set_len(less, Leave::Zeros).is_err()
+    if case.device.set_len(len, AfterDiscard::Zeros).is_err()
+        || case.device.set_len(less, AfterDiscard::Zeros).is_err()
     {
         return; // of fixed length
     }
@@ -159,8 +159,8 @@ pub(super) fn cuts_beside_requests(case: &Case) {
                         case.device.write_at(at, &buf),
                         case.device.read_at(at, &mut buf),
                         case.device.extent_at(at..at + block).map(drop),
-                        case.device.lend(at..at + block).map(drop),
-                        case.device.discard(at..at + block, Leave::Zeros),
+                        case.device.file_range(at..at + block).map(drop),
+                        case.device.discard(at..at + block, AfterDiscard::Zeros),
                     ];
                     for error in results.into_iter().filter_map(Result::err) {
                         case.claim(
@@ -173,12 +173,12 @@ pub(super) fn cuts_beside_requests(case: &Case) {
         }
         let stopping = Stop(&stop);
         for _ in 0..4 * ROUNDS {
-            case.must("grow", case.device.set_len(len, Leave::Zeros));
-            case.must("cut", case.device.set_len(less, Leave::Zeros));
+            case.must("grow", case.device.set_len(len, AfterDiscard::Zeros));
+            case.must("cut", case.device.set_len(less, AfterDiscard::Zeros));
         }
         drop(stopping);
     });
-    case.must("grow", case.device.set_len(len, Leave::Zeros));
+    case.must("grow", case.device.set_len(len, AfterDiscard::Zeros));
     case.expect(
         less,
         &vec![0; 8 * block as usize],

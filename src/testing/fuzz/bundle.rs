@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::container::sparsebundle::{Bundle, CreateOptions};
-use crate::device::{Access, BlockDevice, Leave};
+use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::progress::Silent;
 use crate::store::{MemoryStore, Put, Store};
 use crate::testing::model::{Model, Op, Span};
@@ -152,9 +152,9 @@ fn operation(bytes: &[u8; OP]) -> Op {
         8..10 => Op::Discard(
             span,
             if flags & 2 == 0 {
-                Leave::Zeros
+                AfterDiscard::Zeros
             } else {
-                Leave::Any
+                AfterDiscard::Any
             },
         ),
         10 => Op::Extents(span),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::disk;
 use super::hfsplus::sample_with_room;
 use crate::Result;
-use crate::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{
     Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork,
@@ -110,12 +110,12 @@ pub(super) fn change(fs: &dyn FileSystemMut, all: bool) -> Result<()> {
     let _ = fs.rename(
         (dir, "a file of a longer name 8"),
         (root, "a moved file"),
-        Existing::Keep,
+        Existing::Error,
     );
     let file = fs.open_mut(id, Fork::Data)?;
-    let _ = file.set_len(20_000, Leave::Zeros);
+    let _ = file.set_len(20_000, AfterDiscard::Zeros);
     let _ = fs.remove(dir, "a file of a longer name 7");
-    let _ = file.set_len(10, Leave::Zeros);
+    let _ = file.set_len(10, AfterDiscard::Zeros);
     let _ = fs.sync();
     if all {
         spoil(fs)?;
@@ -162,7 +162,7 @@ pub(super) fn spoil(fs: &dyn FileSystemMut) -> Result<()> {
                 3 => fs.set_xattr_bytes(id, "user.color", b"green"),
                 4 => fs
                     .open_mut(id, Fork::Data)
-                    .and_then(|file| file.set_len(30_000, Leave::Zeros)),
+                    .and_then(|file| file.set_len(30_000, AfterDiscard::Zeros)),
                 _ => fs.link(id, folder, "a name more"),
             };
         }

@@ -6,7 +6,7 @@ use super::{describe, disk};
 use crate::crypt::{
     self, Device, KeyMaterial, KeyWrap, LEAST_ITERATIONS, Locked, Protection, Secret,
 };
-use crate::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
 use crate::testing::Random;
 
@@ -65,7 +65,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         let device = Device::create(file.clone(), &protection);
         let device = device.expect("it can be made");
         let grown = device
-            .set_len(8192, Leave::Zeros)
+            .set_len(8192, AfterDiscard::Zeros)
             .and_then(|()| device.write_at(100, b"secret"))
             .and_then(|()| device.flush());
         grown.expect("it can be written");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{describe, disk};
 use crate::device::Memory;
 use crate::fs::FreeMapExt;
-use crate::fs::foreign::{Foreign, sketch};
+use crate::fs::foreign::{Foreign, fixture};
 
 const KINDS: [Foreign; 4] = [Foreign::Ext, Foreign::Fat, Foreign::ExFat, Foreign::Ntfs];
 
@@ -21,7 +21,7 @@ pub fn foreign_free(input: &[u8]) {
     let mut bytes = disk.to_vec();
     if kind == Foreign::ExFat {
         // Or nothing behind the check sum would ever be looked at.
-        sketch::seal_exfat(&mut bytes);
+        fixture::seal_exfat(&mut bytes);
     }
     let len = bytes.len() as u64;
     let Ok(map) = kind.free_map(Arc::new(Memory::read_only(bytes))) else {
@@ -52,20 +52,20 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         seeds.push([vec![number as u8], describe(bytes)].concat());
     };
     for sums in [
-        sketch::ExtSums::None,
-        sketch::ExtSums::Descriptors,
-        sketch::ExtSums::All,
+        fixture::ExtSums::None,
+        fixture::ExtSums::Descriptors,
+        fixture::ExtSums::All,
     ] {
-        add(Foreign::Ext, &sketch::ext(sums, 100..120));
+        add(Foreign::Ext, &fixture::ext(sums, 100..120));
     }
     for width in [
-        sketch::Width::Fat12,
-        sketch::Width::Fat16,
-        sketch::Width::Fat32,
+        fixture::Width::Fat12,
+        fixture::Width::Fat16,
+        fixture::Width::Fat32,
     ] {
-        add(Foreign::Fat, &sketch::fat(width, 2..30));
+        add(Foreign::Fat, &fixture::fat(width, 2..30));
     }
-    add(Foreign::ExFat, &sketch::exfat(2..20));
-    add(Foreign::Ntfs, &sketch::ntfs(0, &[]));
+    add(Foreign::ExFat, &fixture::exfat(2..20));
+    add(Foreign::Ntfs, &fixture::ntfs(0, &[]));
     seeds
 }

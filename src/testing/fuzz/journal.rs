@@ -34,7 +34,7 @@ pub fn journal(input: &[u8]) {
         .zip(input)
         .for_each(|(byte, new)| *byte = *new);
     if flags % 2 == 1 {
-        seal(journal);
+        store_checksum(journal);
     }
     read_all(Arc::new(Memory::read_only(volume)));
 }
@@ -68,7 +68,7 @@ fn journal_at() -> usize {
 
 /// Makes the checksums right, of the header and of the lists that follow each other from the start
 /// that it tells.
-fn seal(journal: &mut [u8]) {
+fn store_checksum(journal: &mut [u8]) {
     let Ok((header, _)) = JournalHeaderRaw::read_from_prefix(journal) else {
         return;
     };
@@ -169,7 +169,7 @@ fn seed(order: JournalOrder) -> Vec<u8> {
     journal[SECTOR..][..64].copy_from_slice(&[list.as_bytes(), infos.as_bytes()].concat());
     let changed = &mut journal[SECTOR + LIST + SECTOR..];
     changed.copy_from_slice(&volume()[HEADER_OFFSET as usize..][..SECTOR]);
-    seal(&mut journal);
+    store_checksum(&mut journal);
     journal
 }
 

@@ -18,7 +18,7 @@ pub fn partition_map(input: &[u8]) {
     };
     let Some(disk) = disk(input) else { return };
     if flags % 2 == 1 {
-        gpt::seal(&disk);
+        gpt::store_checksum(&disk);
     }
     let before = disk.to_vec();
     let probed = partition::probe(&disk);

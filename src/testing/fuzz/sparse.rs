@@ -7,7 +7,7 @@ use super::{describe, disk};
 use crate::Result;
 use crate::container::asif::{self, Asif};
 use crate::container::sparseimage::{self, CreateOptions, SparseImage};
-use crate::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
 
@@ -101,7 +101,7 @@ fn change(image: &dyn BlockDevice) {
         assert!(read.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == number)));
     }
     let dropped = image
-        .discard(0..len.min(1 << 15), Leave::Zeros)
+        .discard(0..len.min(1 << 15), AfterDiscard::Zeros)
         .and_then(|()| image.flush());
     if dropped.is_ok() {
         let read = image.read_vec(0, len.min(1 << 15) as usize);
@@ -174,7 +174,7 @@ pub(super) fn asif_seeds() -> Vec<Vec<u8>> {
         image.write_at(3 * SMALL_CHUNK + 1000, &[6; 700])?;
         image.write_at(2048 * SMALL_CHUNK, &[7; 512])?;
         image.flush()?;
-        image.discard(SMALL_CHUNK..2 * SMALL_CHUNK, Leave::Zeros)?;
+        image.discard(SMALL_CHUNK..2 * SMALL_CHUNK, AfterDiscard::Zeros)?;
         image.flush()
     });
     filled.expect("memory takes everything");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::disk::{Change, Event, FileId, SECTOR};
 use super::{LAYER, Recorder};
 use crate::Result;
-use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent};
+use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
 
 pub(super) struct PowerCutFile {
     recorder: Arc<Mutex<Recorder>>,
@@ -127,13 +127,13 @@ impl BlockDevice for PowerCutFile {
         Ok(())
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         let mut recorder = self.recorder();
         let info = self.info_in(&recorder);
         info.check_writable(LAYER)?;
         info.check_range(LAYER, &range)?;
         // `Any` may do nothing, and whoever takes it for zeros is caught so.
-        if leave == Leave::Zeros && !range.is_empty() {
+        if leave == AfterDiscard::Zeros && !range.is_empty() {
             self.record_zeros(&mut recorder, range);
         }
         Ok(())
@@ -153,7 +153,7 @@ impl BlockDevice for PowerCutFile {
         Ok(())
     }
 
-    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         let mut recorder = self.recorder();
         let info = self.info_in(&recorder);
         info.check_writable(LAYER)?;
@@ -166,7 +166,7 @@ impl BlockDevice for PowerCutFile {
         Ok(())
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         Ok(None)
     }

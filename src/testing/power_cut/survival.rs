@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::disk::SECTOR;
 use super::{Crash, Keep, PowerCut};
 use crate::Result;
-use crate::device::{BlockDevice, BlockDeviceExt, Leave, is_zero};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, is_zero};
 use crate::testing::Random;
 
 type Make<'a> = Box<dyn Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a>;
@@ -180,7 +180,7 @@ impl<'a> Survival<'a> {
         let new = old + self.resize_by.next_multiple_of(SECTOR);
         let begin = crash.store.position();
         device
-            .set_len(new, Leave::Zeros)
+            .set_len(new, AfterDiscard::Zeros)
             .unwrap_or_else(|error| panic!("{place}: grow: {error}"));
         device
             .flush()
@@ -282,7 +282,7 @@ fn discard(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> W
     let part = range.start as usize..range.end as usize;
     if random.one_in(2) {
         device
-            .discard(range.clone(), Leave::Zeros)
+            .discard(range.clone(), AfterDiscard::Zeros)
             .expect("discard to zeros");
         model[part].fill(0);
         return What::Change {
@@ -301,7 +301,7 @@ fn discard(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> W
         };
     }
     device
-        .discard(whole.clone(), Leave::Any)
+        .discard(whole.clone(), AfterDiscard::Any)
         .expect("discard to anything");
     let bytes = random.bytes((whole.end - whole.start) as usize);
     device
@@ -328,7 +328,7 @@ fn resize(
     let old = model.len() as u64;
     let len = random.within(first.saturating_sub(by).max(SECTOR)..first + by + 1) / SECTOR * SECTOR;
     device
-        .set_len(len, Leave::Zeros)
+        .set_len(len, AfterDiscard::Zeros)
         .expect("change the length");
     model.resize(len as usize, 0);
     // What is cut off is zeros, should it be seen again.
@@ -365,7 +365,7 @@ struct Past {
     steps: Vec<Step>,
     /// Where the walk is: steps before this were made durable by a flush.
     settled_steps: usize,
-    settled: Vec<Version>,
+    durable: Vec<Version>,
     settled_len: u64,
     position: usize,
 }
@@ -375,7 +375,7 @@ impl Past {
         Self {
             steps,
             settled_steps: 0,
-            settled: Vec::new(),
+            durable: Vec::new(),
             settled_len: 0,
             position: 0,
         }
@@ -399,10 +399,10 @@ impl Past {
             };
             for (sector, version) in versions {
                 let index = *sector as usize;
-                if self.settled.len() <= index {
-                    self.settled.resize(index + 1, Version::Bytes(Vec::new()));
+                if self.durable.len() <= index {
+                    self.durable.resize(index + 1, Version::Bytes(Vec::new()));
                 }
-                self.settled[index] = version.clone();
+                self.durable[index] = version.clone();
             }
             self.settled_len = len.unwrap_or(self.settled_len);
         }
@@ -434,8 +434,8 @@ impl Past {
         let zeros = Version::Bytes(Vec::new());
         for (sector, bytes) in (0..).zip(found.chunks(SECTOR as usize)) {
             let later = later.get(&sector).map_or(&[][..], Vec::as_slice);
-            let settled = self.settled.get(sector as usize).unwrap_or(&zeros);
-            if !settled.allows(bytes) && !later.iter().any(|version| version.allows(bytes)) {
+            let durable = self.durable.get(sector as usize).unwrap_or(&zeros);
+            if !durable.allows(bytes) && !later.iter().any(|version| version.allows(bytes)) {
                 let what = if bytes.iter().all(|byte| *byte == 0) {
                     "zeros"
                 } else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::life::Life;
 use super::world::World;
-use crate::device::{BlockDevice, Leave, Memory};
+use crate::device::{AfterDiscard, BlockDevice, Memory};
 use crate::fs::FileSystemMut;
 use crate::fs::hfsplus::{HfsPlus, check};
 use crate::problem::Severity;
@@ -68,12 +68,12 @@ impl Life {
     /// Operations, a power cut at any write of theirs, and on with what it left.
     pub(super) fn cut(&mut self) {
         self.handles.clear();
-        self.settle_handles();
+        self.close_unlinked();
         self.fs().unmount().expect("an unmount");
         let store = PowerCut::default();
         let bytes = self.device.to_vec();
         disk(&store)
-            .set_len(bytes.len() as u64, Leave::Zeros)
+            .set_len(bytes.len() as u64, AfterDiscard::Zeros)
             .expect("a length");
         disk(&store).write_at(0, &bytes).expect("a write");
         disk(&store).flush().expect("a flush");

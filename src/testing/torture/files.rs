@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::life::Life;
 use super::world::{Body, Object, World, all_of};
 use crate::Kind;
-use crate::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{Existing, FileSystem, FileSystemMut, FileSystemMutExt, Fork, NodeId};
 
 const RESOURCE_FORK: &str = "com.apple.ResourceFork";
@@ -56,7 +56,7 @@ impl Life {
     }
 
     /// Files that were open without a name are gone.
-    pub(super) fn settle_handles(&mut self) {
+    pub(super) fn close_unlinked(&mut self) {
         let world = &mut self.world;
         while let Some(id) = world.some(0, |object| object.is_file() && object.places.is_empty()) {
             world.forget_if_nameless(id);
@@ -152,7 +152,11 @@ impl Life {
         let end = at + len;
         if end > old {
             // What is going to be written need not be zero before.
-            let leave = if at <= old { Leave::Any } else { Leave::Zeros };
+            let leave = if at <= old {
+                AfterDiscard::Any
+            } else {
+                AfterDiscard::Zeros
+            };
             let grown = device.set_len(end, leave);
             let grown = self.done(grown, None).is_some();
             if grown {
@@ -176,7 +180,7 @@ impl Life {
             return;
         };
         let (old, len) = (device.info().len, self.length());
-        let resized = device.set_len(len, Leave::Zeros);
+        let resized = device.set_len(len, AfterDiscard::Zeros);
         if self.done(resized, None).is_some() {
             self.contents(id, fork).resize(len as usize, 0);
         }
@@ -192,7 +196,7 @@ impl Life {
         let start = self.below(len + 1);
         let end = start + self.below(len - start + 1);
         device
-            .discard(start..end, Leave::Zeros)
+            .discard(start..end, AfterDiscard::Zeros)
             .expect("a discard within the file");
         self.contents(id, fork)[start as usize..end as usize].fill(0);
         self.did(Some(id));
@@ -230,11 +234,11 @@ impl Life {
         let value = self.random.bytes(len as usize);
         let there = self.world.get(id).xattrs.contains_key(&name);
         let existing = if self.random.one_in(6) {
-            Existing::Keep
+            Existing::Error
         } else {
             Existing::Replace
         };
-        let refused = (there && existing == Existing::Keep).then_some(Kind::Conflict);
+        let refused = (there && existing == Existing::Error).then_some(Kind::Conflict);
         let set = self.fs().set_xattr(
             NodeId(id),
             &name,

@@ -128,7 +128,7 @@ impl Life {
             }
             _ => {
                 self.handles.clear();
-                self.settle_handles();
+                self.close_unlinked();
                 self.fs().unmount().expect("an unmount");
                 self.reopen();
             }
@@ -300,7 +300,7 @@ impl Life {
     /// Goes on with another device, what was open being closed.
     pub(super) fn change_device(&mut self, device: Arc<dyn BlockDevice>) {
         self.handles.clear();
-        self.settle_handles();
+        self.close_unlinked();
         self.volume = None;
         self.volume = Some(self.nature.open(device).expect("a volume opens"));
     }

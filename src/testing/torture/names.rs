@@ -157,7 +157,7 @@ impl Life {
             (to_dir, to_name) = (dir, name);
         }
         let existing = if self.random.one_in(3) {
-            Existing::Keep
+            Existing::Error
         } else {
             Existing::Replace
         };
@@ -188,7 +188,7 @@ impl Life {
     fn refusal(&self, object: &Object, there: u64, existing: Existing) -> Option<Kind> {
         let there = self.world.get(there);
         let refused = match &there.body {
-            _ if existing == Existing::Keep => true,
+            _ if existing == Existing::Error => true,
             Body::Folder(entries) => !object.is_folder() || !entries.is_empty(),
             _ => object.is_folder(),
         };

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use bandsaw::crypt::Secret;
 use bandsaw::device::BlockDevice;
 use bandsaw::fs::{FileSystemExt, Fork};
-use bandsaw::open::{OpenOptions, Wanted, open};
+use bandsaw::open::{OpenOptions, VolumeQuery, open};
 
 use super::crypt::openssl;
 use super::measure::{Case, Work};
@@ -99,7 +99,7 @@ fn build(bench: &Bench, image: &str, how: &[&str]) -> Result<Arc<dyn BlockDevice
     let opened = open(&bench.dir.join(image), &OpenOptions::default())?;
     let fs = opened.file_system_as(
         None,
-        Wanted {
+        VolumeQuery {
             snapshot: None,
             keys: Some(&passphrase),
         },

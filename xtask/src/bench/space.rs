@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use bandsaw::container::Format;
-use bandsaw::device::{Access, BlockDevice, Leave};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice};
 use bandsaw::fs::{FileSystemMut, Fork, NewKind, NewNode};
 use bandsaw::open::{self, Image, OpenOptions};
 use bandsaw::ops::compact::{self, compact};
@@ -127,7 +127,7 @@ fn make(
         volume.create(volume.root(), name, &NewNode::new(NewKind::File))?,
         Fork::Data,
     )?;
-    file.set_len(size, Leave::Any)?;
+    file.set_len(size, AfterDiscard::Any)?;
     Ok(file)
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bandsaw::Error;
 use bandsaw::container::{Format, udif};
-use bandsaw::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use bandsaw::open::{self, CreateOptions};
 use bandsaw::progress::Silent;
 
@@ -169,7 +169,7 @@ impl BlockDevice for Alike {
         })
     }
 
-    fn lend(&self, _range: Range<u64>) -> bandsaw::Result<Option<Lent>> {
+    fn file_range(&self, _range: Range<u64>) -> bandsaw::Result<Option<FileRange>> {
         Ok(None)
     }
 
@@ -177,7 +177,7 @@ impl BlockDevice for Alike {
         Err(Error::read_only("bench"))
     }
 
-    fn discard(&self, _range: Range<u64>, _leave: Leave) -> bandsaw::Result<()> {
+    fn discard(&self, _range: Range<u64>, _leave: AfterDiscard) -> bandsaw::Result<()> {
         Err(Error::read_only("bench"))
     }
 
@@ -185,7 +185,7 @@ impl BlockDevice for Alike {
         Ok(())
     }
 
-    fn set_len(&self, _len: u64, _leave: Leave) -> bandsaw::Result<()> {
+    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> bandsaw::Result<()> {
         Err(Error::read_only("bench"))
     }
 }

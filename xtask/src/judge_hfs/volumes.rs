@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
 use bandsaw::fs::{
     FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode,
@@ -225,7 +225,7 @@ fn decorate(
     if random.one_in(8) {
         let fork = volume.open_mut(id, Fork::Resource)?;
         let bytes = random.bytes(700);
-        fork.set_len(700, Leave::Zeros)?;
+        fork.set_len(700, AfterDiscard::Zeros)?;
         fork.write_at(0, &bytes)?;
     }
     if random.one_in(5) {
@@ -280,7 +280,7 @@ fn fragment(volume: &HfsPlusMut, random: &mut Random) -> Result<()> {
         for &id in &ids {
             let file = volume.open_mut(id, Fork::Data)?;
             let bytes = random.bytes(block as usize);
-            file.set_len((turn + 1) * block, Leave::Zeros)?;
+            file.set_len((turn + 1) * block, AfterDiscard::Zeros)?;
             file.write_at(turn * block, &bytes)?;
             drop(file);
             volume.sync()?;

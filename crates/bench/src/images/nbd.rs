@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use bandsaw::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use bandsaw::{Error, Kind, Result};
 
 const LAYER: &str = "NBD";
@@ -170,22 +170,22 @@ impl BlockDevice for NbdDisk {
         Ok(())
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_range(LAYER, &range)?;
         let zeros = vec![0; 1 << 20];
         let mut at = range.start;
         while at < range.end {
             let left = range.end - at;
             let done = match leave {
-                Leave::Zeros => left.min(zeros.len() as u64),
-                Leave::Any => left.min(1 << 30),
+                AfterDiscard::Zeros => left.min(zeros.len() as u64),
+                AfterDiscard::Any => left.min(1 << 30),
             };
             match leave {
-                Leave::Zeros => self.write_at(at, &zeros[..done as usize])?,
-                Leave::Any if self.flags & SENDS_TRIM != 0 => {
+                AfterDiscard::Zeros => self.write_at(at, &zeros[..done as usize])?,
+                AfterDiscard::Any if self.flags & SENDS_TRIM != 0 => {
                     self.ask(Command::Trim, at, done, &[], &mut [])?
                 }
-                Leave::Any => {}
+                AfterDiscard::Any => {}
             }
             at += done;
         }
@@ -204,14 +204,14 @@ impl BlockDevice for NbdDisk {
         self.ask(Command::Flush, 0, 0, &[], &mut [])
     }
 
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
         Err(Error::unsupported(
             LAYER,
             "a disk that is served does not change its size",
         ))
     }
 
-    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {
         Ok(None)
     }
 }

@@ -115,7 +115,7 @@ impl Walk<'_> {
         self.settings
             .run(&*attached.place, &clock)?
             .remove(files, self.progress)?;
-        attached.place.settle()
+        attached.place.flush()
     }
 
     pub(super) fn series(

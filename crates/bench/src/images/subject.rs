@@ -11,7 +11,7 @@ use bandsaw::container::Format;
 use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
 use bandsaw::device::{Access, BlockDevice, Slice};
 use bandsaw::fs::{FileSystem, FileSystemMut, VolumeEncryption, VolumeKey, apfs, hfsplus};
-use bandsaw::open::{self, Image, Keys, OpenOptions, Wanted};
+use bandsaw::open::{self, Image, Keys, OpenOptions, VolumeQuery};
 use bandsaw::ops::compact;
 use bandsaw::ops::compress::{CompressOptions, FileReport};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
@@ -376,7 +376,7 @@ impl Subject<'_> {
         let secret = secret();
         self.open(Access::ReadOnly)?.file_system_as(
             None,
-            Wanted {
+            VolumeQuery {
                 snapshot: None,
                 keys: Some(&secret),
             },

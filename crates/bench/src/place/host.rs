@@ -71,7 +71,7 @@ impl Place for HostFolder {
         std::fs::remove_file(self.folder.join(name)).map_err(self.failed(name, "remove"))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn flush(&self) -> Result<()> {
         let flushed = File::open(&self.folder).and_then(|folder| folder.sync_all());
         flushed.map_err(|source| Error::io(LAYER, "flush", source).in_file(&self.folder))
     }

@@ -21,7 +21,7 @@ pub trait Place: fmt::Debug {
     /// Removes a file.
     fn remove(&self, name: &str) -> Result<()>;
     /// Makes durable that files were removed.
-    fn settle(&self) -> Result<()>;
+    fn flush(&self) -> Result<()>;
     /// Sees to it that files are read from the disk, as far as that can be done here; everything is
     /// durable.
     fn cool(&self, names: &[String]) -> Result<Cooled>;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bandsaw::device::{BlockDevice, Leave};
+use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::fs::{FileSystemMut, Fork, NewKind, NewNode, NodeId};
 use bandsaw::{Error, Result};
 
@@ -35,7 +35,7 @@ impl Place for VolumeFolder {
         let file = self.volume.open_mut(node, Fork::Data)?;
         // A program that writes from the front to the end leaves it to the file system what to
         // expect; ours is told, once.
-        file.set_len(len, Leave::Any)?;
+        file.set_len(len, AfterDiscard::Any)?;
         Ok(Box::new(VolumeFile {
             folder: self,
             file,
@@ -56,7 +56,7 @@ impl Place for VolumeFolder {
         self.volume.remove(self.volume.root(), name)
     }
 
-    fn settle(&self) -> Result<()> {
+    fn flush(&self) -> Result<()> {
         self.volume.sync()
     }
 

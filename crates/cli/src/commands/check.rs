@@ -123,7 +123,7 @@ impl ProblemFacts {
 impl Facts {
     fn new(image: &str, found: &Examination) -> Self {
         let problems = &found.problems;
-        let mut told: Vec<_> = problems.told().iter().collect();
+        let mut told: Vec<_> = problems.listed().iter().collect();
         told.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
         Self {
             schema: 1,
@@ -134,7 +134,7 @@ impl Facts {
             notes: problems.count(Severity::Note),
             layers: found.layers.iter().map(LayerFacts::new).collect(),
             problems: told.into_iter().map(ProblemFacts::new).collect(),
-            untold: problems.untold(),
+            untold: problems.omitted(),
         }
     }
 

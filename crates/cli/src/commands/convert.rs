@@ -288,7 +288,7 @@ impl Convert {
             remove_signature,
             ignore_checksums,
             resources: Vec::new(),
-            reach: self.opening.reach().without_cache(),
+            network: self.opening.reach().without_cache(),
             mode: mode.map(file_mode),
             round_band_size: round,
         })

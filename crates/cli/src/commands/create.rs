@@ -182,7 +182,7 @@ impl Create {
             thin: self.thin,
             look: None,
             resources: Vec::new(),
-            reach: self.reaching.reach().without_cache(),
+            network: self.reaching.reach().without_cache(),
             mode: self.container.mode.map(target::file_mode),
             round_band_size: self.container.round,
         };

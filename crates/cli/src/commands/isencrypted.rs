@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use bandsaw::crypt::{Description, WayIn};
+use bandsaw::crypt::{Description, KeySlot};
 use bandsaw::device::Access;
 use bandsaw::open::KeyFile;
 use clap::{Args, ValueHint};
@@ -56,13 +56,13 @@ struct Header {
 
 impl Header {
     fn new(of: &Description) -> Self {
-        let count = |is: fn(&WayIn) -> bool| of.ways_in.iter().filter(|way| is(way)).count();
+        let count = |is: fn(&KeySlot) -> bool| of.ways_in.iter().filter(|way| is(way)).count();
         Self {
             block_size: of.block,
             key_bits: of.key_bits,
             uuid: of.uuid.hyphenated().to_string().to_uppercase(),
-            passphrases: count(|way| matches!(way, WayIn::Passphrase { .. })),
-            private_keys: count(|way| matches!(way, WayIn::PublicKey { .. })),
+            passphrases: count(|way| matches!(way, KeySlot::Passphrase { .. })),
+            private_keys: count(|way| matches!(way, KeySlot::PublicKey { .. })),
             most_keys: of.most_ways_in(),
             version: of.version,
         }

@@ -40,7 +40,7 @@ impl Mv {
         let existing = if self.overwrite {
             Existing::Replace
         } else {
-            Existing::Keep
+            Existing::Error
         };
         change::change(&address, &self.opening, output, |fs| {
             let into =

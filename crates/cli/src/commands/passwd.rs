@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use bandsaw::crypt::{KeyRing, NewWay, WayIn};
+use bandsaw::crypt::{KeyRing, KeySlot, NewKeySlot};
 use bandsaw::device::Access;
 use bandsaw::open::KeyFile;
 use bandsaw::{Error, Kind};
@@ -160,9 +160,9 @@ impl Change {
 
     /// The passphrase to change.
     fn entry(&self, ring: &KeyRing) -> bandsaw::Result<usize> {
-        let ways = ring.ways_in();
+        let key_slots = ring.ways_in();
         let is_passphrase =
-            |entry: usize| matches!(ways.get(entry), Some(WayIn::Passphrase { .. }));
+            |entry: usize| matches!(key_slots.get(entry), Some(KeySlot::Passphrase { .. }));
         let refused = |message: &'static str| Err(Error::new(Kind::Invalid, "--entry", message));
         if let Some(entry) = self.entry {
             let entry = entry as usize - 1;
@@ -175,7 +175,7 @@ impl Change {
         if is_passphrase(ring.opened()) {
             return Ok(ring.opened());
         }
-        let all: Vec<_> = (0..ways.len())
+        let all: Vec<_> = (0..key_slots.len())
             .filter(|&entry| is_passphrase(entry))
             .collect();
         match all[..] {
@@ -198,7 +198,7 @@ impl Add {
             .transpose()?;
         let ring = unlock(&image, &self.unlocking, &self.reaching)?;
         let new = match certificate {
-            Some(certificate) => NewWay::Certificate(certificate),
+            Some(certificate) => NewKeySlot::Certificate(certificate),
             None => new_passphrase(&self.new, &self.unlocking, self.iterations, self.wrapping)?,
         };
         let entry = ring.insert(&new)?;
@@ -277,12 +277,12 @@ fn new_passphrase(
     unlocking: &ImageUnlocking,
     iterations: Iterations,
     wrapping: Wrapping,
-) -> Outcome<NewWay> {
+) -> Outcome<NewKeySlot> {
     let passphrase = new.choose(unlocking.on_stdin());
     let passphrase = passphrase.advise(Kind::WrongKey, || {
         "it is read by --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass".to_owned()
     })?;
-    Ok(NewWay::Passphrase {
+    Ok(NewKeySlot::Passphrase {
         passphrase,
         iterations: iterations.count(),
         wrap: wrapping.cipher(),

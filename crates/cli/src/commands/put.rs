@@ -7,8 +7,10 @@ use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bandsaw::device::Leave;
-use bandsaw::fs::{Existing, FileKind, FileSystemMut, Fork, Nameless, NewKind, NewNode, NodeId};
+use bandsaw::device::AfterDiscard;
+use bandsaw::fs::{
+    Existing, FileKind, FileSystemMut, Fork, NewKind, NewNode, NodeId, UnlinkedFile,
+};
 use bandsaw::ops::compress::compress_one;
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind};
@@ -104,7 +106,7 @@ impl Put {
                     .into(),
             );
         }
-        let (nameless, id) = Nameless::new(
+        let (nameless, id) = UnlinkedFile::new(
             &**fs,
             &NewNode {
                 mode: self.mode,
@@ -116,10 +118,10 @@ impl Put {
         let existing = if self.overwrite {
             Existing::Replace
         } else {
-            Existing::Keep
+            Existing::Error
         };
         Ok(nameless
-            .give_name(folder, &name, existing)
+            .link_unlinked(folder, &name, existing)
             .map_err(|error| error.named(path))?)
     }
 
@@ -153,7 +155,7 @@ fn fill(fs: &Arc<dyn FileSystemMut>, id: NodeId, input: &mut dyn Read, bar: &Bar
         if filled == 0 {
             return Ok(());
         }
-        file.set_len(at + filled as u64, Leave::Any)?;
+        file.set_len(at + filled as u64, AfterDiscard::Any)?;
         file.write_at(at, &piece[..filled])?;
         at += filled as u64;
         bar.advance(filled as u64);

@@ -206,7 +206,7 @@ impl Facts {
     fn new(done: &Repaired, dry_run: bool) -> Self {
         let found = done
             .found
-            .told()
+            .listed()
             .iter()
             .filter(|problem| problem.severity > Severity::Note);
         let remaining = done

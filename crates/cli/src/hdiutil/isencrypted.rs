@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bandsaw::crypt::WayIn;
+use bandsaw::crypt::KeySlot;
 use bandsaw::device::Access;
 use bandsaw::open::KeyFile;
 use plist::Value as Plist;
@@ -34,7 +34,7 @@ fn run(call: &Call) -> Outcome {
     let mut entries = vec![("encrypted", Plist::Boolean(file.is_some()))];
     if let Some(header) = file.as_ref().map(KeyFile::description) {
         let count =
-            |is: fn(&WayIn) -> bool| header.ways_in.iter().filter(|way| is(way)).count() as u64;
+            |is: fn(&KeySlot) -> bool| header.ways_in.iter().filter(|way| is(way)).count() as u64;
         entries.extend([
             ("blocksize", number(header.block.into())),
             (
@@ -44,11 +44,11 @@ fn run(call: &Call) -> Outcome {
             ("version", number(header.version.into())),
             (
                 "passphrase-count",
-                number(count(|way| matches!(way, WayIn::Passphrase { .. }))),
+                number(count(|way| matches!(way, KeySlot::Passphrase { .. }))),
             ),
             (
                 "private-key-count",
-                number(count(|way| matches!(way, WayIn::PublicKey { .. }))),
+                number(count(|way| matches!(way, KeySlot::PublicKey { .. }))),
             ),
             ("max-key-count", number(header.most_ways_in())),
         ]);

@@ -193,7 +193,7 @@ impl VolumeFs {
         let existing = if flags.is_empty() {
             Existing::Replace
         } else {
-            Existing::Keep
+            Existing::Error
         };
         change
             .rename((from.0, old), (to.0, new), existing)

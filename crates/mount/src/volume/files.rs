@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use bandsaw::device::{BlockDevice, Leave};
+use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::fs::{FileSystem, FileSystemMut, Fork, NodeId, UF_COMPRESSED};
 use bandsaw::ops::compress;
 use bandsaw::progress::Silent;
@@ -203,15 +203,15 @@ impl OpenFile {
         let _alone = self.alone();
         let len = device.info().len;
         if offset > len {
-            device.set_len(offset, Leave::Zeros)?;
+            device.set_len(offset, AfterDiscard::Zeros)?;
         }
         if end > len {
-            device.set_len(end, Leave::Any)?;
+            device.set_len(end, AfterDiscard::Any)?;
         }
         let written = device.write_at(offset, data);
         if written.is_err() && end > len {
             // What was not written is not part of the file.
-            let _ = device.set_len(len, Leave::Any);
+            let _ = device.set_len(len, AfterDiscard::Any);
         }
         written
     }
@@ -221,7 +221,7 @@ impl OpenFile {
         self.for_writing(volume)?;
         let device = self.device(volume)?;
         let _alone = self.alone();
-        device.set_len(len, Leave::Zeros)
+        device.set_len(len, AfterDiscard::Zeros)
     }
 
     /// Makes it at least as long.
@@ -230,7 +230,7 @@ impl OpenFile {
         let device = self.device(volume)?;
         let _alone = self.alone();
         if device.info().len < len {
-            device.set_len(len, Leave::Zeros)
+            device.set_len(len, AfterDiscard::Zeros)
         } else {
             Ok(())
         }
@@ -242,7 +242,7 @@ impl OpenFile {
         let device = self.device(volume)?;
         let end = end.min(device.info().len);
         if start < end {
-            device.discard(start..end, Leave::Zeros)
+            device.discard(start..end, AfterDiscard::Zeros)
         } else {
             Ok(())
         }

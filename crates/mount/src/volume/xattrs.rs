@@ -76,7 +76,7 @@ impl VolumeFs {
             return Err(Errno::NO_XATTR);
         }
         let existing = if flags & CREATE != 0 {
-            Existing::Keep
+            Existing::Error
         } else {
             Existing::Replace
         };

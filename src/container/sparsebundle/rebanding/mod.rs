@@ -9,12 +9,12 @@
 //!
 //! Both lists are made unreadable to others first. Then the disk goes range by range: new bands,
 //! durable; the mark, durable; and only then the old bands go. When there are none left the new
-//! ones get their names, and the lists tell the new size. [`Front`] is the disk in between.
+//! ones get their names, and the lists tell the new size. [`MigratingBands`] is the disk in between.
 
 mod check;
 mod copy;
 mod finish;
-mod front;
+mod migrating_bands;
 mod run;
 
 use ::plist::stream::Event;
@@ -28,7 +28,7 @@ use crate::{Error, Kind, Result};
 
 pub(super) use check::check;
 pub(super) use finish::finish;
-pub(super) use front::Front;
+pub(super) use migrating_bands::MigratingBands;
 pub use run::Rebanded;
 
 /// The list that tells how far it is.

@@ -12,9 +12,10 @@ use super::super::{
     BandIndex, Bundle, LAYER, check_band_size, check_cipher_block, plist, warnings_of_size,
 };
 use super::{
-    BANDS, Front, LIST, NEW_BANDS, Rebanding, finish, remove_bands, remove_old, write_lists,
+    BANDS, LIST, MigratingBands, NEW_BANDS, Rebanding, finish, remove_bands, remove_old,
+    write_lists,
 };
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::problem::Severity;
 use crate::progress::Progress;
 use crate::store::{Put, Store};
@@ -67,11 +68,11 @@ impl Bundle {
         {
             return Ok(rebanded(&state, 0, true));
         }
-        let resumed = self.front.is_some();
-        let front = match self.front.take() {
-            Some(front) => front,
+        let resumed = self.migrating_bands.is_some();
+        let migrating_bands = match self.migrating_bands.take() {
+            Some(migrating_bands) => migrating_bands,
             None => match self.begin(to, progress)? {
-                Some(front) => front,
+                Some(migrating_bands) => migrating_bands,
                 None => {
                     return Ok(rebanded(
                         &state_of(&self.bands, self.bands.band_size),
@@ -81,18 +82,18 @@ impl Bundle {
                 }
             },
         };
-        if let Some(to) = to.filter(|to| *to != front.state.to) {
+        if let Some(to) = to.filter(|to| *to != migrating_bands.state.to) {
             let message = format!(
                 "bands are being changed to {} bytes; finish that before they become {to}",
-                front.state.to
+                migrating_bands.state.to
             );
             return Err(Error::new(Kind::Conflict, LAYER, message).named(LIST));
         }
-        front.flush(&self.bands)?;
+        migrating_bands.flush(&self.bands)?;
         let mut run = Run {
             old: &self.bands,
-            new: front.bands,
-            state: front.state,
+            new: migrating_bands.bands,
+            state: migrating_bands.state,
             range,
             copied: AtomicU64::new(0),
         };
@@ -102,7 +103,7 @@ impl Bundle {
 
     /// Looks whether it can be done, and makes the bundle one that others do not open. `None`: it
     /// has such bands.
-    fn begin(&self, to: Option<u64>, progress: &dyn Progress) -> Result<Option<Front>> {
+    fn begin(&self, to: Option<u64>, progress: &dyn Progress) -> Result<Option<MigratingBands>> {
         let bands = &self.bands;
         let Some(to) = to else {
             return Err(Error::new(
@@ -131,7 +132,7 @@ impl Bundle {
             let _ = take_back(store, &state);
             return Err(bands.lose(error));
         }
-        Ok(Some(self.front(state)))
+        Ok(Some(self.migrating_bands(state)))
     }
 
     /// Refuses what would not come out of it as it went in: names that are nearly those of bands,
@@ -248,12 +249,12 @@ impl Run<'_> {
         let done = thread::scope(|scope| {
             // Nothing waits in between: while a range becomes durable, the next is copied, and no
             // other.
-            let (copied, to_settle) = mpsc::sync_channel(0);
+            let (copied, to_commit) = mpsc::sync_channel(0);
             let (run, stored, marked) = (&*self, &stored, &marked);
-            let settling = scope.spawn(move || run.settle_all(stored, &to_settle, marked));
+            let committing = scope.spawn(move || run.commit_moved(stored, &to_commit, marked));
             let done = run.copy_all(stored, &copied, progress);
             drop(copied);
-            settling
+            committing
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 .and(done)
@@ -293,7 +294,7 @@ impl Run<'_> {
 
     /// Makes ranges that are copied durable, marks them, and lets the old bands go; `marked` is up
     /// to where.
-    fn settle_all(
+    fn commit_moved(
         &self,
         stored: &[BandIndex],
         copied: &Receiver<Range<u64>>,
@@ -315,7 +316,7 @@ impl Run<'_> {
             }
             if let Some(index) = rest.peek().filter(|index| index.0 * from < end) {
                 // Not needed twice. A host that punches no holes keeps it until the band goes.
-                self.old.discard(index.0 * from..end, Leave::Any)?;
+                self.old.discard(index.0 * from..end, AfterDiscard::Any)?;
             }
         }
         Ok(())

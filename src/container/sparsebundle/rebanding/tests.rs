@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::{Bundle, CreateOptions, TOKEN, encryption};
 use super::*;
 use crate::crypt::{KeyMaterial, KeyWrap, Locked, Protection, Secret};
-use crate::device::{Access, BlockDevice, BlockDeviceExt, Leave, is_zero};
+use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, is_zero};
 use crate::problem::Problems;
 use crate::progress::{Progress, Silent};
 use crate::store::{MemoryStore, Open};
@@ -91,7 +91,7 @@ impl Case {
             bundle.write_at(at, &[n as u8 + 1; 900]).unwrap();
         }
         bundle
-            .discard(2 * MIB + 5120..2 * MIB + 5632, Leave::Zeros)
+            .discard(2 * MIB + 5120..2 * MIB + 5632, AfterDiscard::Zeros)
             .unwrap();
         bundle.flush().unwrap();
         drop(bundle);
@@ -305,7 +305,7 @@ fn it_can_be_stopped_and_gone_on_with() {
         assert_eq!(
             case.open(Access::ReadWrite)
                 .unwrap()
-                .set_len(DISK + 512, Leave::Zeros)
+                .set_len(DISK + 512, AfterDiscard::Zeros)
                 .unwrap_err()
                 .kind(),
             Kind::Unsupported

@@ -175,20 +175,24 @@ fn what_encryption_never_made_is_zeros() {
 fn discards_punch_blocks_write_zeros_and_unlink_bands() {
     let (store, bundle) = create_with(3 * BAND, 512);
     bundle.write_at(0, &vec![3; 3 * BAND as usize]).unwrap();
-    bundle.discard(100..5000, Leave::Zeros).unwrap();
+    bundle.discard(100..5000, AfterDiscard::Zeros).unwrap();
     assert!(
         stored(&store, "bands/0")
             .chunks(16)
             .all(|cell| cell != [0; 16])
     );
-    bundle.discard(BAND + 100..BAND + 5000, Leave::Any).unwrap();
+    bundle
+        .discard(BAND + 100..BAND + 5000, AfterDiscard::Any)
+        .unwrap();
     let cipher = stored(&store, "bands/1");
     assert!(
         cipher[512..4608].iter().all(|byte| *byte == 0)
             && cipher[..512] != [0; 512]
             && cipher[4608..5120] != [0; 512]
     );
-    bundle.discard(2 * BAND..3 * BAND, Leave::Any).unwrap();
+    bundle
+        .discard(2 * BAND..3 * BAND, AfterDiscard::Any)
+        .unwrap();
     assert_eq!(len_of(&store, "bands/2"), None);
     let expected = [&[3; 100][..], &[0; 4900], &[3; 100]].concat();
     assert_eq!(bundle.read_vec(0, 5100).unwrap(), expected);
@@ -201,14 +205,14 @@ fn discards_punch_blocks_write_zeros_and_unlink_bands() {
 fn a_cut_within_a_cipher_block_leaves_nothing_for_a_growth_to_show() {
     let (store, bundle) = create_with(2 * BAND, 4096);
     bundle.write_at(0, &vec![4; 2 * BAND as usize]).unwrap();
-    bundle.set_len(BAND + 512, Leave::Zeros).unwrap();
+    bundle.set_len(BAND + 512, AfterDiscard::Zeros).unwrap();
     assert_eq!(
         len_of(&store, "bands/1"),
         Some(4096),
         "the block that the disk ends in is whole"
     );
     assert!(bundle.survey(&Silent).unwrap().problems.is_empty());
-    bundle.set_len(2 * BAND, Leave::Zeros).unwrap();
+    bundle.set_len(2 * BAND, AfterDiscard::Zeros).unwrap();
     assert_eq!(
         bundle.read_vec(BAND, 8192).unwrap(),
         [&[4; 512][..], &[0; 7680]].concat()
@@ -247,7 +251,7 @@ fn sizes_that_cannot_be_encrypted_are_refused() {
 
     // Block numbers start again in every band, and never end.
     let (_, bundle) = create_with(2 << 40, 512);
-    bundle.set_len(1 << 60, Leave::Zeros).unwrap();
+    bundle.set_len(1 << 60, AfterDiscard::Zeros).unwrap();
     bundle.write_at((1 << 60) - 512, &[1; 512]).unwrap();
     assert_eq!(bundle.read_vec((1 << 60) - 1, 1).unwrap(), [1]);
 }

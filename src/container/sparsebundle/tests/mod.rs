@@ -4,7 +4,7 @@
 mod encrypted;
 
 use super::*;
-use crate::device::{BlockDeviceExt, Extent, ExtentKind, Leave};
+use crate::device::{AfterDiscard, BlockDeviceExt, Extent, ExtentKind};
 use crate::error::Place;
 use crate::progress::Silent;
 use crate::store::{Local, MemoryStore};
@@ -231,11 +231,11 @@ fn zeros_are_not_stored_where_nothing_is() {
 fn a_discarded_band_has_no_file() {
     let (store, bundle) = create(3 * BAND);
     bundle.write_at(0, &vec![1; 3 << 20]).unwrap();
-    bundle.discard(BAND..2 * BAND, Leave::Any).unwrap();
+    bundle.discard(BAND..2 * BAND, AfterDiscard::Any).unwrap();
     bundle
-        .discard(2 * BAND + 10..2 * BAND + 20, Leave::Zeros)
+        .discard(2 * BAND + 10..2 * BAND + 20, AfterDiscard::Zeros)
         .unwrap();
-    bundle.discard(0..BAND - 1, Leave::Zeros).unwrap();
+    bundle.discard(0..BAND - 1, AfterDiscard::Zeros).unwrap();
     bundle.flush().unwrap();
     assert_eq!(len_of(&store, "bands/1"), None);
     assert_eq!(bundle.read_vec(BAND - 2, 3).unwrap(), [0, 1, 0]);
@@ -243,7 +243,7 @@ fn a_discarded_band_has_no_file() {
         bundle.read_vec(2 * BAND + 9, 12).unwrap(),
         [&[1][..], &[0; 10], &[1]].concat()
     );
-    bundle.discard(0..3 * BAND, Leave::Zeros).unwrap();
+    bundle.discard(0..3 * BAND, AfterDiscard::Zeros).unwrap();
     assert_eq!(names(&store).len(), 4);
     bundle.write_at(BAND, b"again").unwrap();
     assert_eq!(bundle.read_vec(BAND, 6).unwrap(), b"again\0");
@@ -264,7 +264,9 @@ fn what_a_file_has_past_the_band_size_is_ignored_and_stays() {
         Some(BAND + 5000),
         "nothing is cut"
     );
-    bundle.discard(12 * BAND..13 * BAND, Leave::Zeros).unwrap();
+    bundle
+        .discard(12 * BAND..13 * BAND, AfterDiscard::Zeros)
+        .unwrap();
     bundle.flush().unwrap();
     assert_eq!(bundle.read_vec(13 * BAND - 2, 4).unwrap(), [0; 4]);
     let file = store.open("bands/c", Open::Read).unwrap().unwrap();
@@ -292,7 +294,7 @@ fn growing_removes_what_lay_past_the_end() {
         [6; 512],
         "ignored until then"
     );
-    bundle.set_len(400 * BAND, Leave::Zeros).unwrap();
+    bundle.set_len(400 * BAND, AfterDiscard::Zeros).unwrap();
     assert_eq!(
         (
             len_of(&store, "bands/1"),
@@ -315,7 +317,7 @@ fn growing_removes_what_lay_past_the_end() {
 fn cutting_removes_bands_and_tails() {
     let (store, bundle) = create(4 * BAND);
     bundle.write_at(0, &vec![1; 4 << 20]).unwrap();
-    bundle.set_len(BAND + 1024, Leave::Zeros).unwrap();
+    bundle.set_len(BAND + 1024, AfterDiscard::Zeros).unwrap();
     assert_eq!(
         (len_of(&store, "bands/1"), len_of(&store, "bands/2")),
         (Some(1024), None)
@@ -324,10 +326,10 @@ fn cutting_removes_bands_and_tails() {
         bundle.read_at(BAND + 1023, &mut [0; 2]).unwrap_err().kind(),
         Kind::OutOfRange
     );
-    bundle.set_len(3 * BAND, Leave::Zeros).unwrap();
+    bundle.set_len(3 * BAND, AfterDiscard::Zeros).unwrap();
     assert_eq!(bundle.read_vec(BAND + 1023, 3).unwrap(), [1, 0, 0]);
     for len in [0, 1000, 1 << 63] {
-        assert!(bundle.set_len(len, Leave::Zeros).is_err());
+        assert!(bundle.set_len(len, AfterDiscard::Zeros).is_err());
         assert_eq!(bundle.info().len, 3 * BAND);
     }
 }
@@ -423,7 +425,7 @@ fn stray_files_are_told_and_kept() {
         told,
         ["bands/01", "bands/4", "bands/A", "bands/sub/0", "bands/x"]
     );
-    bundle.set_len(8 * BAND, Leave::Zeros).unwrap();
+    bundle.set_len(8 * BAND, AfterDiscard::Zeros).unwrap();
     assert_eq!(
         len_of(&store, "bands/4"),
         None,
@@ -457,8 +459,8 @@ fn a_read_only_open_makes_nothing() {
     bundle.flush().unwrap();
     for refused in [
         bundle.write_at(0, &[0]),
-        bundle.discard(0..BAND, Leave::Any),
-        bundle.set_len(512, Leave::Zeros),
+        bundle.discard(0..BAND, AfterDiscard::Any),
+        bundle.set_len(512, AfterDiscard::Zeros),
     ] {
         assert_eq!(refused.unwrap_err().kind(), Kind::ReadOnly);
     }
@@ -522,7 +524,7 @@ fn unmapped_blocks_read_as_zeros() {
 #[test]
 fn the_map_goes_before_the_first_write() {
     let (store, bundle) = version_2_bundle();
-    bundle.discard(0..4096, Leave::Any).unwrap();
+    bundle.discard(0..4096, AfterDiscard::Any).unwrap();
     assert!(
         len_of(&store, "mapped/0").is_some(),
         "nothing was asked that is worth a write"
@@ -555,12 +557,12 @@ fn the_map_goes_before_the_first_write() {
 #[test]
 fn a_removed_band_takes_its_map_along() {
     let (store, bundle) = version_2_bundle();
-    bundle.discard(0..BAND, Leave::Zeros).unwrap();
+    bundle.discard(0..BAND, AfterDiscard::Zeros).unwrap();
     assert_eq!(
         (len_of(&store, "bands/0"), len_of(&store, "mapped/0")),
         (None, None)
     );
-    bundle.set_len(BAND, Leave::Zeros).unwrap();
+    bundle.set_len(BAND, AfterDiscard::Zeros).unwrap();
     assert_eq!(len_of(&store, "mapped/2"), None);
     assert!(
         text(&store, "Info.plist")
@@ -600,12 +602,15 @@ fn more_bands_than_are_kept_open() {
 fn a_loan_shows_the_file_of_a_band() {
     let folder = tempfile::tempdir().unwrap();
     let bundle = Bundle::create(Arc::new(Local::new(folder.path())), &options(4 * BAND)).unwrap();
-    assert!(bundle.lend(0..BAND).unwrap().is_none(), "nothing is stored");
+    assert!(
+        bundle.file_range(0..BAND).unwrap().is_none(),
+        "nothing is stored"
+    );
     bundle.write_at(BAND, &vec![1; 8192]).unwrap();
-    let lent = bundle.lend(BAND + 4096..4 * BAND).unwrap().unwrap();
+    let lent = bundle.file_range(BAND + 4096..4 * BAND).unwrap().unwrap();
     assert_eq!((lent.offset, lent.len), (4096, 4096));
     std::thread::scope(|scope| {
-        let cut = scope.spawn(|| bundle.set_len(BAND + 512, Leave::Zeros));
+        let cut = scope.spawn(|| bundle.set_len(BAND + 512, AfterDiscard::Zeros));
         while bundle.info().len != BAND + 512 {
             std::thread::yield_now();
         }
@@ -616,7 +621,7 @@ fn a_loan_shows_the_file_of_a_band() {
         drop(lent);
         cut.join().unwrap().unwrap();
     });
-    assert!(bundle.lend(BAND..BAND).unwrap().is_none());
+    assert!(bundle.file_range(BAND..BAND).unwrap().is_none());
 }
 
 /// What was written to a bundle whose folder is removed, or has made way for another, is not said

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::device::{BlockDevice, Leave};
+use crate::device::{AfterDiscard, BlockDevice};
 use crate::{Error, Result};
 
 /// Takes an image from its first byte to its last.
@@ -34,7 +34,7 @@ impl<'a> ToDevice<'a> {
 
     /// Cuts off what was not written. The caller flushes.
     pub fn finish(self) -> Result<()> {
-        self.device.set_len(self.at, Leave::Any)
+        self.device.set_len(self.at, AfterDiscard::Any)
     }
 }
 
@@ -42,7 +42,7 @@ impl Sink for ToDevice<'_> {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let end = self.at + bytes.len() as u64;
         if end > self.len {
-            self.device.set_len(end + GROWTH, Leave::Any)?;
+            self.device.set_len(end + GROWTH, AfterDiscard::Any)?;
             self.len = end + GROWTH;
         }
         self.device.write_at(self.at, bytes)?;

@@ -247,16 +247,16 @@ impl BlockDevice for Holes {
     fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
         Err(Error::read_only("test"))
     }
-    fn discard(&self, _: Range<u64>, _: crate::device::Leave) -> Result<()> {
+    fn discard(&self, _: Range<u64>, _: crate::device::AfterDiscard) -> Result<()> {
         Err(Error::read_only("test"))
     }
     fn flush(&self) -> Result<()> {
         Ok(())
     }
-    fn set_len(&self, _: u64, _: crate::device::Leave) -> Result<()> {
+    fn set_len(&self, _: u64, _: crate::device::AfterDiscard) -> Result<()> {
         Err(Error::read_only("test"))
     }
-    fn lend(&self, _: Range<u64>) -> Result<Option<crate::device::Lent>> {
+    fn file_range(&self, _: Range<u64>) -> Result<Option<crate::device::FileRange>> {
         Ok(None)
     }
 }

@@ -30,7 +30,7 @@ impl<'t> Cursor<'t> {
 
     /// The next record, `None` after the last. Keys are checked to ascend, so no walk is endless.
     pub(in crate::fs::apfs) fn next(&mut self) -> Result<Option<Record<'_>>> {
-        if !self.settle()? {
+        if !self.seek_record()? {
             return Ok(None);
         }
         let Some((leaf, next)) = self.path.last_mut() else {
@@ -43,7 +43,7 @@ impl<'t> Cursor<'t> {
 
     /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the
     /// tree.
-    fn settle(&mut self) -> Result<bool> {
+    fn seek_record(&mut self) -> Result<bool> {
         let Some((leaf, index)) = self.path.last() else {
             return Ok(false);
         };

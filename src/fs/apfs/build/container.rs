@@ -14,7 +14,8 @@ use crate::fs::apfs::geometry::Geometry;
 use crate::fs::apfs::layout::{
     BlockSize, CHECKPOINT_MAP_LAST, CONTAINER_MAGIC, CheckpointEntryRaw, CheckpointMapRaw,
     ContainerRaw, ObjectRaw, Oid, Paddr, PrangeRaw, ReaperRaw, container_flags,
-    container_incompatible, object_type, omap_flags, reaper_buffer, reaper_flags, seal, storage,
+    container_incompatible, object_type, omap_flags, reaper_buffer, reaper_flags, storage,
+    store_checksum,
 };
 use crate::fs::build::output::Output;
 
@@ -148,7 +149,7 @@ impl ContainerWriter<'_> {
         let mut block = vec![0; self.geometry.block_size.bytes()];
         let at = put(&mut block, 0, &head);
         put(&mut block, at, entries);
-        seal(&mut block);
+        store_checksum(&mut block);
         block
     }
 
@@ -199,7 +200,7 @@ impl ContainerWriter<'_> {
         }
         let mut block = vec![0; geometry.block_size.bytes()];
         put(&mut block, 0, &raw);
-        seal(&mut block);
+        store_checksum(&mut block);
         block
     }
 
@@ -220,6 +221,6 @@ fn idle_reaper(block_size: BlockSize, oid: Oid) -> Vec<u8> {
     };
     let mut block = vec![0; block_size.bytes()];
     put(&mut block, 0, &raw);
-    seal(&mut block);
+    store_checksum(&mut block);
     block
 }

@@ -16,7 +16,7 @@ use crate::fs::apfs::cipher::VolumeCipher;
 use crate::fs::apfs::der;
 use crate::fs::apfs::layout::{
     KEYBAG_VERSION, KeybagEntry, KeybagRaw, ObjectRaw, Oid, PERSONAL_RECOVERY_KEY, Paddr,
-    PrangeRaw, keybag_tag, object_type, put_keybag_entries, seal,
+    PrangeRaw, keybag_tag, object_type, put_keybag_entries, store_checksum,
 };
 use crate::{Error, Kind, Result};
 
@@ -159,7 +159,7 @@ fn keybag(kind: u32, uuid: Uuid, place: Paddr, entries: &[(Uuid, u16, Vec<u8>)])
     };
     put(&mut bag, 0, &head);
     bag.resize(BLOCK_SIZE.bytes(), 0);
-    seal(&mut bag);
+    store_checksum(&mut bag);
     let mut key = [0; 32];
     key[..16].copy_from_slice(uuid.as_bytes());
     key[16..].copy_from_slice(uuid.as_bytes());

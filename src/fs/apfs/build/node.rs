@@ -4,7 +4,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::fs::apfs::layout::{
     BlockSize, EntryRaw, FixedEntryRaw, NO_OFFSET, NODE_HEADER, NodeRaw, ObjectRaw, SpanRaw,
-    TREE_INFO, TreeInfoRaw, node_flags, object_type, seal, storage, tree_flags,
+    TREE_INFO, TreeInfoRaw, node_flags, object_type, storage, store_checksum, tree_flags,
 };
 
 /// Bytes of a child's number in an index node.
@@ -218,7 +218,7 @@ impl Node {
         if let Some(info) = info {
             put(&mut node, values_end, &info);
         }
-        seal(&mut node);
+        store_checksum(&mut node);
         node
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{BLOCK_SIZE, LAYER};
 use crate::crypt::Xts;
-use crate::device::{BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::device::{AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use crate::fs::apfs::cipher::VolumeCipher;
 use crate::{Error, Kind, Result};
 
@@ -55,11 +55,11 @@ impl BlockDevice for Sealing<'_> {
     }
 
     /// Does nothing where anything may be left; zeros are written instead.
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_range(LAYER, &range)?;
         match leave {
-            Leave::Any => Ok(()),
-            Leave::Zeros => Err(Error::unsupported(
+            AfterDiscard::Any => Ok(()),
+            AfterDiscard::Zeros => Err(Error::unsupported(
                 LAYER,
                 "zeros of an encrypted volume are written",
             )),
@@ -78,14 +78,14 @@ impl BlockDevice for Sealing<'_> {
         self.device.flush()
     }
 
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
         Err(Error::unsupported(
             LAYER,
             "a container's length is not that of a volume",
         ))
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         Ok(None)
     }

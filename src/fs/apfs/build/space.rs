@@ -14,7 +14,8 @@ use crate::fs::apfs::geometry::{Geometry, SpacemanArrays};
 use crate::fs::apfs::layout::{
     BlockSize, ChunkInfoRaw, ChunkRaw, FreeQueueRaw, NO_SLOT, ObjectRaw, Oid, Paddr, RING_VERSIONS,
     SPACEMAN_ARRAYS, SpacemanDeviceRaw, SpacemanRaw, SpacemanVersionRaw, Xid, blocks_per_chunk,
-    chunks_per_cib, cibs_per_cab, object_type, seal, space_device, spaceman_flags, storage,
+    chunks_per_cib, cibs_per_cab, object_type, space_device, spaceman_flags, storage,
+    store_checksum,
 };
 use crate::fs::bitmap::set_bits;
 use crate::fs::build::output::Output;
@@ -153,7 +154,7 @@ impl<'a> Space<'a> {
                 bitmap: bitmap.into(),
             });
         }
-        seal(block);
+        store_checksum(block);
     }
 
     fn chunk_info_addresses(&self, index: u64) -> Vec<u8> {
@@ -169,7 +170,7 @@ impl<'a> Space<'a> {
         for cib in cibs {
             at += put(&mut block, at, &U64::from(self.cib(cib)));
         }
-        seal(&mut block);
+        store_checksum(&mut block);
         block
     }
 
@@ -231,7 +232,7 @@ impl<'a> Space<'a> {
         };
         put(&mut object, at, &version);
         self.put_arrays(&mut object);
-        seal(&mut object);
+        store_checksum(&mut object);
         object
     }
 

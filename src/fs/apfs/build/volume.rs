@@ -12,8 +12,8 @@ use crate::Result;
 use crate::device::BlockDevice;
 use crate::fs::apfs::layout::{
     BlockSize, Counts, FileId, MetaCryptoRaw, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw,
-    OmapValueRaw, Paddr, VOLUME_MAGIC, VOLUME_NAME_LEN, VolumeRaw, object_type, omap_value, seal,
-    storage, volume_features, volume_flags, volume_incompatible,
+    OmapValueRaw, Paddr, VOLUME_MAGIC, VOLUME_NAME_LEN, VolumeRaw, object_type, omap_value,
+    storage, store_checksum, volume_features, volume_flags, volume_incompatible,
 };
 use crate::fs::build::output::Output;
 use zerocopy::IntoBytes;
@@ -209,7 +209,7 @@ impl VolumeWriter<'_> {
         };
         let mut block = vec![0; self.block_size.bytes()];
         put(&mut block, 0, &raw);
-        seal(&mut block);
+        store_checksum(&mut block);
         block
     }
 
@@ -236,7 +236,7 @@ pub(super) fn omap(block_size: BlockSize, place: Paddr, tree: Oid, flags: u32) -
     };
     let mut block = vec![0; block_size.bytes()];
     put(&mut block, 0, &raw);
-    seal(&mut block);
+    store_checksum(&mut block);
     block
 }
 

@@ -81,7 +81,7 @@ impl Blocks {
 
     /// Reports blocks with two users; returns the used runs, ascending and apart, each with its
     /// first user.
-    pub(super) fn settle(mut self, report: &mut Report<'_>) -> Vec<(Range<u64>, User)> {
+    pub(super) fn finish(mut self, report: &mut Report<'_>) -> Vec<(Range<u64>, User)> {
         self.claims
             .sort_unstable_by_key(|(run, _)| (run.start, run.end));
         let mut runs: Vec<(Range<u64>, User)> = Vec::with_capacity(self.claims.len());

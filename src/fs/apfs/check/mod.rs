@@ -19,9 +19,9 @@ mod tree;
 mod volume;
 
 #[cfg(feature = "testing")]
-pub(super) mod damage;
+pub(super) mod corruptions;
 #[cfg(feature = "testing")]
-mod patient;
+mod sample;
 #[cfg(test)]
 mod tests;
 

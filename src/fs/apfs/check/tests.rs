@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::damage::{CONTAINER, Case, FILES, SPACE, TREES, VOLUME};
-use super::patient::Patient;
+use super::corruptions::{CONTAINER, Case, FILES, SPACE, TREES, VOLUME};
+use super::sample::Sample;
 use crate::fs::apfs::Container;
 use crate::problem::Problems;
 use crate::progress::Silent;
 
 const LEN: usize = 4 << 20;
 
-fn check(patient: &Patient) -> Problems {
-    let container = Arc::new(Container::open(patient.device(), None).unwrap());
+fn check(sample: &Sample) -> Problems {
+    let container = Arc::new(Container::open(sample.device(), None).unwrap());
     let mut problems = Problems::default();
     container
         .check("here", &|_| unreachable!(), &mut problems, &Silent)
@@ -21,29 +21,25 @@ fn check(patient: &Patient) -> Problems {
 
 #[test]
 fn a_sound_container_is_found_sound() {
-    let problems = check(&Patient::new(LEN));
+    let problems = check(&Sample::new(LEN));
     assert_eq!(problems.worst(), None, "{problems:#?}");
-    let patient = Patient::new(LEN);
-    assert_ne!(
-        patient.files_root(),
-        patient.first_leaf(),
-        "more than a root"
-    );
+    let sample = Sample::new(LEN);
+    assert_ne!(sample.files_root(), sample.first_leaf(), "more than a root");
 }
 
 fn expect_found(cases: &[Case]) {
     let mut missed = Vec::new();
     for (damage, severity, words) in cases {
-        let mut patient = Patient::new(LEN);
-        damage(&mut patient);
-        let problems = check(&patient);
-        let told = problems.told().iter();
+        let mut sample = Sample::new(LEN);
+        damage(&mut sample);
+        let problems = check(&sample);
+        let told = problems.listed().iter();
         if !told.clone().any(|problem| {
             problem.severity == *severity && problem.error.to_string().contains(words)
         }) {
             missed.push(format!(
                 "{severity:?} {words:?} expected, {:#?}",
-                problems.told()
+                problems.listed()
             ));
         }
     }

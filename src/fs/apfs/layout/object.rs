@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<ObjectRaw>() == OBJECT_HEADER);
 pub(crate) const OBJECT_HEADER: usize = 0x20;
 
 impl ObjectRaw {
-    /// A header whose checksum is still to come, see [`seal`].
+    /// A header whose checksum is still to come, see [`store_checksum`].
     pub(crate) fn new(oid: Oid, xid: Xid, kind: u32, subtype: u32) -> Self {
         Self {
             checksum: 0.into(),
@@ -152,7 +152,7 @@ pub(crate) fn verify(object: &[u8]) -> bool {
 }
 
 /// Writes the checksum of an object, all of its bytes, into its header.
-pub(crate) fn seal(object: &mut [u8]) {
+pub(crate) fn store_checksum(object: &mut [u8]) {
     if let Some((stored, rest)) = object.split_first_chunk_mut() {
         *stored = checksum(rest).to_le_bytes();
     }
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn sealed_objects_verify_and_zeros_do_not() {
         let mut block = [7; 4096];
-        seal(&mut block);
+        store_checksum(&mut block);
         assert!(verify(&block));
         block[4095] ^= 1;
         assert!(!verify(&block));

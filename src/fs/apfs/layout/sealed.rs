@@ -21,7 +21,7 @@ pub(crate) struct IntegrityRaw {
 }
 const _: () = assert!(size_of::<IntegrityRaw>() == 0x38);
 
-/// In [`IntegrityRaw::flags`]: the seal is broken.
+/// In [`IntegrityRaw::flags`]: the store_checksum is broken.
 pub(crate) const INTEGRITY_BROKEN: u32 = 1;
 
 /// A key of the tree of file extents. Order: stream, place.

@@ -2,7 +2,7 @@
 //! order.
 
 use super::LAYER;
-use super::carried::Carried;
+use super::ephemeral::Ephemeral;
 use crate::fs::apfs::checkpoint::descriptor_area;
 use crate::fs::apfs::container::Container;
 use crate::fs::apfs::layout::{
@@ -40,8 +40,8 @@ pub(super) fn check_newest(container: &Container) -> Result<()> {
 }
 
 /// Refuses a container that is only read, and says why.
-pub(super) fn check_container(container: &Container, carried: &Carried) -> Result<()> {
-    carried.check_idle()?;
+pub(super) fn check_container(container: &Container, ephemeral: &Ephemeral) -> Result<()> {
+    ephemeral.check_idle()?;
     check_features(&[(
         container.superblock.readonly_compatible_features.get(),
         0,
@@ -87,8 +87,8 @@ fn check_features(features: &[(u64, u64, &str)]) -> Result<()> {
 }
 
 /// Refuses a volume that is only read, and says why.
-pub(super) fn check(container: &Container, raw: &VolumeRaw, carried: &Carried) -> Result<()> {
-    check_container(container, carried)?;
+pub(super) fn check(container: &Container, raw: &VolumeRaw, ephemeral: &Ephemeral) -> Result<()> {
+    check_container(container, ephemeral)?;
     let known = [
         (raw.features.get(), FEATURES, "the volume's"),
         (raw.readonly_compatible_features.get(), 0, "the volume's"),

@@ -7,7 +7,7 @@ use crate::fs::apfs::build::node::put;
 use crate::fs::apfs::checkpoint::{data_area, descriptor_area};
 use crate::fs::apfs::layout::{
     BlockSize, CHECKPOINT_MAP_LAST, CheckpointEntryRaw, CheckpointMapRaw, ContainerRaw, ObjectRaw,
-    Oid, Paddr, Xid, checkpoint_map_capacity, object_type, seal, storage,
+    Oid, Paddr, Xid, checkpoint_map_capacity, object_type, storage, store_checksum,
 };
 use crate::fs::apfs::store::Store;
 use crate::{Error, Kind, Result};
@@ -120,7 +120,7 @@ impl Rings<'_> {
     pub(super) fn superblock(&mut self) -> Vec<u8> {
         let mut block = vec![0; self.store.block_size.bytes()];
         put(&mut block, 0, self.raw);
-        seal(&mut block);
+        store_checksum(&mut block);
         block
     }
 
@@ -138,7 +138,7 @@ impl Rings<'_> {
         let mut block = vec![0; self.store.block_size.bytes()];
         let at = put(&mut block, 0, &head);
         put(&mut block, at, entries);
-        seal(&mut block);
+        store_checksum(&mut block);
         block
     }
 

@@ -17,7 +17,7 @@ use crate::fs::apfs::btree::Addressing;
 use crate::fs::apfs::build::volume::MADE_BY;
 use crate::fs::apfs::layout::{
     MODIFIED_BY_ENTRIES, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw, OmapValueRaw, Paddr,
-    Xid, object_type, omap_value, seal, storage,
+    Xid, object_type, omap_value, storage, store_checksum,
 };
 use crate::fs::apfs::omap::{Omap, View};
 
@@ -60,13 +60,13 @@ impl Volume {
     fn write_checkpoint(&mut self) -> Result<()> {
         let xid = self.xid();
         let mut blocks: Vec<Block> = Vec::new();
-        let nodes = settle(&mut self.files, &mut self.space, xid)?;
+        let nodes = relocate(&mut self.files, &mut self.space, xid)?;
         self.place_nodes(xid, &nodes)?;
         blocks.extend(nodes.into_iter().map(|node| self.sealed(node)));
-        let change = settle_physical(&mut self.references, &mut self.space, xid, &mut blocks)?;
+        let change = relocate_physical(&mut self.references, &mut self.space, xid, &mut blocks)?;
         self.read.raw.extent_ref_tree_oid = self.references.root().into();
         self.count_blocks(change);
-        let change = settle_physical(&mut self.omap.1, &mut self.space, xid, &mut blocks)?;
+        let change = relocate_physical(&mut self.omap.1, &mut self.space, xid, &mut blocks)?;
         self.count_blocks(change);
         let omap = move_omap(
             &mut self.omap,
@@ -78,8 +78,10 @@ impl Volume {
         blocks.push(self.filled(omap));
         self.sign(xid);
         self.move_superblock(xid, &mut blocks)?;
-        blocks.extend(self.space.settle()?);
-        let objects = self.carried.of_next(&mut self.space, &self.next_oid, xid)?;
+        blocks.extend(self.space.write_bitmaps()?);
+        let objects = self
+            .ephemeral
+            .of_next(&mut self.space, &self.next_oid, xid)?;
         for (place, bytes) in &blocks {
             self.store
                 .device
@@ -91,13 +93,13 @@ impl Volume {
             raw: &mut self.container,
         }
         .write(xid, &objects)?;
-        self.settled(xid)
+        self.mark_committed(xid)
     }
 
     /// A block of the size of blocks that begins with an object.
     pub(super) fn filled(&self, (place, mut bytes): Block) -> Block {
         bytes.resize(self.store.block_size.bytes(), 0);
-        seal(&mut bytes);
+        store_checksum(&mut bytes);
         (place, bytes)
     }
 
@@ -232,7 +234,7 @@ impl Volume {
             paddr: place.into(),
         };
         map.1.put(key.as_bytes(), value.as_bytes())?;
-        settle_physical(&mut map.1, &mut self.space, xid, blocks)?;
+        relocate_physical(&mut map.1, &mut self.space, xid, blocks)?;
         let moved = move_omap(
             &mut self.container_omap,
             self.container.omap_oid.into(),
@@ -249,7 +251,7 @@ impl Volume {
     }
 
     /// Everything on disk is what is in memory.
-    fn settled(&mut self, xid: Xid) -> Result<()> {
+    fn mark_committed(&mut self, xid: Xid) -> Result<()> {
         let view = View {
             omap: Arc::new(Omap {
                 raw: self.omap.0,
@@ -265,23 +267,23 @@ impl Volume {
     }
 }
 
-fn settle(
+fn relocate(
     tree: &mut ChangingTree,
     space: &mut super::space::Space,
     xid: Xid,
 ) -> Result<Vec<Written>> {
-    tree.settle(xid, &mut || Ok(Paddr(space.take(1, Use::Metadata)?.start)))
+    tree.relocate(xid, &mut || Ok(Paddr(space.take(1, Use::Metadata)?.start)))
 }
 
 /// Moves the changed nodes of a physical tree; returns by how many blocks it has grown.
-pub(super) fn settle_physical(
+pub(super) fn relocate_physical(
     tree: &mut ChangingTree,
     space: &mut super::space::Space,
     xid: Xid,
     blocks: &mut Vec<Block>,
 ) -> Result<i64> {
     let mut grown = 0;
-    for node in settle(tree, space, xid)? {
+    for node in relocate(tree, space, xid)? {
         if node.was.0 < FIRST_NEW {
             space.give(node.was.0..node.was.0 + 1)?;
         } else {

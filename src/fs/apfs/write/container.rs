@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::LAYER;
 use super::allowed;
-use super::carried::Carried;
 use super::checkpoint::Rings;
+use super::ephemeral::Ephemeral;
 use super::space::{Kept, SMALL, Space};
 use super::volume::KEPT_CHECKPOINTS;
 use crate::device::failed::Failed;
@@ -41,7 +41,7 @@ pub struct ContainerMut {
 struct State {
     store: Store,
     raw: ContainerRaw,
-    carried: Carried,
+    ephemeral: Ephemeral,
     space: Space,
     next_oid: AtomicU64,
     failed: Failed,
@@ -50,8 +50,8 @@ struct State {
 /// The runs of blocks that [`ContainerMut::release_queued`] would make free; none of a container
 /// that is not changed.
 pub(in crate::fs::apfs) fn queued(container: &Container) -> Result<Vec<Range<u64>>> {
-    let carried = Carried::read(container)?;
-    match allowed::check_container(container, &carried) {
+    let ephemeral = Ephemeral::read(container)?;
+    match allowed::check_container(container, &ephemeral) {
         Ok(()) => {}
         Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Conflict) => {
             return Ok(Vec::new());
@@ -61,7 +61,7 @@ pub(in crate::fs::apfs) fn queued(container: &Container) -> Result<Vec<Range<u64
     let queue = Space::open(
         &container.store,
         container.spaceman()?,
-        &carried.queue_nodes,
+        &ephemeral.queue_nodes,
     )?
     .main_queue;
     Ok(if queue.blocks() < WORTH_RELEASING {
@@ -83,16 +83,16 @@ impl ContainerMut {
         allowed::check_newest(container)?;
         // What of the space is free must be beyond doubt.
         container.trusted_free_map()?;
-        let carried = Carried::read(container)?;
-        allowed::check_container(container, &carried)?;
+        let ephemeral = Ephemeral::read(container)?;
+        allowed::check_container(container, &ephemeral)?;
         let store = container.store.clone();
-        let space = Space::open(&store, container.spaceman()?, &carried.queue_nodes)?;
+        let space = Space::open(&store, container.spaceman()?, &ephemeral.queue_nodes)?;
         let raw = container.superblock;
         let next_oid = AtomicU64::new(raw.next_oid.get());
         let state = State {
             store,
             raw,
-            carried,
+            ephemeral,
             space,
             next_oid,
             failed: Failed::default(),
@@ -262,12 +262,12 @@ impl State {
         let Self {
             store,
             raw,
-            carried,
+            ephemeral,
             space,
             next_oid,
             ..
         } = self;
-        write_whole(store, raw, carried, space, next_oid)
+        write_whole(store, raw, ephemeral, space, next_oid)
     }
 
     /// Brings the superblock in block 0 up to date.
@@ -291,15 +291,15 @@ impl State {
 pub(super) fn write_whole(
     store: &Store,
     raw: &mut ContainerRaw,
-    carried: &Carried,
+    ephemeral: &Ephemeral,
     space: &mut Space,
     next_oid: &AtomicU64,
 ) -> Result<()> {
     let xid = Xid(raw.next_xid.get());
-    for (place, bytes) in space.settle()? {
+    for (place, bytes) in space.write_bitmaps()? {
         store.device.write_at(store.offset(place), &bytes)?;
     }
-    let objects = carried.of_next(space, next_oid, xid)?;
+    let objects = ephemeral.of_next(space, next_oid, xid)?;
     raw.next_oid = next_oid.load(Ordering::Relaxed).into();
     Rings { store, raw }.write(xid, &objects)
 }

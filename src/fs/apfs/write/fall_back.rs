@@ -9,12 +9,12 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::LAYER;
-use super::carried::Carried;
 use super::checkpoint::{Object, Rings};
+use super::ephemeral::Ephemeral;
 use crate::device::BlockDevice;
 use crate::fs::apfs::checkpoint::{self, data_area, descriptor_area};
 use crate::fs::apfs::container::Container;
-use crate::fs::apfs::layout::{ContainerRaw, ObjectRaw, Xid, seal};
+use crate::fs::apfs::layout::{ContainerRaw, ObjectRaw, Xid, store_checksum};
 use crate::fs::{LockedVolume, VolumeKey};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
@@ -76,7 +76,7 @@ impl FallBack {
         }
         let container = Arc::into_inner(container)
             .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is in use"))?;
-        Carried::read(&container)?.check_idle()?;
+        Ephemeral::read(&container)?.check_idle()?;
         Ok(Some(Self {
             container,
             newest: newest.raw,
@@ -154,19 +154,19 @@ impl FallBack {
 
     /// The checkpoint's objects, of another transaction.
     fn objects(&self, xid: Xid) -> Result<Vec<Object>> {
-        let carried = Carried::read(&self.container)?;
+        let ephemeral = Ephemeral::read(&self.container)?;
         let mut objects = vec![Object {
-            entry: carried.manager,
+            entry: ephemeral.manager,
             bytes: self.container.spaceman()?,
         }];
         objects.extend(
-            carried
+            ephemeral
                 .objects
                 .into_iter()
                 .map(|(entry, bytes)| Object { entry, bytes }),
         );
         objects.extend(
-            carried
+            ephemeral
                 .queue_nodes
                 .into_iter()
                 .map(|(oid, bytes)| Object::queue_node(oid, bytes)),
@@ -175,7 +175,7 @@ impl FallBack {
             if let Ok((head, _)) = ObjectRaw::mut_from_prefix(&mut object.bytes) {
                 head.xid = xid.into();
             }
-            seal(&mut object.bytes);
+            store_checksum(&mut object.bytes);
         }
         Ok(objects)
     }

@@ -11,7 +11,7 @@ use super::extents::StreamIds;
 use super::inode::Inode;
 use super::volume::Volume;
 use super::{LAYER, Shared, xattrs};
-use crate::device::{Access, BlockDevice, Info, Leave, Lent, read_only};
+use crate::device::{Access, AfterDiscard, BlockDevice, FileRange, Info, read_only};
 use crate::fs::apfs::layout::{DataStreamIdRaw, FileId, RecordKey, record_type, xattr_name};
 use crate::fs::apfs::stream::Stream;
 use crate::fs::{Fork, NodeId, UF_COMPRESSED};
@@ -241,9 +241,9 @@ impl BlockDevice for OpenFork {
         Ok(())
     }
 
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_range(LAYER, &range)?;
-        if range.is_empty() || leave != Leave::Zeros {
+        if range.is_empty() || leave != AfterDiscard::Zeros {
             return Ok(());
         }
         let mut volume = self.shared.write();
@@ -260,13 +260,13 @@ impl BlockDevice for OpenFork {
         self.shared.write().commit()
     }
 
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         let mut volume = self.shared.write();
         let old = self.info().len;
         if len == old {
             return Ok(());
         }
-        let zeros = leave == Leave::Zeros;
+        let zeros = leave == AfterDiscard::Zeros;
         let range = len.min(old)..len.max(old);
         self.change(&mut volume, len > old, &range, &|volume, stream, old| {
             volume.resize_stream(stream, old, len, zeros)
@@ -274,7 +274,7 @@ impl BlockDevice for OpenFork {
     }
 
     /// A file's blocks may become another's.
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         Ok(None)
     }
@@ -308,7 +308,7 @@ impl BlockDevice for ReadOnly {
 
     read_only!(LAYER);
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
-        self.0.lend(range)
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
+        self.0.file_range(range)
     }
 }

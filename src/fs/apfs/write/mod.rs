@@ -10,12 +10,12 @@
 
 mod allowed;
 mod attributes;
-mod carried;
 mod checkpoint;
 mod commit;
 mod container;
 mod contents;
 mod entries;
+mod ephemeral;
 mod exchange;
 mod extents;
 mod fall_back;
@@ -142,7 +142,7 @@ impl Shared {
     }
 
     /// Makes everything durable, without what nobody has open any more.
-    fn settle(&self, volume: &mut Volume) -> Result<()> {
+    fn commit_reaped(&self, volume: &mut Volume) -> Result<()> {
         volume.reap(&|id| self.is_open(id))?;
         volume.commit()
     }
@@ -250,7 +250,7 @@ impl FileSystemMut for ApfsMut {
     fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
         self.shared
             .write()
-            .link((node, dir, name), Existing::Keep, &|id| {
+            .link((node, dir, name), Existing::Error, &|id| {
                 self.shared.is_open(id)
             })
     }
@@ -283,20 +283,26 @@ impl FileSystemMut for ApfsMut {
         Ok(open)
     }
 
-    fn make_nameless(&self, new: &NewNode) -> Result<NodeId> {
-        self.shared.write().make_nameless(new)
+    fn create_unlinked(&self, new: &NewNode) -> Result<NodeId> {
+        self.shared.write().create_unlinked(new)
     }
 
-    fn give_name(&self, node: NodeId, dir: NodeId, name: &str, existing: Existing) -> Result<()> {
+    fn link_unlinked(
+        &self,
+        node: NodeId,
+        dir: NodeId,
+        name: &str,
+        existing: Existing,
+    ) -> Result<()> {
         self.shared
             .write()
-            .give_name(node, dir, name, existing, &|id| self.shared.is_open(id))
+            .link_unlinked(node, dir, name, existing, &|id| self.shared.is_open(id))
     }
 
-    fn drop_nameless(&self, node: NodeId) -> Result<()> {
+    fn discard_unlinked(&self, node: NodeId) -> Result<()> {
         self.shared
             .write()
-            .drop_nameless(node, &|id| self.shared.is_open(id))
+            .discard_unlinked(node, &|id| self.shared.is_open(id))
     }
 
     fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()> {
@@ -329,18 +335,18 @@ impl FileSystemMut for ApfsMut {
     }
 
     fn sync(&self) -> Result<()> {
-        self.shared.settle(&mut self.shared.write())
+        self.shared.commit_reaped(&mut self.shared.write())
     }
 
     fn release_held(&self) -> Result<()> {
         let mut volume = self.shared.write();
-        self.shared.settle(&mut volume)?;
+        self.shared.commit_reaped(&mut volume)?;
         volume.release_queued()
     }
 
     fn unmount(&self) -> Result<()> {
         let mut volume = self.shared.write();
-        self.shared.settle(&mut volume)?;
+        self.shared.commit_reaped(&mut volume)?;
         volume.write_anchor()
     }
 }

@@ -143,7 +143,7 @@ pub(super) fn check_replaceable(
     let refused =
         |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
     match (existing, object.is_folder(), there.is_folder()) {
-        (Existing::Keep, ..) => refused("exists already"),
+        (Existing::Error, ..) => refused("exists already"),
         (_, true, false) => refused("is no folder, and a folder cannot replace it"),
         (_, false, true) => refused("is a folder, which a file cannot replace"),
         _ => Ok(()),

@@ -88,7 +88,7 @@ impl Nodes {
     }
 
     /// What was changed is on disk now, as these nodes.
-    pub(super) fn settle(&self, written: &[Arc<Node>]) {
+    pub(super) fn mark_written(&self, written: &[Arc<Node>]) {
         let mut state = self.write();
         state.changed.clear();
         written.iter().for_each(|node| self.cache.put(node));

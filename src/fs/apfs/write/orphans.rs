@@ -55,7 +55,7 @@ impl Volume {
         Ok(())
     }
 
-    pub(super) fn make_nameless(&mut self, new: &NewNode) -> Result<NodeId> {
+    pub(super) fn create_unlinked(&mut self, new: &NewNode) -> Result<NodeId> {
         if new.kind == NewKind::Folder {
             return Err(Error::new(
                 Kind::Invalid,
@@ -79,7 +79,7 @@ impl Volume {
         Ok(NodeId(id.0))
     }
 
-    pub(super) fn give_name(
+    pub(super) fn link_unlinked(
         &mut self,
         node: NodeId,
         dir: NodeId,
@@ -120,7 +120,7 @@ impl Volume {
         Ok(())
     }
 
-    pub(super) fn drop_nameless(&mut self, node: NodeId, is_open: IsOpen<'_>) -> Result<()> {
+    pub(super) fn discard_unlinked(&mut self, node: NodeId, is_open: IsOpen<'_>) -> Result<()> {
         let id = self.nameless(node)?;
         self.nameless.retain(|nameless| *nameless != id);
         self.orphans.push(id);

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::U64;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::commit::settle_physical;
+use super::commit::relocate_physical;
 use super::space::{Block, Use};
 use super::tree::{ChangingTree, FIRST_NEW};
 use super::volume::Volume;
@@ -133,7 +133,7 @@ impl Volume {
             &on_disk(key),
             SnapshotNameRaw { xid: xid.into() }.as_bytes(),
         )?;
-        let change = settle_physical(&mut tree, &mut self.space, xid, blocks)?;
+        let change = relocate_physical(&mut tree, &mut self.space, xid, blocks)?;
         self.count_blocks(change);
         self.read.raw.snap_meta_tree_oid = tree.root().into();
         Ok(())

@@ -7,7 +7,7 @@
 
 mod chunks;
 mod resize;
-mod settle;
+mod write_bitmaps;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -50,7 +50,7 @@ pub(super) struct Space {
     pub(super) main_queue: Queue,
     /// Where the search for blocks goes on: for contents, for metadata.
     next: [u64; 2],
-    undo: Vec<Step>,
+    rollback: Vec<Step>,
     xid: Xid,
 }
 
@@ -120,7 +120,7 @@ impl Space {
             pool_queue,
             main_queue,
             next: [0; 2],
-            undo: Vec::new(),
+            rollback: Vec::new(),
             xid: Xid(0),
         };
         space.pool = space.read_pool()?;
@@ -223,12 +223,12 @@ impl Space {
 
     /// What follows can be undone.
     pub(super) fn mark(&mut self) {
-        self.undo.clear();
+        self.rollback.clear();
     }
 
     /// As it was at the last mark.
-    pub(super) fn undo(&mut self) -> Result<()> {
-        for step in std::mem::take(&mut self.undo).into_iter().rev() {
+    pub(super) fn rollback(&mut self) -> Result<()> {
+        for step in std::mem::take(&mut self.rollback).into_iter().rev() {
             match step {
                 Step::Took(run) => self.release(run)?,
                 Step::GaveFresh(run) => self.occupy(run)?,
@@ -246,7 +246,7 @@ impl Space {
             None => self.find(0..start, most)?.ok_or_else(full)?,
         };
         self.occupy(found.clone())?;
-        self.undo.push(Step::Took(found.clone()));
+        self.rollback.push(Step::Took(found.clone()));
         self.next[purpose as usize] = found.end;
         Ok(found)
     }
@@ -260,7 +260,7 @@ impl Space {
         match self.find(first..self.store.blocks.min(first + 1), most)? {
             Some(found) => {
                 self.occupy(found.clone())?;
-                self.undo.push(Step::Took(found.clone()));
+                self.rollback.push(Step::Took(found.clone()));
                 self.next[Use::Contents as usize] = found.end;
                 Ok(Some(found))
             }
@@ -297,10 +297,10 @@ impl Space {
             at = part.end;
             if fresh {
                 self.release(part.clone())?;
-                self.undo.push(Step::GaveFresh(part));
+                self.rollback.push(Step::GaveFresh(part));
             } else {
                 self.main_queue.add(self.xid, part.clone());
-                self.undo.push(Step::Queued(part));
+                self.rollback.push(Step::Queued(part));
             }
         }
         Ok(())

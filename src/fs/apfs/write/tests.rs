@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::{ApfsMut, WriteOptions};
 use crate::crypt::Secret;
-use crate::device::{BlockDeviceExt, Leave, Memory};
+use crate::device::{AfterDiscard, BlockDeviceExt, Memory};
 use crate::fs::apfs::build::{NewVolume, Options, Plan};
 use crate::fs::apfs::{Apfs, Container};
 use crate::fs::source::Tree;
@@ -229,10 +229,11 @@ fn names_move_and_multiply() {
     assert_eq!(fs.attributes(id).unwrap().links, 3);
     // The first name goes: the next one is the object's own.
     fs.remove(root, "a").unwrap();
-    fs.rename((dir, "b"), (root, "B"), Existing::Keep).unwrap();
-    fs.rename((root, "B"), (root, "b"), Existing::Keep).unwrap();
+    fs.rename((dir, "b"), (root, "B"), Existing::Error).unwrap();
+    fs.rename((root, "B"), (root, "b"), Existing::Error)
+        .unwrap();
     assert_eq!(
-        kind(fs.rename((root, "b"), (root, "c"), Existing::Keep)),
+        kind(fs.rename((root, "b"), (root, "c"), Existing::Error)),
         Kind::Conflict
     );
     fs.rename((root, "b"), (root, "c"), Existing::Replace)
@@ -251,7 +252,7 @@ fn names_move_and_multiply() {
     );
     assert_eq!(fs.lookup(root, "C").unwrap().unwrap().id, other);
     assert_eq!(
-        kind(fs.rename((root, "dir"), (dir, "x"), Existing::Keep)),
+        kind(fs.rename((root, "dir"), (dir, "x"), Existing::Error)),
         Kind::Invalid
     );
     assert_eq!(kind(fs.link(dir, root, "d")), Kind::Unsupported);
@@ -279,7 +280,7 @@ fn attributes_of_all_sizes() {
         .unwrap();
     fs.open_mut(id, Fork::Resource)
         .unwrap()
-        .set_len(6000, Leave::Zeros)
+        .set_len(6000, AfterDiscard::Zeros)
         .unwrap();
     fs.set_xattr_bytes(id, "com.apple.FinderInfo", &[1; 32])
         .unwrap();

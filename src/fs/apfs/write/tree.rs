@@ -1,7 +1,7 @@
 //! A tree that changes in memory: records are put and removed, full nodes divided, small ones
 //! joined, empty ones dropped (§5).
 //!
-//! Changed nodes wait in [`Nodes`] until a commit gives them blocks ([`ChangingTree::settle`]). A
+//! Changed nodes wait in [`Nodes`] until a commit gives them blocks ([`ChangingTree::relocate`]). A
 //! node of a physical tree moves then, and with it all above it; until then it goes by the number
 //! it had, new ones by numbers that no block has.
 
@@ -55,7 +55,7 @@ pub(super) struct ChangingTree {
     numbers: Arc<AtomicU64>,
     /// Nodes that are not in the tree any more.
     dropped: Vec<Oid>,
-    undo: Vec<Replaced>,
+    rollback: Vec<Replaced>,
     saved: (TreeInfoRaw, usize),
 }
 
@@ -86,7 +86,7 @@ impl ChangingTree {
             flags: info.flags.get(),
             ..shape
         };
-        let (dropped, undo, saved) = (Vec::new(), Vec::new(), (info, 0));
+        let (dropped, rollback, saved) = (Vec::new(), Vec::new(), (info, 0));
         Ok(Self {
             store: store.clone(),
             kind,
@@ -96,7 +96,7 @@ impl ChangingTree {
             info,
             numbers,
             dropped,
-            undo,
+            rollback,
             saved,
         })
     }
@@ -205,7 +205,7 @@ impl ChangingTree {
 
     fn set(&mut self, oid: Oid, node: Option<Arc<Node>>) {
         let before = self.nodes.set(oid, node);
-        self.undo.push((oid, before));
+        self.rollback.push((oid, before));
     }
 
     /// Gives the last node of `path` these records, dividing it if need be, and sees to the nodes
@@ -447,13 +447,13 @@ impl ChangingTree {
 
     /// What follows can be undone.
     pub(super) fn mark(&mut self) {
-        self.undo.clear();
+        self.rollback.clear();
         self.saved = (self.info, self.dropped.len());
     }
 
     /// As it was at the last mark.
-    pub(super) fn undo(&mut self) {
-        for (oid, node) in std::mem::take(&mut self.undo).into_iter().rev() {
+    pub(super) fn rollback(&mut self) {
+        for (oid, node) in std::mem::take(&mut self.rollback).into_iter().rev() {
             self.nodes.set(oid, node);
         }
         self.info = self.saved.0;
@@ -467,7 +467,7 @@ impl ChangingTree {
 
     /// Gives every changed node a block of transaction `xid`, by `place`; of a physical tree that
     /// is its number, too.
-    pub(super) fn settle(
+    pub(super) fn relocate(
         &mut self,
         xid: Xid,
         place: &mut dyn FnMut() -> Result<Paddr>,
@@ -500,8 +500,8 @@ impl ChangingTree {
             nodes.push(Arc::new(new));
         }
         self.root = moved.get(&self.root).copied().unwrap_or(self.root);
-        self.nodes.settle(&nodes);
-        self.undo.clear();
+        self.nodes.mark_written(&nodes);
+        self.rollback.clear();
         Ok(written)
     }
 }

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 
 use zerocopy::IntoBytes;
 
-use super::carried::Carried;
 use super::checkpoint::room;
 use super::container::{WORTH_RELEASING, write_whole};
+use super::ephemeral::Ephemeral;
 use super::inode::Inode;
 use super::space::Space;
 use super::tree::{ChangingTree, FIRST_NEW};
@@ -43,7 +43,7 @@ pub(super) struct Volume {
     pub(super) store: Store,
     /// The container's superblock, as of the last commit.
     pub(super) container: ContainerRaw,
-    pub(super) carried: Carried,
+    pub(super) ephemeral: Ephemeral,
     pub(super) space: Space,
     pub(super) files: ChangingTree,
     /// Which blocks hold contents.
@@ -92,8 +92,8 @@ impl Volume {
             return Err(Error::not_found(LAYER, format!("volume {number}")));
         };
         let (raw, _) = container.volume_superblock(oid)?;
-        let carried = Carried::read(container)?;
-        allowed::check(container, &raw, &carried).map_err(|error| error.named(raw.label()))?;
+        let ephemeral = Ephemeral::read(container)?;
+        allowed::check(container, &raw, &ephemeral).map_err(|error| error.named(raw.label()))?;
         let read = container.open_volume(number, None, key)?;
         let store = container.store.clone();
         let next_oid = Arc::new(AtomicU64::new(container.superblock.next_oid.get()));
@@ -147,13 +147,13 @@ impl Volume {
             raw.root_tree_oid.into(),
             next_oid.clone(),
         )?;
-        let space = Space::open(&store, container.spaceman()?, &carried.queue_nodes)?;
+        let space = Space::open(&store, container.spaceman()?, &ephemeral.queue_nodes)?;
         let read = read.with(raw, files.reader()?);
         let mut volume = Self {
             read,
             store,
             container: container.superblock,
-            carried,
+            ephemeral,
             space,
             files,
             references,
@@ -236,7 +236,7 @@ impl Volume {
     /// Runs that the free queue can hold, in the nodes that it may have and that a checkpoint has a
     /// place for.
     fn queue_room(&self) -> usize {
-        let others = self.carried.objects.len() as u64;
+        let others = self.ephemeral.objects.len() as u64;
         self.space
             .queue_room(room(&self.container, self.store.block_size).saturating_sub(others))
     }
@@ -288,10 +288,10 @@ impl Volume {
             Ok(done)
         });
         if done.is_err() {
-            self.files.undo();
-            self.references.undo();
+            self.files.rollback();
+            self.references.rollback();
             self.read.raw = raw;
-            let undone = self.space.undo().and_then(|()| {
+            let undone = self.space.rollback().and_then(|()| {
                 self.read.files = self.files.reader()?;
                 Ok(())
             });
@@ -338,12 +338,12 @@ impl Volume {
             let Self {
                 store,
                 container,
-                carried,
+                ephemeral,
                 space,
                 next_oid,
                 ..
             } = self;
-            let written = write_whole(store, container, carried, space, next_oid);
+            let written = write_whole(store, container, ephemeral, space, next_oid);
             self.failed.note(written)?;
             self.committed();
         }

@@ -45,7 +45,7 @@ impl Volume {
             check_changeable(&inode, name)?;
             let key = RecordKey::named(inode.id, record_type::XATTR, name.as_bytes());
             if let Some(old) = volume.record(key)? {
-                if existing == Existing::Keep {
+                if existing == Existing::Error {
                     return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
                 }
                 volume.drop_xattr_stream(&old)?;

@@ -2,7 +2,7 @@
 //! §6.8).
 //!
 //! Nodes are written to the tree's file at once. What lies below that file holds the writes back
-//! until the whole operation has succeeded, and [`Tree::undo`] goes back with it.
+//! until the whole operation has succeeded, and [`Tree::rollback`] goes back with it.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -50,7 +50,7 @@ impl Tree {
         (self.head.free_nodes.get(), u32::from(self.depth) + 1)
     }
 
-    /// What [`undo`](Self::undo) needs.
+    /// What [`rollback`](Self::rollback) needs.
     pub(in crate::fs::hfsplus) fn save(&self) -> Saved {
         Saved {
             head: self.head,
@@ -59,7 +59,7 @@ impl Tree {
     }
 
     /// Writes the header if it has changed since `saved`; the changes stay.
-    pub(in crate::fs::hfsplus) fn keep(&mut self, saved: &Saved) -> Result<()> {
+    pub(in crate::fs::hfsplus) fn commit_header(&mut self, saved: &Saved) -> Result<()> {
         if self.head != saved.head {
             self.file
                 .overwrite(FIRST_RECORD.into(), self.head.as_bytes())?;
@@ -68,7 +68,7 @@ impl Tree {
     }
 
     /// Forgets which nodes were changed: they stay so.
-    pub(in crate::fs::hfsplus) fn settle(&mut self) {
+    pub(in crate::fs::hfsplus) fn forget_changed(&mut self) {
         self.touched.clear();
     }
 
@@ -89,7 +89,7 @@ impl Tree {
     }
 
     /// Goes back to what was saved; the file has already.
-    pub(in crate::fs::hfsplus) fn undo(&mut self, saved: Saved) {
+    pub(in crate::fs::hfsplus) fn rollback(&mut self, saved: Saved) {
         for number in self.touched.drain(..) {
             self.cache.forget(number);
         }

@@ -25,7 +25,7 @@ impl<'t> Cursor<'t> {
     /// The next record, `None` after the last. Keys are checked to ascend, so a chain of leaves
     /// cannot be endless.
     pub(in crate::fs::hfsplus) fn next(&mut self) -> Result<Option<&[u8]>> {
-        if !self.settle()? {
+        if !self.seek_record()? {
             return Ok(None);
         }
         let index = self.index;
@@ -40,7 +40,7 @@ impl<'t> Cursor<'t> {
 
     /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the
     /// tree.
-    fn settle(&mut self) -> Result<bool> {
+    fn seek_record(&mut self) -> Result<bool> {
         let Some(node) = &self.node else {
             return Ok(false);
         };

@@ -5,7 +5,7 @@ mod cursor;
 mod draft;
 mod map;
 mod node;
-mod settle;
+mod rebalance;
 #[cfg(test)]
 mod tests;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::device::{BlockDeviceExt, Leave, Memory};
+use crate::device::{AfterDiscard, BlockDeviceExt, Memory};
 use crate::fs::hfsplus::build::tests::check::check_tree;
 use crate::fs::hfsplus::build::{self};
 use crate::fs::hfsplus::extents::{Owner, Space};
@@ -51,7 +51,7 @@ impl Alone {
 
     fn grow(&mut self, nodes: u64) {
         let len = self.device.info().len + nodes * u64::from(self.tree.node_size());
-        self.device.set_len(len, Leave::Zeros).unwrap();
+        self.device.set_len(len, AfterDiscard::Zeros).unwrap();
         self.tree.grow(file(&self.device)).unwrap();
     }
 
@@ -60,11 +60,11 @@ impl Alone {
         let (before, saved) = (self.device.to_vec(), self.tree.save());
         let done = change(&mut self.tree);
         if keep && done.is_ok() {
-            self.tree.keep(&saved).unwrap();
-            self.tree.settle();
+            self.tree.commit_header(&saved).unwrap();
+            self.tree.forget_changed();
         } else {
             self.device.write_at(0, &before).unwrap();
-            self.tree.undo(saved);
+            self.tree.rollback(saved);
         }
         done
     }
@@ -280,7 +280,7 @@ fn a_map_of_many_nodes_grows_with_its_tree() {
     model.remove(&extent_key(7, 0));
     let saved = alone.tree.save();
     alone.tree.take_node().unwrap();
-    alone.tree.undo(saved);
+    alone.tree.rollback(saved);
     assert!(alone.tree.head.total_nodes.get() > 2048);
     let header: [u8; 4] = alone.device.read_array(0).unwrap();
     assert_ne!(header, [0; 4], "a map node");

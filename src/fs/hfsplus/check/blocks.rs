@@ -76,7 +76,7 @@ impl Blocks {
     }
 
     /// Reports blocks with two users; returns the used runs, ascending and apart.
-    pub(super) fn settle(mut self, report: &mut Report) -> Vec<(u64, u64)> {
+    pub(super) fn finish(mut self, report: &mut Report) -> Vec<(u64, u64)> {
         self.claims
             .sort_unstable_by_key(|claim| (claim.start, claim.count));
         let mut runs: Vec<(u64, u64)> = Vec::new();

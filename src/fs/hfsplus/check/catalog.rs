@@ -257,8 +257,8 @@ impl<'h> Catalog<'h> {
     }
 
     /// Holds all records against each other, the attributes' owners and the header.
-    pub(super) fn settle(mut self, owners: &[attributes::Owner], report: &mut Report) {
-        self.links.settle(report);
+    pub(super) fn finish(mut self, owners: &[attributes::Owner], report: &mut Report) {
+        self.links.finish(report);
         self.objects.sort_unstable_by_key(|object| object.id);
         self.groups.sort_unstable_by_key(|group| group.id);
         for pair in self

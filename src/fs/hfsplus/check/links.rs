@@ -176,7 +176,7 @@ impl Links {
     }
 
     /// Holds links and targets against each other.
-    pub(super) fn settle(&mut self, report: &mut Report) {
+    pub(super) fn finish(&mut self, report: &mut Report) {
         let dates = [
             Some(self.root_created),
             self.files.map(|files| files.created),
@@ -211,8 +211,8 @@ impl Links {
                 report.damage(wrong(LAYER, message));
             }
         }
-        settle_chains(&mut self.file_links, &self.inodes, INODE, true, report);
-        settle_chains(
+        check_chains(&mut self.file_links, &self.inodes, INODE, true, report);
+        check_chains(
             &mut self.folder_links,
             &self.folder_inodes,
             FOLDER_INODE,
@@ -223,7 +223,7 @@ impl Links {
 }
 
 /// Each link leads to a target, each target has the links it counts, and their chain is whole.
-fn settle_chains(
+fn check_chains(
     links: &mut [Link],
     targets: &HashMap<u32, Target>,
     prefix: &str,

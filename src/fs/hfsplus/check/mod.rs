@@ -19,9 +19,9 @@ mod tree;
 mod volume;
 
 #[cfg(feature = "testing")]
-pub(super) mod damage;
+pub(super) mod corruptions;
 #[cfg(feature = "testing")]
-pub(super) mod patient;
+pub(super) mod sample;
 #[cfg(test)]
 mod tests;
 
@@ -46,7 +46,7 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 /// Bytes that may change in memory where a mount is ended that was cut off: blocks of the bitmap.
-const SETTLED: u64 = 64 << 20;
+const REPLAYED: u64 = 64 << 20;
 
 /// Checks the volume that begins at the first byte of `device` and ends with its last; nothing is
 /// changed.
@@ -140,7 +140,7 @@ fn check_into(
         }
         Err(error) => return Err(error),
     };
-    let (device, header) = settle_journal(located, report)?;
+    let (device, header) = replay_journal(located, report)?;
     volume::check_header(&header, report);
     volume::check_alternate(&*device, &header, report)?;
     let space = Space {
@@ -159,7 +159,7 @@ fn check_into(
 }
 
 /// The volume as it is once what waits in the journal is done.
-fn settle_journal(
+fn replay_journal(
     located: header::Located,
     report: &mut Report,
 ) -> Result<(Arc<dyn BlockDevice>, VolumeHeader)> {
@@ -178,9 +178,9 @@ fn settle_journal(
             LAYER,
             format!("{message}, and the volume is checked as if it were done"),
         ));
-        let settled: Arc<dyn BlockDevice> = Arc::new(Overlay::new(device.clone(), SETTLED));
-        return match recover::give_back(&settled, header.clone())
-            .and_then(|()| header::unwrapped(settled.clone()))
+        let replayed: Arc<dyn BlockDevice> = Arc::new(Overlay::new(device.clone(), REPLAYED));
+        return match recover::give_back(&replayed, header.clone())
+            .and_then(|()| header::unwrapped(replayed.clone()))
         {
             Ok(header::Located { device, header, .. }) => Ok((device, header)),
             Err(error) if error.kind() == Kind::Io => Err(error),
@@ -327,9 +327,9 @@ impl Checker<'_> {
             overlaps: false,
             complete,
         };
-        catalog.settle(&attributes.into_owners(), self.report);
+        catalog.finish(&attributes.into_owners(), self.report);
         let before = self.report.len();
-        let used = forks.blocks.settle(self.report);
+        let used = forks.blocks.finish(self.report);
         let overlaps = self.report.len() > before;
         self.hold_bitmap(&used, overflow.as_ref())?;
         Ok(Facts {

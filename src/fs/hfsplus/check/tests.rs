@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::check;
-use super::damage::{ATTRIBUTES, CATALOG, Case, TREES, VOLUME};
-use super::patient::Patient;
+use super::corruptions::{ATTRIBUTES, CATALOG, Case, TREES, VOLUME};
+use super::sample::Sample;
 use crate::device::Memory;
 use crate::fs::hfsplus::layout::{CatalogKey, Cnid};
 use crate::fs::hfsplus::unicode::decode_name;
 use crate::problem::{Problem, Severity};
 use crate::progress::Silent;
 
-impl Patient {
+impl Sample {
     pub(in crate::fs::hfsplus) fn check(&self) -> Vec<Problem> {
         check(Arc::new(Memory::read_only(self.bytes.clone())), &Silent).unwrap()
     }
@@ -20,21 +20,21 @@ impl Patient {
 #[test]
 fn sound_volumes_are_found_sound() {
     for case_sensitive in [false, true] {
-        let mut patient = Patient::new(case_sensitive);
+        let mut sample = Sample::new(case_sensitive);
         assert!(
-            patient.tree(Cnid::CATALOG).tree_depth.get() > 1,
+            sample.tree(Cnid::CATALOG).tree_depth.get() > 1,
             "more than a root"
         );
-        let found = patient.check();
+        let found = sample.check();
         assert!(found.is_empty(), "{found:?}");
     }
 }
 
 fn expect_found(cases: &[Case], case_sensitive: bool) {
     for (damage, severity, words) in cases {
-        let mut patient = Patient::new(case_sensitive);
-        damage(&mut patient);
-        let found = patient.check();
+        let mut sample = Sample::new(case_sensitive);
+        damage(&mut sample);
+        let found = sample.check();
         let told = found.iter().any(|problem| {
             problem.severity == *severity && problem.error.to_string().contains(words)
         });
@@ -81,14 +81,14 @@ fn folders_that_count_folders_wrongly_are_found_where_they_must() {
 fn a_folder_in_itself_is_found() {
     // The children of "inner" and its thread stay where they are; only its way up turns back on
     // itself.
-    let mut patient = Patient::new(false);
+    let mut sample = Sample::new(false);
     let mut inner = 0;
-    patient.folder("inner", |raw| inner = raw.folder_id.get());
+    sample.folder("inner", |raw| inner = raw.folder_id.get());
     let wanted = |record: &[u8]| decode_name(CatalogKey::split(record).unwrap().0.name) == "inner";
-    patient.record(Cnid::CATALOG, wanted, |record| {
+    sample.record(Cnid::CATALOG, wanted, |record| {
         record[2..6].copy_from_slice(&inner.to_be_bytes())
     });
-    let found = patient.check();
+    let found = sample.check();
     let told = |words: &str| {
         found
             .iter()
@@ -102,13 +102,13 @@ fn a_folder_in_itself_is_found() {
 
 #[test]
 fn a_volume_full_of_damage_is_told_within_bounds() {
-    let mut patient = Patient::new(false);
-    let start = patient.start(Cnid::ALLOCATION);
-    patient.bytes[start..start + 250]
+    let mut sample = Sample::new(false);
+    let start = sample.start(Cnid::ALLOCATION);
+    sample.bytes[start..start + 250]
         .iter_mut()
         .enumerate()
         .for_each(|(at, byte)| *byte = if at % 2 == 0 { 0x55 } else { 0xAA });
-    let found = patient.check();
+    let found = sample.check();
     assert!(found.len() <= 1001, "{}", found.len());
     assert!(
         found

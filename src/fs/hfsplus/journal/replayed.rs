@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Result;
-use crate::device::{Access, BlockDevice, Extent, Info, Lent, read_only};
+use crate::device::{Access, BlockDevice, Extent, FileRange, Info, read_only};
 
 const LAYER: &str = "hfs+ journal";
 
@@ -124,13 +124,13 @@ impl BlockDevice for Replayed {
 
     read_only!(LAYER);
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         if range.is_empty() {
             return Ok(None);
         }
         self.device
-            .lend(self.patches.locate(range.start, range.end - range.start))
+            .file_range(self.patches.locate(range.start, range.end - range.start))
     }
 }
 

@@ -266,7 +266,7 @@ impl Rewrite<'_> {
                 if crate::device::is_zero(&piece) {
                     self.overlay.discard(
                         place..place + piece.len() as u64,
-                        crate::device::Leave::Zeros,
+                        crate::device::AfterDiscard::Zeros,
                     )?;
                 } else {
                     self.overlay.write_at(place, &piece)?;

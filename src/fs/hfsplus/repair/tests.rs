@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::*;
 use crate::decision::Undecided;
 use crate::device::{BlockDeviceExt, Memory};
-use crate::fs::hfsplus::check::damage::{ATTRIBUTES, CATALOG, Case, TREES, VOLUME};
-use crate::fs::hfsplus::check::patient::Patient;
+use crate::fs::hfsplus::check::corruptions::{ATTRIBUTES, CATALOG, Case, TREES, VOLUME};
+use crate::fs::hfsplus::check::sample::Sample;
 use crate::fs::hfsplus::layout::{CatalogKey, CatalogRecord, Cnid, FILE_LINK_TYPE};
 use crate::fs::hfsplus::links::{INODE, inode_number};
 use crate::fs::hfsplus::unicode::decode_name;
@@ -39,9 +39,9 @@ fn files_in(device: &Arc<Memory>) -> usize {
 }
 
 fn repaired(damage: &Case, case_sensitive: bool) -> Result<Arc<Memory>> {
-    let mut patient = Patient::new(case_sensitive);
-    damage.0(&mut patient);
-    let device = Arc::new(Memory::from(patient.bytes));
+    let mut sample = Sample::new(case_sensitive);
+    damage.0(&mut sample);
+    let device = Arc::new(Memory::from(sample.bytes));
     let repair = Repair::plan(device.clone(), &Silent)?;
     repair.apply(&Silent)?;
     let left = check(device.clone(), &Silent)?;
@@ -217,7 +217,7 @@ fn by_name(items: BTreeMap<String, Item>) -> BTreeMap<String, Item> {
 
 #[test]
 fn damage_of_every_kind_is_mended() {
-    let mut sound = Patient::new(false);
+    let mut sound = Sample::new(false);
     let (whole, leaf) = (items(sound.bytes.clone()), sound.objects_in_leaf(1));
     assert!(whole.len() > 125 && !leaf.is_empty());
     let mut wrong = Vec::new();
@@ -284,11 +284,11 @@ fn damage_of_every_kind_is_mended() {
 
 #[test]
 fn a_file_that_only_has_the_type_of_a_link_is_kept() {
-    let mut patient = Patient::new(false);
-    patient.file("file 3", |raw| {
+    let mut sample = Sample::new(false);
+    sample.file("file 3", |raw| {
         (raw.user_info.file_type, raw.user_info.creator) = FILE_LINK_TYPE
     });
-    let found = patient.check();
+    let found = sample.check();
     assert!(
         found.iter().all(|problem| problem
             .error
@@ -296,8 +296,8 @@ fn a_file_that_only_has_the_type_of_a_link_is_kept() {
             .contains("the type of a hard link and contents")),
         "{found:?}"
     );
-    patient.flip(2000);
-    let device = Arc::new(Memory::from(patient.bytes));
+    sample.flip(2000);
+    let device = Arc::new(Memory::from(sample.bytes));
     Repair::plan(device.clone(), &Silent)
         .unwrap()
         .apply(&Silent)
@@ -308,18 +308,18 @@ fn a_file_that_only_has_the_type_of_a_link_is_kept() {
 
 #[test]
 fn the_target_of_hard_links_gets_its_name_back_from_its_thread() {
-    let mut patient = Patient::new(false);
-    let whole = items(patient.bytes.clone());
+    let mut sample = Sample::new(false);
+    let whole = items(sample.bytes.clone());
     let mut name = String::new();
     let inode = |record: &[u8]| {
         CatalogKey::split(record).is_some_and(|(key, _)| inode_number(key.name).is_some())
     };
-    patient.record(Cnid::CATALOG, inode, |record| {
+    sample.record(Cnid::CATALOG, inode, |record| {
         name = decode_name(CatalogKey::split(record).unwrap().0.name);
         record[9] = b'Q';
     });
     assert!(name.starts_with(INODE), "{name}");
-    let device = Arc::new(Memory::from(patient.bytes));
+    let device = Arc::new(Memory::from(sample.bytes));
     Repair::plan(device.clone(), &Silent)
         .unwrap()
         .apply(&Silent)
@@ -329,13 +329,13 @@ fn the_target_of_hard_links_gets_its_name_back_from_its_thread() {
 
 #[test]
 fn an_object_in_no_folder_is_put_where_its_thread_leads() {
-    let mut patient = Patient::new(false);
-    let whole = items(patient.bytes.clone());
+    let mut sample = Sample::new(false);
+    let whole = items(sample.bytes.clone());
     let wanted = |record: &[u8]| {
         CatalogKey::split(record).is_some_and(|(key, _)| decode_name(key.name) == "file 3")
     };
-    patient.record(Cnid::CATALOG, wanted, |record| record[3] ^= 0x40);
-    let device = Arc::new(Memory::from(patient.bytes));
+    sample.record(Cnid::CATALOG, wanted, |record| record[3] ^= 0x40);
+    let device = Arc::new(Memory::from(sample.bytes));
     Repair::plan(device.clone(), &Silent)
         .unwrap()
         .apply(&Silent)
@@ -345,12 +345,12 @@ fn an_object_in_no_folder_is_put_where_its_thread_leads() {
 
 #[test]
 fn a_volume_is_not_made_empty() {
-    let mut patient = Patient::new(false);
-    let start = patient.start(Cnid::CATALOG);
-    let fork = patient.fork(Cnid::CATALOG);
-    patient.bytes[start..start + fork.logical_size.get() as usize].fill(0);
-    let damaged = patient.bytes.clone();
-    let device = Arc::new(Memory::from(patient.bytes));
+    let mut sample = Sample::new(false);
+    let start = sample.start(Cnid::CATALOG);
+    let fork = sample.fork(Cnid::CATALOG);
+    sample.bytes[start..start + fork.logical_size.get() as usize].fill(0);
+    let damaged = sample.bytes.clone();
+    let device = Arc::new(Memory::from(sample.bytes));
     let refused = Repair::plan(device.clone(), &Silent)
         .and_then(|repair| repair.apply(&Silent))
         .unwrap_err();
@@ -363,14 +363,14 @@ fn a_volume_is_not_made_empty() {
 
 #[test]
 fn a_folder_whose_thread_lost_its_number_keeps_its_own() {
-    let mut patient = Patient::new(false);
-    let whole = items(patient.bytes.clone());
+    let mut sample = Sample::new(false);
+    let whole = items(sample.bytes.clone());
     let wanted = |record: &[u8]| match CatalogRecord::parse(CatalogKey::split(record).unwrap().1) {
         Some(CatalogRecord::Thread(thread)) => decode_name(thread.name) == "inner",
         _ => false,
     };
-    patient.record(Cnid::CATALOG, wanted, |record| record[3] ^= 0x40);
-    let device = Arc::new(Memory::from(patient.bytes));
+    sample.record(Cnid::CATALOG, wanted, |record| record[3] ^= 0x40);
+    let device = Arc::new(Memory::from(sample.bytes));
     Repair::plan(device.clone(), &Silent)
         .unwrap()
         .apply(&Silent)
@@ -380,30 +380,30 @@ fn a_folder_whose_thread_lost_its_number_keeps_its_own() {
 
 #[test]
 fn files_that_are_moved_are_not_copied_over_each_other() {
-    let mut patient = Patient::new(false);
-    let whole = items(patient.bytes.clone());
+    let mut sample = Sample::new(false);
+    let whole = items(sample.bytes.clone());
     // Of other contents than the files.
     let mut value = 0;
-    patient.attribute("large", |record| {
+    sample.attribute("large", |record| {
         let at = record.len() - 64;
         value = u32::from_be_bytes(record[at..at + 4].try_into().unwrap());
     });
     let mut neighbor = 0;
-    patient.file("file 5", |raw| {
+    sample.file("file 5", |raw| {
         neighbor = raw.data_fork.extents[0].start_block.get()
     });
-    patient.file("file 3", |raw| {
+    sample.file("file 3", |raw| {
         for extent in &mut raw.data_fork.extents[..2] {
             (extent.start_block, extent.block_count) = (value.into(), 1.into());
         }
     });
     // The blocks of this one are free once it is moved, and as many as the other needs.
-    patient.file("file 7", |raw| {
+    sample.file("file 7", |raw| {
         raw.data_fork.total_blocks = 3.into();
         raw.data_fork.extents[1].start_block = neighbor.into();
         raw.data_fork.extents[1].block_count = 1.into();
     });
-    let device = Arc::new(Memory::from(patient.bytes));
+    let device = Arc::new(Memory::from(sample.bytes));
     Repair::plan(device.clone(), &Silent)
         .unwrap()
         .apply(&Silent)
@@ -418,10 +418,10 @@ fn files_that_are_moved_are_not_copied_over_each_other() {
 
 #[test]
 fn a_fork_has_the_blocks_that_its_size_needs() {
-    let mut patient = Patient::new(false);
-    let whole = items(patient.bytes.clone());
-    patient.file("file 3", |raw| raw.data_fork.total_blocks = 1.into());
-    let device = Arc::new(Memory::from(patient.bytes));
+    let mut sample = Sample::new(false);
+    let whole = items(sample.bytes.clone());
+    sample.file("file 3", |raw| raw.data_fork.total_blocks = 1.into());
+    let device = Arc::new(Memory::from(sample.bytes));
     Repair::plan(device.clone(), &Silent)
         .unwrap()
         .apply(&Silent)
@@ -430,11 +430,11 @@ fn a_fork_has_the_blocks_that_its_size_needs() {
 }
 
 /// A patient with a byte of its first volume header changed by `flip`.
-fn with_header_byte(at: usize, flip: u8) -> (Patient, Vec<u8>) {
-    let mut patient = Patient::new(false);
-    let sound = patient.bytes.clone();
-    patient.bytes[1024 + at] ^= flip;
-    (patient, sound)
+fn with_header_byte(at: usize, flip: u8) -> (Sample, Vec<u8>) {
+    let mut sample = Sample::new(false);
+    let sound = sample.bytes.clone();
+    sample.bytes[1024 + at] ^= flip;
+    (sample, sound)
 }
 
 #[test]
@@ -447,10 +447,10 @@ fn the_volume_header_that_agrees_with_the_volume_wins() {
     ];
     for at in bytes.into_iter().chain([42, 46, 1, 3]) {
         for flip in [0x08, 0x01] {
-            let (patient, sound) = with_header_byte(at, flip);
-            let found = patient.check();
+            let (sample, sound) = with_header_byte(at, flip);
+            let found = sample.check();
             assert!(found.iter().any(is_wrong), "byte {at} of the header");
-            let device = Arc::new(Memory::from(patient.bytes));
+            let device = Arc::new(Memory::from(sample.bytes));
             let repair = Repair::plan(device.clone(), &Silent)
                 .unwrap_or_else(|error| panic!("byte {at}: {error}"));
             repair
@@ -474,11 +474,11 @@ fn the_volume_header_that_agrees_with_the_volume_wins() {
 
 #[test]
 fn headers_that_nothing_decides_between_are_left_to_the_user() {
-    let mut patient = Patient::new(false);
-    let before = patient.bytes.clone();
+    let mut sample = Sample::new(false);
+    let before = sample.bytes.clone();
     // A startup file on blocks that are in use, which only the alternate tells of.
-    let at = patient.bytes.len() - 1024;
-    let catalog = patient.fork(Cnid::CATALOG);
+    let at = sample.bytes.len() - 1024;
+    let catalog = sample.fork(Cnid::CATALOG);
     let mut startup = ForkRaw {
         total_blocks: 1.into(),
         logical_size: 4096.into(),
@@ -486,9 +486,9 @@ fn headers_that_nothing_decides_between_are_left_to_the_user() {
     };
     startup.extents[0].start_block = catalog.extents[0].start_block;
     startup.extents[0].block_count = 1.into();
-    patient.bytes[at + 432..at + 512].copy_from_slice(zerocopy::IntoBytes::as_bytes(&startup));
-    let damaged = patient.bytes.clone();
-    let device = Arc::new(Memory::from(patient.bytes));
+    sample.bytes[at + 432..at + 512].copy_from_slice(zerocopy::IntoBytes::as_bytes(&startup));
+    let damaged = sample.bytes.clone();
+    let device = Arc::new(Memory::from(sample.bytes));
     let error = Repair::plan(device.clone(), &Silent).unwrap_err();
     let assumptions: Vec<_> = Undecided::of(&error)
         .iter()
@@ -511,7 +511,7 @@ fn headers_that_nothing_decides_between_are_left_to_the_user() {
 
 #[test]
 fn what_an_interrupted_change_left_is_not_rebuilt_around() {
-    let device = Arc::new(Memory::from(Patient::new(false).bytes));
+    let device = Arc::new(Memory::from(Sample::new(false).bytes));
     let volume = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
     volume
         .create(
@@ -534,20 +534,20 @@ fn what_an_interrupted_change_left_is_not_rebuilt_around() {
 
 #[test]
 fn a_journal_without_its_files_is_given_up() {
-    let device = Arc::new(Memory::from(Patient::new(false).bytes));
+    let device = Arc::new(Memory::from(Sample::new(false).bytes));
     HfsPlusMut::open(device.clone(), WriteOptions::default())
         .unwrap()
         .enable_journal(None)
         .unwrap();
-    let mut patient = Patient {
+    let mut sample = Sample {
         bytes: device.to_vec(),
     };
-    assert!(patient.check().is_empty());
+    assert!(sample.check().is_empty());
     // Its blocks belong to a file that anybody may delete, and the next mount would write over who
     // gets them.
-    patient.file(".journal", |raw| raw.user_info.file_type = *b"abcd");
-    patient.flip(2000);
-    let device = Arc::new(Memory::from(patient.bytes));
+    sample.file(".journal", |raw| raw.user_info.file_type = *b"abcd");
+    sample.flip(2000);
+    let device = Arc::new(Memory::from(sample.bytes));
     Repair::plan(device.clone(), &Silent)
         .unwrap()
         .apply(&Silent)
@@ -559,7 +559,7 @@ fn a_journal_without_its_files_is_given_up() {
 
 #[test]
 fn a_sound_volume_needs_no_repair() {
-    let device = Arc::new(Memory::read_only(Patient::new(true).bytes));
+    let device = Arc::new(Memory::read_only(Sample::new(true).bytes));
     let repair = Repair::plan(device, &Silent).unwrap();
     assert!(!repair.is_needed() && repair.findings().is_empty());
     repair.apply(&Silent).unwrap();

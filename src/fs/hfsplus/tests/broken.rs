@@ -15,7 +15,7 @@ use super::super::layout::{
 };
 use super::super::links::FILES_FOLDER;
 use super::super::unicode::NameOrder;
-use super::sketch::{BLOCK, Drawn, Sketch, fork};
+use super::fixture::{BLOCK, Drawn, Fixture, fork};
 use crate::device::{BlockDeviceExt, Memory};
 use crate::fs::{FileKind, FileSystem, FileSystemExt, Fork, NodeId};
 use crate::{Error, Kind, Result};
@@ -53,13 +53,13 @@ fn read_all(volume: &HfsPlus) -> Result<usize> {
 }
 
 /// A volume with a catalog of some levels.
-fn forest() -> Sketch {
-    let mut sketch = Sketch::plain();
+fn forest() -> Fixture {
+    let mut fixture = Fixture::plain();
     for index in 0..60 {
-        let folder = sketch.folder(Cnid::ROOT, &format!("folder {index:02}"), |_| {});
-        sketch.file(folder, "file", b"contents", |_| {});
+        let folder = fixture.folder(Cnid::ROOT, &format!("folder {index:02}"), |_| {});
+        fixture.file(folder, "file", b"contents", |_| {});
     }
-    sketch
+    fixture
 }
 
 /// The one error that opening and reading all gives; it must hold these words.
@@ -200,9 +200,9 @@ fn tree_headers_that_claim_too_much_are_refused() {
         drawn,
         &["node 0: a header node (kind 1) expected, kind 0 found"],
     );
-    let mut sketch = Sketch::new(Variant::Hfsx, NameOrder::Binary);
-    sketch.file(Cnid::ROOT, "x", b"", |_| {});
-    let mut drawn = sketch.draw();
+    let mut fixture = Fixture::new(Variant::Hfsx, NameOrder::Binary);
+    fixture.file(Cnid::ROOT, "x", b"", |_| {});
+    let mut drawn = fixture.draw();
     drawn.node(0)[14 + 37] = 0;
     assert_eq!(drawn.open().unwrap_err().kind(), Kind::Unsupported);
 }
@@ -308,10 +308,10 @@ fn volume_headers_that_make_no_sense_are_refused() {
 #[test]
 fn threads_and_records_must_agree() {
     // A thread whose record is gone.
-    let mut sketch = forest();
-    let orphan = sketch.new_id();
-    sketch.thread(orphan, Cnid::ROOT, "gone", false);
-    let error = sketch
+    let mut fixture = forest();
+    let orphan = fixture.new_id();
+    fixture.thread(orphan, Cnid::ROOT, "gone", false);
+    let error = fixture
         .open()
         .unwrap()
         .attributes(NodeId(orphan.0.into()))
@@ -324,37 +324,37 @@ fn threads_and_records_must_agree() {
     );
 
     // A record whose thread is gone.
-    let mut sketch = forest();
-    let folder = sketch.folder(Cnid::ROOT, "threadless", |_| {});
-    sketch
+    let mut fixture = forest();
+    let folder = fixture.folder(Cnid::ROOT, "threadless", |_| {});
+    fixture
         .catalog
         .retain(|record| record[..6] != [&[0, 6], &folder.0.to_be_bytes()[..]].concat());
     expect(
-        sketch.draw(),
+        fixture.draw(),
         &[&format!("folder {folder} was found in folder 2")],
     );
 
     // A folder that claims to be the root: following it would never end.
-    let mut sketch = forest();
-    sketch.folder(Cnid::ROOT, "loop", |folder| folder.folder_id = 2.into());
+    let mut fixture = forest();
+    fixture.folder(Cnid::ROOT, "loop", |folder| folder.folder_id = 2.into());
     expect(
-        sketch.draw(),
+        fixture.draw(),
         &["folder 2 was found in folder 2, where its thread does not lead"],
     );
 
     // A folder within itself.
-    let mut sketch = forest();
-    let outer = sketch.folder(Cnid::ROOT, "outer", |_| {});
-    sketch.folder(outer, "inner", |folder| folder.folder_id = outer.0.into());
+    let mut fixture = forest();
+    let outer = fixture.folder(Cnid::ROOT, "outer", |_| {});
+    fixture.folder(outer, "inner", |folder| folder.folder_id = outer.0.into());
     expect(
-        sketch.draw(),
+        fixture.draw(),
         &[&format!("folder {outer} was found in folder {outer}")],
     );
 
     // No root at all.
-    let mut sketch = Sketch::plain();
-    sketch.catalog.clear();
-    expect(sketch.draw(), &["no root folder"]);
+    let mut fixture = Fixture::plain();
+    fixture.catalog.clear();
+    expect(fixture.draw(), &["no root folder"]);
 }
 
 #[test]
@@ -365,18 +365,18 @@ fn records_of_no_known_kind_are_noticed() {
         &[0, 2],
         &[0, 3, 0, 0, 0, 0, 0, 2, 0, 0],
     ] {
-        let mut sketch = forest();
-        sketch.record(Cnid::ROOT, "strange", data);
+        let mut fixture = forest();
+        fixture.record(Cnid::ROOT, "strange", data);
         expect(
-            sketch.draw(),
+            fixture.draw(),
             &["the record under 2 and \"strange\" is none that may stand there"],
         );
     }
-    let mut sketch = forest();
-    let file = sketch.file(Cnid::ROOT, "file", b"", |_| {});
-    sketch.attribute(file, "strange", 0, &[0, 0, 0, 0x40]);
+    let mut fixture = forest();
+    let file = fixture.file(Cnid::ROOT, "file", b"", |_| {});
+    fixture.attribute(file, "strange", 0, &[0, 0, 0, 0x40]);
     expect(
-        sketch.draw(),
+        fixture.draw(),
         &[&format!("the record of strange of file {file}")],
     );
 }
@@ -397,29 +397,29 @@ fn forks_that_make_no_sense_are_noticed_when_opened() {
         ),
     ];
     for (fork, words) in table {
-        let mut sketch = forest();
-        let file = sketch.file(Cnid::ROOT, "file", b"", |file| file.data_fork = fork);
+        let mut fixture = forest();
+        let file = fixture.file(Cnid::ROOT, "file", b"", |file| file.data_fork = fork);
         expect(
-            sketch.draw(),
+            fixture.draw(),
             &[&format!("data fork of file {file}"), words],
         );
     }
-    let mut sketch = forest();
-    let file = sketch.file(Cnid::ROOT, "file", b"", |file| {
+    let mut fixture = forest();
+    let file = fixture.file(Cnid::ROOT, "file", b"", |file| {
         file.data_fork = fork(512, 2, &[extent(4, 1)])
     });
-    sketch.more_extents(file, fork_type::DATA, 1, &[]);
-    expect(sketch.draw(), &["extents from block 1 on is empty"]);
+    fixture.more_extents(file, fork_type::DATA, 1, &[]);
+    expect(fixture.draw(), &["extents from block 1 on is empty"]);
 }
 
 #[test]
 fn a_symbolic_link_of_a_gigabyte_is_not_read() {
-    let mut sketch = Sketch::plain();
-    let link = sketch.file(Cnid::ROOT, "link", b"x", |file| {
+    let mut fixture = Fixture::plain();
+    let link = fixture.file(Cnid::ROOT, "link", b"x", |file| {
         file.bsd.file_mode = 0o120_755.into();
         file.data_fork.logical_size = (1 << 30).into();
     });
-    let error = sketch
+    let error = fixture
         .open()
         .unwrap()
         .read_link(NodeId(link.0.into()))
@@ -434,10 +434,10 @@ fn a_journal_that_makes_no_sense_is_a_problem_only() {
         (800_000, "info block 800000"),
         (1, "another device"),
     ] {
-        let mut sketch = forest();
-        sketch.header.attributes = volume_attributes::JOURNALED.into();
-        sketch.header.journal_info_block = info_block.into();
-        let volume = sketch.open().unwrap();
+        let mut fixture = forest();
+        fixture.header.attributes = volume_attributes::JOURNALED.into();
+        fixture.header.journal_info_block = info_block.into();
+        let volume = fixture.open().unwrap();
         assert!(!volume.volume().clean);
         let problems: Vec<String> = volume.problems().iter().map(Error::to_string).collect();
         assert!(
@@ -449,30 +449,30 @@ fn a_journal_that_makes_no_sense_is_a_problem_only() {
 
 /// A volume with something of everything.
 fn menagerie() -> Vec<u8> {
-    let mut sketch = Sketch::plain();
-    let private = sketch.folder(Cnid::ROOT, FILES_FOLDER, |_| {});
-    sketch.file(private, "iNode9", b"shared", |file| {
+    let mut fixture = Fixture::plain();
+    let private = fixture.folder(Cnid::ROOT, FILES_FOLDER, |_| {});
+    fixture.file(private, "iNode9", b"shared", |file| {
         file.bsd.special = 1.into()
     });
-    sketch.file(Cnid::ROOT, "hard", b"", |file| {
+    fixture.file(Cnid::ROOT, "hard", b"", |file| {
         (file.user_info.file_type, file.user_info.creator) = FILE_LINK_TYPE;
         file.bsd.special = 9.into();
         file.dates.create = 3_000_000_000.into();
     });
-    sketch.file(Cnid::ROOT, "soft", b"hard", |file| {
+    fixture.file(Cnid::ROOT, "soft", b"hard", |file| {
         file.bsd.file_mode = 0o120_755.into()
     });
-    let pieces = sketch.scatter(&[7; 11 * BLOCK as usize]);
-    let file = sketch.file(Cnid::ROOT, "pieces", b"", |file| {
+    let pieces = fixture.scatter(&[7; 11 * BLOCK as usize]);
+    let file = fixture.file(Cnid::ROOT, "pieces", b"", |file| {
         file.data_fork = fork(11 * u64::from(BLOCK), 11, &pieces[..8])
     });
-    sketch.more_extents(file, fork_type::DATA, 8, &pieces[8..]);
-    sketch.inline_attribute(file, "attribute", b"value");
+    fixture.more_extents(file, fork_type::DATA, 8, &pieces[8..]);
+    fixture.inline_attribute(file, "attribute", b"value");
     for index in 0..12 {
-        let folder = sketch.folder(Cnid::ROOT, &format!("folder {index}"), |_| {});
-        sketch.file(folder, "e\u{301}", b"contents", |_| {});
+        let folder = fixture.folder(Cnid::ROOT, &format!("folder {index}"), |_| {});
+        fixture.file(folder, "e\u{301}", b"contents", |_| {});
     }
-    sketch.draw().bytes
+    fixture.draw().bytes
 }
 
 proptest! {

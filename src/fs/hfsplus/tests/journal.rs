@@ -10,7 +10,7 @@ use super::super::layout::{
     JournalHeaderRaw, JournalInfoBlockRaw, JournalOrder, KILLED_BLOCK, VolumeHeaderRaw,
     block_list_flags, journal_flags, volume_attributes,
 };
-use super::sketch::{BLOCK, Drawn, Sketch};
+use super::fixture::{BLOCK, Drawn, Fixture};
 use crate::device::BlockDeviceExt;
 use crate::fs::{FileSystem, FileSystemExt, Fork};
 use crate::{Error, Kind, Result};
@@ -158,19 +158,19 @@ struct Volume {
 }
 
 fn volume(flags: u32) -> Volume {
-    let mut sketch = Sketch::plain();
-    let contents = sketch.store(&[b'o'; 2 * BLOCK as usize]);
-    sketch.file(Cnid::ROOT, "file", b"", |file| {
-        file.data_fork = super::sketch::fork(2 * u64::from(BLOCK), 2, &[contents]);
+    let mut fixture = Fixture::plain();
+    let contents = fixture.store(&[b'o'; 2 * BLOCK as usize]);
+    fixture.file(Cnid::ROOT, "file", b"", |file| {
+        file.data_fork = super::fixture::fork(2 * u64::from(BLOCK), 2, &[contents]);
     });
-    let journal = sketch.store(&[0; SECTOR + RING]).start.offset(BLOCK);
+    let journal = fixture.store(&[0; SECTOR + RING]).start.offset(BLOCK);
     let mut info = JournalInfoBlockRaw::new_zeroed();
     info.flags = flags.into();
     (info.offset, info.size) = (journal.into(), ((SECTOR + RING) as u64).into());
-    sketch.header.journal_info_block = sketch.store(info.as_bytes()).start.0.into();
-    sketch.header.attributes = volume_attributes::JOURNALED.into();
+    fixture.header.journal_info_block = fixture.store(info.as_bytes()).start.0.into();
+    fixture.header.attributes = volume_attributes::JOURNALED.into();
     Volume {
-        drawn: sketch.draw(),
+        drawn: fixture.draw(),
         journal: journal as usize,
         file: contents.start.0.into(),
     }

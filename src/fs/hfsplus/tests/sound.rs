@@ -14,7 +14,7 @@ use super::super::layout::{
 use super::super::links::{FILES_FOLDER, FOLDERS_FOLDER};
 use super::super::unicode::NameOrder;
 use super::super::{HfsPlus, Probed, probe};
-use super::sketch::{BLOCK, Sketch, extents_raw, fork, units};
+use super::fixture::{BLOCK, Fixture, extents_raw, fork, units};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{
     Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp, UF_COMPRESSED,
@@ -51,16 +51,16 @@ fn read(volume: &HfsPlus, path: &str) -> Vec<u8> {
 
 #[test]
 fn case_matters_only_where_the_volume_says_so() {
-    let fill = |mut sketch: Sketch| {
-        sketch.file(Cnid::ROOT, "Readme", b"upper", |_| {});
-        sketch.file(Cnid::ROOT, "e\u{301}", b"accent", |_| {});
-        sketch
+    let fill = |mut fixture: Fixture| {
+        fixture.file(Cnid::ROOT, "Readme", b"upper", |_| {});
+        fixture.file(Cnid::ROOT, "e\u{301}", b"accent", |_| {});
+        fixture
     };
     let folding = [
-        Sketch::plain(),
-        Sketch::new(Variant::Hfsx, NameOrder::Folding),
+        Fixture::plain(),
+        Fixture::new(Variant::Hfsx, NameOrder::Folding),
     ];
-    for volume in folding.map(|sketch| fill(sketch).open().unwrap()) {
+    for volume in folding.map(|fixture| fill(fixture).open().unwrap()) {
         assert!(!volume.volume().case_sensitive);
         assert_eq!(read(&volume, "/README"), b"upper");
         assert_eq!(
@@ -74,9 +74,9 @@ fn case_matters_only_where_the_volume_says_so() {
             "ignored units do not count"
         );
     }
-    let mut sketch = fill(Sketch::new(Variant::Hfsx, NameOrder::Binary));
-    sketch.file(Cnid::ROOT, "README", b"all upper", |_| {});
-    let volume = sketch.open().unwrap();
+    let mut fixture = fill(Fixture::new(Variant::Hfsx, NameOrder::Binary));
+    fixture.file(Cnid::ROOT, "README", b"all upper", |_| {});
+    let volume = fixture.open().unwrap();
     assert_eq!(
         (volume.volume().format, volume.volume().case_sensitive),
         ("HFSX", true)
@@ -91,17 +91,17 @@ fn case_matters_only_where_the_volume_says_so() {
 
 #[test]
 fn names_that_others_wrote_composed_are_found() {
-    let mut sketch = Sketch::plain();
-    sketch.file(Cnid::ROOT, "\u{E9}", b"as Linux may write it", |_| {});
-    let volume = sketch.open().unwrap();
+    let mut fixture = Fixture::plain();
+    fixture.file(Cnid::ROOT, "\u{E9}", b"as Linux may write it", |_| {});
+    let volume = fixture.open().unwrap();
     assert_eq!(read(&volume, "/\u{E9}"), b"as Linux may write it");
 }
 
 #[test]
 fn names_show_colons_for_slashes() {
-    let mut sketch = Sketch::plain();
-    sketch.file(Cnid::ROOT, "a/b", b"slash", |_| {});
-    let volume = sketch.open().unwrap();
+    let mut fixture = Fixture::plain();
+    fixture.file(Cnid::ROOT, "a/b", b"slash", |_| {});
+    let volume = fixture.open().unwrap();
     assert_eq!(names(&volume, ROOT), ["a:b"]);
     assert_eq!(read(&volume, "/a:b"), b"slash");
     for odd in ["", "a/b", &"x".repeat(256)] {
@@ -112,11 +112,11 @@ fn names_show_colons_for_slashes() {
 #[test]
 fn a_fork_in_many_pieces_is_read_whole() {
     let contents: Vec<u8> = (0..20 * BLOCK - 7).map(|at| (at % 251) as u8).collect();
-    let mut sketch = Sketch::plain();
-    let pieces = sketch.scatter(&contents);
+    let mut fixture = Fixture::plain();
+    let pieces = fixture.scatter(&contents);
     let resource: Vec<u8> = contents.iter().rev().copied().collect();
-    let resource_pieces = sketch.scatter(&resource);
-    let id = sketch.file(Cnid::ROOT, "pieces", b"", |file| {
+    let resource_pieces = fixture.scatter(&resource);
+    let id = fixture.file(Cnid::ROOT, "pieces", b"", |file| {
         file.data_fork = fork(contents.len() as u64, 20, &pieces[..8]);
         file.resource_fork = fork(resource.len() as u64, 20, &resource_pieces[..8]);
     });
@@ -124,10 +124,10 @@ fn a_fork_in_many_pieces_is_read_whole() {
         (fork_type::DATA, &pieces),
         (fork_type::RESOURCE, &resource_pieces),
     ] {
-        sketch.more_extents(id, kind, 8, &pieces[8..16]);
-        sketch.more_extents(id, kind, 16, &pieces[16..]);
+        fixture.more_extents(id, kind, 8, &pieces[8..16]);
+        fixture.more_extents(id, kind, 16, &pieces[16..]);
     }
-    let volume = sketch.open().unwrap();
+    let volume = fixture.open().unwrap();
     assert_eq!(read(&volume, "/pieces"), contents);
     assert_eq!(
         all(&*volume.open(node(id), Fork::Resource).unwrap()),
@@ -152,23 +152,23 @@ fn a_fork_in_many_pieces_is_read_whole() {
 #[test]
 fn attributes_are_read_wherever_they_lie() {
     let value: Vec<u8> = (0..18 * BLOCK + 3).map(|at| (at % 241) as u8).collect();
-    let mut sketch = Sketch::plain();
-    let pieces = sketch.scatter(&value);
-    let id = sketch.file(Cnid::ROOT, "file", b"", |file| file.flags = 0x0006.into());
-    let other = sketch.file(Cnid::ROOT, "other", b"", |_| {});
-    sketch.inline_attribute(id, "small", b"odd");
-    sketch.inline_attribute(id, "", b"nameless, before all others");
-    sketch.inline_attribute(id, "com.apple.system.hfs.firstlink", b"17");
-    sketch.inline_attribute(other, "small", b"another's");
-    sketch.inline_attribute(id, "\u{E9}", b"as given");
-    sketch.inline_attribute(id, "o\u{308}", b"decomposed");
+    let mut fixture = Fixture::plain();
+    let pieces = fixture.scatter(&value);
+    let id = fixture.file(Cnid::ROOT, "file", b"", |file| file.flags = 0x0006.into());
+    let other = fixture.file(Cnid::ROOT, "other", b"", |_| {});
+    fixture.inline_attribute(id, "small", b"odd");
+    fixture.inline_attribute(id, "", b"nameless, before all others");
+    fixture.inline_attribute(id, "com.apple.system.hfs.firstlink", b"17");
+    fixture.inline_attribute(other, "small", b"another's");
+    fixture.inline_attribute(id, "\u{E9}", b"as given");
+    fixture.inline_attribute(id, "o\u{308}", b"decomposed");
     let record_type = attribute_type::FORK.into();
     let head = ForkAttributeRaw {
         record_type,
         fork: fork(value.len() as u64, 19, &pieces[..8]),
         ..Default::default()
     };
-    sketch.attribute(id, "large", 0, head.as_bytes());
+    fixture.attribute(id, "large", 0, head.as_bytes());
     for (start, pieces) in [(8, &pieces[8..16]), (16, &pieces[16..])] {
         let record_type = attribute_type::EXTENTS.into();
         let more = ExtentsAttributeRaw {
@@ -176,9 +176,9 @@ fn attributes_are_read_wherever_they_lie() {
             extents: extents_raw(pieces),
             ..Default::default()
         };
-        sketch.attribute(id, "large", start, more.as_bytes());
+        fixture.attribute(id, "large", start, more.as_bytes());
     }
-    let volume = sketch.open().unwrap();
+    let volume = fixture.open().unwrap();
     assert_eq!(
         volume.xattrs(node(id)).unwrap(),
         ["", "large", "o\u{308}", "small", "\u{E9}"]
@@ -201,25 +201,25 @@ fn attributes_are_read_wherever_they_lie() {
 
 #[test]
 fn finder_info_is_shown_without_what_the_system_keeps_there() {
-    let mut sketch = Sketch::plain();
-    let bare = sketch.file(Cnid::ROOT, "bare", b"", |file| {
+    let mut fixture = Fixture::plain();
+    let bare = fixture.file(Cnid::ROOT, "bare", b"", |file| {
         file.finder_info.date_added = 1_700_000_000.into();
         file.finder_info.document_id = 7.into();
         file.finder_info.write_generation = 9.into();
     });
-    let typed = sketch.file(Cnid::ROOT, "typed", b"", |file| {
+    let typed = fixture.file(Cnid::ROOT, "typed", b"", |file| {
         file.user_info.file_type = *b"TEXT";
         file.finder_info.date_added = 1_700_000_000.into();
         file.finder_info.extended_flags = 0x1234.into();
     });
-    let link = sketch.file(Cnid::ROOT, "link", b"bare", |file| {
+    let link = fixture.file(Cnid::ROOT, "link", b"bare", |file| {
         file.bsd.file_mode = 0o120_755.into();
         (file.user_info.file_type, file.user_info.creator) = (*b"slnk", *b"rhap");
     });
-    let folder = sketch.folder(Cnid::ROOT, "folder", |folder| {
+    let folder = fixture.folder(Cnid::ROOT, "folder", |folder| {
         folder.user_info.window[3] = 5.into()
     });
-    let volume = sketch.open().unwrap();
+    let volume = fixture.open().unwrap();
     let info = |id| {
         volume
             .xattr(node(id), "com.apple.FinderInfo")
@@ -246,7 +246,7 @@ fn finder_info_is_shown_without_what_the_system_keeps_there() {
 
 #[test]
 fn kinds_modes_and_flags_are_those_of_macos() {
-    let mut sketch = Sketch::plain();
+    let mut fixture = Fixture::plain();
     for (name, mode) in [
         ("fifo", 0o010_600),
         ("char", 0o020_600),
@@ -254,12 +254,12 @@ fn kinds_modes_and_flags_are_those_of_macos() {
         ("socket", 0o140_777),
         ("odd", 0o040_644),
     ] {
-        sketch.file(Cnid::ROOT, name, b"", |file| {
+        fixture.file(Cnid::ROOT, name, b"", |file| {
             file.bsd.file_mode = mode.into();
             file.bsd.special = 0x0E00_0003.into();
         });
     }
-    sketch.file(Cnid::ROOT, "flags", b"", |file| {
+    fixture.file(Cnid::ROOT, "flags", b"", |file| {
         (file.bsd.owner_flags, file.bsd.admin_flags) = (0x03, 0x02);
         file.user_info.finder_flags = finder_flags::INVISIBLE.into();
         (file.bsd.owner_id, file.bsd.group_id) = (501.into(), 20.into());
@@ -268,12 +268,12 @@ fn kinds_modes_and_flags_are_those_of_macos() {
         file.dates.access = 1_800_000_000.into();
         file.dates.backup = 0.into();
     });
-    sketch.file(Cnid::ROOT, "mac os 9", b"", |file| {
+    fixture.file(Cnid::ROOT, "mac os 9", b"", |file| {
         file.bsd = Default::default();
         file.flags = record_flags::EXPANDED_TIMES.into();
         file.dates.create = 1_800_000_000.into();
     });
-    let volume = sketch.open().unwrap();
+    let volume = fixture.open().unwrap();
     let get = |name: &str| volume.lookup(ROOT, name).unwrap().unwrap();
     let kinds =
         ["fifo", "char", "block", "socket", "odd"].map(|name| (get(name).kind, get(name).device));
@@ -310,16 +310,16 @@ fn kinds_modes_and_flags_are_those_of_macos() {
 }
 
 /// Two files linked together, a third that only looks like a link, a fourth that leads nowhere.
-fn with_links() -> (Sketch, Cnid) {
-    let mut sketch = Sketch::plain();
-    let private = sketch.folder(Cnid::ROOT, FILES_FOLDER, |folder| {
+fn with_links() -> (Fixture, Cnid) {
+    let mut fixture = Fixture::plain();
+    let private = fixture.folder(Cnid::ROOT, FILES_FOLDER, |folder| {
         folder.dates.create = 3_000_000_500.into()
     });
-    let target = sketch.file(private, "iNode77", b"shared", |file| {
+    let target = fixture.file(private, "iNode77", b"shared", |file| {
         file.bsd.special = 2.into();
         file.flags = (record_flags::THREAD_EXISTS | record_flags::HAS_LINK_CHAIN).into();
     });
-    let folder = sketch.folder(Cnid::ROOT, "folder", |_| {});
+    let folder = fixture.folder(Cnid::ROOT, "folder", |_| {});
     let link = |created: u32, reference: u32| {
         move |file: &mut FileRaw| {
             (file.user_info.file_type, file.user_info.creator) = FILE_LINK_TYPE;
@@ -327,22 +327,22 @@ fn with_links() -> (Sketch, Cnid) {
             file.dates.create = created.into();
         }
     };
-    sketch.file(Cnid::ROOT, "by private", b"", link(3_000_000_500, 77));
-    sketch.file(folder, "by root", b"", link(3_000_000_000, 77));
-    sketch.file(
+    fixture.file(Cnid::ROOT, "by private", b"", link(3_000_000_500, 77));
+    fixture.file(folder, "by root", b"", link(3_000_000_000, 77));
+    fixture.file(
         Cnid::ROOT,
         "impostor",
         b"not a link",
         link(3_000_000_001, 77),
     );
-    sketch.file(Cnid::ROOT, "broken", b"", link(3_000_000_000, 78));
-    (sketch, target)
+    fixture.file(Cnid::ROOT, "broken", b"", link(3_000_000_000, 78));
+    (fixture, target)
 }
 
 #[test]
 fn hard_links_are_followed_and_their_folder_hidden() {
-    let (sketch, target) = with_links();
-    let volume = sketch.open().unwrap();
+    let (fixture, target) = with_links();
+    let volume = fixture.open().unwrap();
     assert_eq!(
         names(&volume, ROOT),
         ["broken", "by private", "folder", "impostor"]
@@ -380,17 +380,17 @@ fn hard_links_are_followed_and_their_folder_hidden() {
 
 #[test]
 fn hard_links_to_folders_are_followed() {
-    let mut sketch = Sketch::plain();
-    let private = sketch.folder(Cnid::ROOT, FOLDERS_FOLDER, |_| {});
-    let target = sketch.folder(private, "dir_55", |_| {});
-    sketch.file(target, "inside", b"found", |_| {});
-    sketch.file(Cnid::ROOT, "link", b"", |file| {
+    let mut fixture = Fixture::plain();
+    let private = fixture.folder(Cnid::ROOT, FOLDERS_FOLDER, |_| {});
+    let target = fixture.folder(private, "dir_55", |_| {});
+    fixture.file(target, "inside", b"found", |_| {});
+    fixture.file(Cnid::ROOT, "link", b"", |file| {
         (file.user_info.file_type, file.user_info.creator) = FOLDER_LINK_TYPE;
         file.user_info.finder_flags = finder_flags::ALIAS.into();
         file.flags = (record_flags::THREAD_EXISTS | record_flags::HAS_LINK_CHAIN).into();
         file.bsd.special = 55.into();
     });
-    let volume = sketch.open().unwrap();
+    let volume = fixture.open().unwrap();
     assert_eq!(names(&volume, ROOT), ["link"]);
     assert_eq!(volume.resolve("/link").unwrap().kind, FileKind::Folder);
     assert_eq!(read(&volume, "/link/inside"), b"found");
@@ -412,21 +412,21 @@ fn compressed_contents_are_read() {
         ]
         .concat()
     };
-    let mut sketch = Sketch::plain();
+    let mut fixture = Fixture::plain();
     let compressed = |file: &mut FileRaw| file.bsd.owner_flags = 0x20;
-    let id = sketch.file(Cnid::ROOT, "inline", b"", compressed);
-    sketch.inline_attribute(id, "com.apple.decmpfs", &header(3, 5, b"\xFFhello"));
-    sketch.inline_attribute(id, "mine", b"kept");
-    let cloud = sketch.file(Cnid::ROOT, "cloud", b"", compressed);
-    sketch.inline_attribute(
+    let id = fixture.file(Cnid::ROOT, "inline", b"", compressed);
+    fixture.inline_attribute(id, "com.apple.decmpfs", &header(3, 5, b"\xFFhello"));
+    fixture.inline_attribute(id, "mine", b"kept");
+    let cloud = fixture.file(Cnid::ROOT, "cloud", b"", compressed);
+    fixture.inline_attribute(
         cloud,
         "com.apple.decmpfs",
         &header(0x8000_0001, 1_234_567, b""),
     );
-    let plain = sketch.file(Cnid::ROOT, "attribute only", b"plain", |_| {});
-    sketch.inline_attribute(plain, "com.apple.decmpfs", &header(8, 1, b""));
-    sketch.file(Cnid::ROOT, "flag only", b"plain too", compressed);
-    let volume = sketch.open().unwrap();
+    let plain = fixture.file(Cnid::ROOT, "attribute only", b"plain", |_| {});
+    fixture.inline_attribute(plain, "com.apple.decmpfs", &header(8, 1, b""));
+    fixture.file(Cnid::ROOT, "flag only", b"plain too", compressed);
+    let volume = fixture.open().unwrap();
     let attributes = volume.resolve("/inline").unwrap();
     assert_eq!((attributes.size, attributes.flags), (5, UF_COMPRESSED));
     assert_eq!(read(&volume, "/inline"), b"hello");
@@ -463,14 +463,14 @@ fn compressed_contents_are_read() {
 
 #[test]
 fn files_of_old_systems_need_no_thread() {
-    let mut sketch = Sketch::plain();
-    let id = sketch.file(Cnid::ROOT, "old", b"threadless", |file| {
+    let mut fixture = Fixture::plain();
+    let id = fixture.file(Cnid::ROOT, "old", b"threadless", |file| {
         file.flags = 0.into()
     });
-    sketch
+    fixture
         .catalog
         .retain(|record| record[2..6] != id.0.to_be_bytes());
-    let volume = sketch.open().unwrap();
+    let volume = fixture.open().unwrap();
     assert_eq!(read(&volume, "/old"), b"threadless");
     assert_eq!(
         volume.attributes(NodeId(999)).unwrap_err().kind(),
@@ -484,9 +484,9 @@ fn files_of_old_systems_need_no_thread() {
 
 #[test]
 fn a_wrapper_is_looked_into() {
-    let mut sketch = Sketch::plain();
-    sketch.file(Cnid::ROOT, "inside", b"the wrapper", |_| {});
-    let volume = sketch.draw().bytes;
+    let mut fixture = Fixture::plain();
+    fixture.file(Cnid::ROOT, "inside", b"the wrapper", |_| {});
+    let volume = fixture.draw().bytes;
     let mut block = MasterDirectoryBlockRaw::new_zeroed();
     block.signature = (*b"BD").into();
     block.allocation_block_size = 1024.into();
@@ -518,7 +518,7 @@ fn a_wrapper_is_looked_into() {
 
 #[test]
 fn the_alternate_header_stands_in() {
-    let mut drawn = Sketch::plain().draw();
+    let mut drawn = Fixture::plain().draw();
     drawn.bytes[1024..1536].fill(0xFF);
     assert_eq!(
         probe(&Memory::read_only(drawn.bytes.clone())).unwrap(),
@@ -541,13 +541,13 @@ fn nothing_else_is_taken_for_a_volume() {
 
 #[test]
 fn the_volume_tells_about_itself() {
-    let mut sketch = Sketch::plain();
-    sketch.header.identifier = 0x0123_4567_89AB_CDEF.into();
-    sketch.header.create_date = 3_000_003_600.into(); // an hour east of the root folder's, which is in UTC
-    sketch.header.modify_date = 3_200_000_000.into();
-    (sketch.header.file_count, sketch.header.folder_count) = (5.into(), 6.into());
-    sketch.header.free_blocks = 2.into();
-    let info = sketch.open().unwrap().volume();
+    let mut fixture = Fixture::plain();
+    fixture.header.identifier = 0x0123_4567_89AB_CDEF.into();
+    fixture.header.create_date = 3_000_003_600.into(); // an hour east of the root folder's, which is in UTC
+    fixture.header.modify_date = 3_200_000_000.into();
+    (fixture.header.file_count, fixture.header.folder_count) = (5.into(), 6.into());
+    fixture.header.free_blocks = 2.into();
+    let info = fixture.open().unwrap().volume();
     // Checked with Python: uuid.uuid5 with md5 over the namespace and the eight bytes.
     assert_eq!(
         info.uuid.unwrap().to_string(),
@@ -569,26 +569,26 @@ fn the_volume_tells_about_itself() {
         (info.clean, info.journaled, &*info.name),
         (true, false, "Sketch")
     );
-    assert_eq!(Sketch::plain().open().unwrap().volume().uuid, None);
+    assert_eq!(Fixture::plain().open().unwrap().volume().uuid, None);
 }
 
 #[test]
 fn a_volume_that_was_not_unmounted_is_not_clean() {
-    let mut dirty = Sketch::plain();
+    let mut dirty = Fixture::plain();
     dirty.header.attributes = volume_attributes::UNMOUNTED.into(); // sketches turn this bit over
     assert!(!dirty.open().unwrap().volume().clean);
-    let mut damaged = Sketch::plain();
+    let mut damaged = Fixture::plain();
     damaged.header.attributes = volume_attributes::INCONSISTENT.into();
     assert!(!damaged.open().unwrap().volume().clean);
 }
 
 #[test]
 fn listing_stops_when_told_and_passes_errors_on() {
-    let mut sketch = Sketch::plain();
+    let mut fixture = Fixture::plain();
     for name in ["a", "b", "c"] {
-        sketch.file(Cnid::ROOT, name, b"", |_| {});
+        fixture.file(Cnid::ROOT, name, b"", |_| {});
     }
-    let volume = sketch.open().unwrap();
+    let volume = fixture.open().unwrap();
     let mut seen = 0;
     let stop = |_| {
         seen += 1;
@@ -616,17 +616,17 @@ fn listing_stops_when_told_and_passes_errors_on() {
 
 #[test]
 fn threads_read_side_by_side() {
-    let mut sketch = Sketch::plain();
-    let folder = sketch.folder(Cnid::ROOT, "folder", |_| {});
+    let mut fixture = Fixture::plain();
+    let folder = fixture.folder(Cnid::ROOT, "folder", |_| {});
     for index in 0..200_u32 {
-        sketch.file(
+        fixture.file(
             folder,
             &format!("file {index}"),
             &index.to_be_bytes(),
             |_| {},
         );
     }
-    let volume = sketch.open().unwrap();
+    let volume = fixture.open().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let volume = &volume;
@@ -671,17 +671,17 @@ proptest! {
     #[test]
     fn trees_hold_what_a_map_holds(files in short_names(), wanted in short_names(), binary: bool) {
         let order = if binary { NameOrder::Binary } else { NameOrder::Folding };
-        let mut sketch = Sketch::new(if binary { Variant::Hfsx } else { Variant::HfsPlus }, order);
+        let mut fixture = Fixture::new(if binary { Variant::Hfsx } else { Variant::HfsPlus }, order);
         let key = |name: &str| { let mut key = Vec::new(); order.sort_key(&units(name), &mut key); key };
         let mut model: BTreeMap<Vec<u8>, (String, Cnid)> = BTreeMap::new();
         for name in &files {
             if key(name).is_empty() || model.contains_key(&key(name)) {
                 continue;
             }
-            let id = sketch.file(Cnid::ROOT, name, name.as_bytes(), |_| {});
+            let id = fixture.file(Cnid::ROOT, name, name.as_bytes(), |_| {});
             model.insert(key(name), (name.clone(), id));
         }
-        let volume = sketch.open().unwrap();
+        let volume = fixture.open().unwrap();
         let listed: Vec<(String, NodeId)> =
             volume.entries(ROOT).unwrap().into_iter().map(|entry| (entry.name, entry.attributes.id)).collect();
         let expected: Vec<(String, NodeId)> = model.values().map(|(name, id)| (name.clone(), node(*id))).collect();
@@ -699,13 +699,13 @@ proptest! {
 
 #[test]
 fn a_fork_is_lent_and_described_by_the_device_below() {
-    let mut sketch = Sketch::plain();
-    let extent = sketch.store(&[7; 1000]);
+    let mut fixture = Fixture::plain();
+    let extent = fixture.store(&[7; 1000]);
     let elsewhere = Extent {
         start: AllocBlock(extent.start.0 + 1),
         count: 1,
     };
-    let id = sketch.file(Cnid::ROOT, "file", b"", |file| {
+    let id = fixture.file(Cnid::ROOT, "file", b"", |file| {
         file.data_fork = fork(
             1000,
             2,
@@ -718,7 +718,7 @@ fn a_fork_is_lent_and_described_by_the_device_below() {
             ],
         );
     });
-    let volume = sketch.open().unwrap();
+    let volume = fixture.open().unwrap();
     let device = volume.open(node(id), Fork::Data).unwrap();
     assert_eq!(
         device
@@ -728,7 +728,7 @@ fn a_fork_is_lent_and_described_by_the_device_below() {
         [0..512, 512..1000]
     );
     assert!(
-        device.lend(0..1000).unwrap().is_none(),
+        device.file_range(0..1000).unwrap().is_none(),
         "memory has no file to lend"
     );
     assert_eq!(device.write_at(0, b"x").unwrap_err().kind(), Kind::ReadOnly);

@@ -86,14 +86,14 @@ impl Bitmap {
     }
 
     /// The operation under way has succeeded.
-    pub(super) fn keep(&mut self) {
+    pub(super) fn accept(&mut self) {
         for extent in std::mem::take(&mut self.freed) {
             self.hold(extent);
         }
     }
 
     /// The operation under way has not been.
-    pub(super) fn undo(&mut self) {
+    pub(super) fn rollback(&mut self) {
         self.freed.clear();
     }
 

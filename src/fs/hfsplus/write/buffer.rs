@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::Result;
-use crate::device::{BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::device::{AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 
 const LAYER: &str = "hfs+ buffer";
 /// Blocks larger than this are buffered in parts.
@@ -15,7 +15,7 @@ const RUN: usize = 32 << 10;
 
 /// A volume and what has been written to its metadata since the last commit.
 ///
-/// Writes belong to the operation under way until [`keep`](Self::keep) or [`undo`](Self::undo);
+/// Writes belong to the operation under way until [`accept`](Self::accept) or [`rollback`](Self::rollback);
 /// what is kept waits for [`runs`](Self::runs) to be written to the volume and
 /// [`forget`](Self::forget).
 #[derive(Debug)]
@@ -56,14 +56,14 @@ impl Buffer {
     }
 
     /// What was written since the last call is to reach the volume.
-    pub(super) fn keep(&self) {
+    pub(super) fn accept(&self) {
         let mut pages = self.pages_mut();
         let current = std::mem::take(&mut pages.current);
         pages.waiting.extend(current);
     }
 
-    /// What was written since the last [`keep`](Self::keep) never was.
-    pub(super) fn undo(&self) {
+    /// What was written since the last [`accept`](Self::accept) never was.
+    pub(super) fn rollback(&self) {
         self.pages_mut().current.clear();
     }
 
@@ -186,7 +186,7 @@ impl BlockDevice for Buffer {
     }
 
     /// Metadata is written, never discarded.
-    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
+    fn discard(&self, _range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
         Err(crate::Error::unsupported(
             LAYER,
             "metadata is not discarded",
@@ -212,7 +212,7 @@ impl BlockDevice for Buffer {
         self.device.flush()
     }
 
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
         Err(crate::Error::unsupported(
             LAYER,
             "a volume has a fixed length",
@@ -220,7 +220,7 @@ impl BlockDevice for Buffer {
     }
 
     /// What lies below may change its place.
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         Ok(None)
     }
@@ -241,18 +241,18 @@ mod tests {
             [vec![1], vec![2; 600], vec![1]].concat()
         );
         assert_eq!(buffer.len_if_kept(), 3 * 512);
-        buffer.undo();
+        buffer.rollback();
         assert_eq!(buffer.read_vec(0, 8192).unwrap(), vec![1; 8192]);
 
         buffer.write_at(510, &[3; 4]).unwrap();
-        buffer.keep();
+        buffer.accept();
         buffer.write_at(511, &[4; 2]).unwrap();
         assert_eq!(buffer.read_vec(509, 6).unwrap(), [1, 3, 4, 4, 3, 1]);
-        buffer.undo();
+        buffer.rollback();
         assert_eq!(buffer.read_vec(509, 6).unwrap(), [1, 3, 3, 3, 3, 1]);
         buffer.write_at(4096, &[5; 1]).unwrap();
         assert_eq!((buffer.current_len(), buffer.len_if_kept()), (512, 3 * 512));
-        buffer.keep();
+        buffer.accept();
         assert_eq!(
             below.read_vec(0, 8192).unwrap(),
             vec![1; 8192],

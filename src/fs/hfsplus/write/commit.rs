@@ -7,7 +7,7 @@ use super::LAYER;
 use super::buffer::Run;
 use super::space::{Which, bytes_of};
 use super::volume::Volume;
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::fs::hfsplus::btree::Rank;
 use crate::fs::hfsplus::layout::{AllocBlock, Extent};
 use crate::{Error, Kind, Result};
@@ -54,7 +54,7 @@ impl Volume {
         for extent in freed {
             let (start, len) = bytes_of(extent, self.read.header.block_size);
             // Best effort: what is not given back now, a trim finds free.
-            let _ = self.device.discard(start..start + len, Leave::Any);
+            let _ = self.device.discard(start..start + len, AfterDiscard::Any);
         }
     }
 

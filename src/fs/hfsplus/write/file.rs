@@ -7,7 +7,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 use super::records::date_of;
 use super::volume::Volume;
 use super::{LAYER, Shared};
-use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent, read_only};
+use crate::device::{
+    Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info, read_only,
+};
 use crate::fs::hfsplus::catalog::{Found, Object};
 use crate::fs::hfsplus::extents::{ForkDevice, Space};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, timestamp};
@@ -286,11 +288,11 @@ pub(super) fn set_resource_fork(
 ) -> Result<()> {
     let fork = OpenFork::open(shared, node, Fork::Resource)?;
     fork.check_writable()?;
-    if fork.info().len > 0 && existing == Existing::Keep {
+    if fork.info().len > 0 && existing == Existing::Error {
         return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(RESOURCE_FORK));
     }
     let len = value.info().len;
-    fork.set_len(len, Leave::Any)?;
+    fork.set_len(len, AfterDiscard::Any)?;
     let mut at = 0;
     while at < len {
         let piece = value.read_vec(at, PIECE.min(len - at) as usize)?;
@@ -306,7 +308,7 @@ pub(super) fn remove_resource_fork(shared: &Arc<Shared>, node: NodeId) -> Result
     fork.check_writable()?;
     match fork.info().len {
         0 => Err(Error::not_found(LAYER, RESOURCE_FORK)),
-        _ => fork.set_len(0, Leave::Zeros),
+        _ => fork.set_len(0, AfterDiscard::Zeros),
     }
 }
 
@@ -368,11 +370,11 @@ impl BlockDevice for OpenFork {
     }
 
     /// A file of HFS+ has no holes: what must be zero is made so, and its blocks stay.
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         {
             let file = self.file();
             file.info().check_range(LAYER, &range)?;
-            if leave == Leave::Zeros {
+            if leave == AfterDiscard::Zeros {
                 file.zero(range)?;
             }
         }
@@ -390,14 +392,14 @@ impl BlockDevice for OpenFork {
         volume.commit()
     }
 
-    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         let mut volume = self.shared.write();
         let old = self.file().len();
         if len == old {
             return Ok(());
         }
         loop {
-            match self.resize_step(&mut volume, len, leave == Leave::Zeros) {
+            match self.resize_step(&mut volume, len, leave == AfterDiscard::Zeros) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(error) => {
@@ -410,7 +412,7 @@ impl BlockDevice for OpenFork {
     }
 
     /// A file's blocks may become another's.
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.file().info().check_range(LAYER, &range)?;
         Ok(None)
     }
@@ -434,7 +436,7 @@ impl BlockDevice for ReadOnly {
 
     read_only!(LAYER);
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
-        self.0.lend(range)
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
+        self.0.file_range(range)
     }
 }

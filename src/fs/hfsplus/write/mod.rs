@@ -22,14 +22,14 @@ mod links;
 mod log;
 mod mounting;
 mod moves;
-mod nameless;
 mod objects;
-mod pull;
 mod records;
 pub(super) mod recover;
+mod relocate;
 mod reserved;
 mod resize;
 mod space;
+mod unlinked;
 mod volume;
 mod xattrs;
 
@@ -290,7 +290,7 @@ impl FileSystemMut for HfsPlusMut {
     fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
         self.shared
             .write()
-            .link((node, dir, name), Existing::Keep, &|id| {
+            .link((node, dir, name), Existing::Error, &|id| {
                 self.shared.is_open(id)
             })
     }
@@ -323,20 +323,26 @@ impl FileSystemMut for HfsPlusMut {
         Ok(open)
     }
 
-    fn make_nameless(&self, new: &NewNode) -> Result<NodeId> {
-        self.shared.write().make_nameless(new)
+    fn create_unlinked(&self, new: &NewNode) -> Result<NodeId> {
+        self.shared.write().create_unlinked(new)
     }
 
-    fn give_name(&self, node: NodeId, dir: NodeId, name: &str, existing: Existing) -> Result<()> {
+    fn link_unlinked(
+        &self,
+        node: NodeId,
+        dir: NodeId,
+        name: &str,
+        existing: Existing,
+    ) -> Result<()> {
         self.shared
             .write()
-            .give_name(node, dir, name, existing, &|id| self.shared.is_open(id))
+            .link_unlinked(node, dir, name, existing, &|id| self.shared.is_open(id))
     }
 
-    fn drop_nameless(&self, node: NodeId) -> Result<()> {
+    fn discard_unlinked(&self, node: NodeId) -> Result<()> {
         self.shared
             .write()
-            .drop_nameless(node, &|id| self.shared.is_open(id))
+            .discard_unlinked(node, &|id| self.shared.is_open(id))
     }
 
     fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()> {

@@ -373,7 +373,7 @@ impl Volume {
 
     /// Writes what the buffer holds in place, durably, without a journal.
     fn write_through(&mut self) -> Result<()> {
-        self.buffer.keep();
+        self.buffer.accept();
         for (offset, bytes) in self.buffer.runs() {
             self.device.write_at(offset, &bytes)?;
         }

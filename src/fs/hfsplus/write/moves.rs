@@ -106,7 +106,7 @@ impl Volume {
             return refused("is a name that the volume needs for itself");
         }
         match (existing, object, there) {
-            (Existing::Keep, ..) => refused("exists already"),
+            (Existing::Error, ..) => refused("exists already"),
             (_, Object::Folder(_), Object::File(_)) => {
                 refused("is no folder, and a folder cannot replace it")
             }

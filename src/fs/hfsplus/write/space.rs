@@ -1,6 +1,6 @@
 //! Taking blocks and giving them back, and trees that grow (§4.1, §6.7).
 
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::fs::hfsplus::btree::{Tree, TreeKind};
 use crate::fs::hfsplus::build::{self, write_empty_tree};
 use crate::fs::hfsplus::layout::{
@@ -115,7 +115,8 @@ impl Volume {
         if len <= WRITTEN_ZEROS {
             return self.device.write_at(offset, &vec![0; len as usize]);
         }
-        self.device.discard(offset..offset + len, Leave::Zeros)
+        self.device
+            .discard(offset..offset + len, AfterDiscard::Zeros)
     }
 
     /// Lets trees grow that an operation might find too small, as operations of their own. What

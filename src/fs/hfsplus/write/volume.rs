@@ -193,17 +193,17 @@ impl Volume {
     pub(super) fn step<T>(&mut self, change: &mut dyn FnMut(&mut Self) -> Result<T>) -> Result<T> {
         let saved = self.save();
         let done = change(self).and_then(|done| {
-            self.seal(&saved)?;
+            self.commit_headers(&saved)?;
             self.commit_if_full()?;
             Ok(done)
         });
         match done {
             Ok(done) => {
-                self.keep();
+                self.accept();
                 Ok(done)
             }
             Err(error) => {
-                self.undo(saved);
+                self.rollback(saved);
                 Err(error)
             }
         }
@@ -221,13 +221,13 @@ impl Volume {
     }
 
     /// Writes the headers that the operation has changed.
-    fn seal(&mut self, saved: &Saved) -> Result<()> {
-        self.read.catalog.tree_mut().keep(&saved.catalog)?;
+    fn commit_headers(&mut self, saved: &Saved) -> Result<()> {
+        self.read.catalog.tree_mut().commit_header(&saved.catalog)?;
         if let (Some(tree), Some(saved)) = (self.read.overflow.tree_mut(), &saved.overflow) {
-            tree.keep(saved)?;
+            tree.commit_header(saved)?;
         }
         if let (Some(tree), Some(saved)) = (self.read.attributes.tree_mut(), &saved.attributes) {
-            tree.keep(saved)?;
+            tree.commit_header(saved)?;
         }
         self.read.header.free_blocks = self.read.header.raw.free_blocks.get();
         if self.read.header.raw != saved.header.raw {
@@ -238,30 +238,30 @@ impl Volume {
         Ok(())
     }
 
-    fn keep(&mut self) {
-        self.buffer.keep();
-        self.bitmap.keep();
-        self.read.catalog.tree_mut().settle();
+    fn accept(&mut self) {
+        self.buffer.accept();
+        self.bitmap.accept();
+        self.read.catalog.tree_mut().forget_changed();
         self.read
             .overflow
             .tree_mut()
             .into_iter()
-            .for_each(|tree| tree.settle());
+            .for_each(|tree| tree.forget_changed());
         self.read
             .attributes
             .tree_mut()
             .into_iter()
-            .for_each(|tree| tree.settle());
+            .for_each(|tree| tree.forget_changed());
     }
 
-    fn undo(&mut self, saved: Saved) {
-        self.buffer.undo();
-        self.bitmap.undo();
+    fn rollback(&mut self, saved: Saved) {
+        self.buffer.rollback();
+        self.bitmap.rollback();
         (self.read.header, self.read.links) = (saved.header, saved.links);
         self.orphans.truncate(saved.orphans);
-        self.read.catalog.tree_mut().undo(saved.catalog);
+        self.read.catalog.tree_mut().rollback(saved.catalog);
         if let (Some(tree), Some(saved)) = (self.read.overflow.tree_mut(), saved.overflow) {
-            tree.undo(saved);
+            tree.rollback(saved);
         }
         match saved.attributes {
             Some(saved) => self
@@ -269,7 +269,7 @@ impl Volume {
                 .attributes
                 .tree_mut()
                 .into_iter()
-                .for_each(|tree| tree.undo(saved.clone())),
+                .for_each(|tree| tree.rollback(saved.clone())),
             None => self.read.attributes.set_tree(None),
         }
     }

@@ -48,7 +48,7 @@ impl Volume {
             let mut found = volume.changeable(node)?;
             let id = found.object.id();
             let there = volume.read.xattr(node, name)?.is_some();
-            if there && existing == Existing::Keep {
+            if there && existing == Existing::Error {
                 return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
             }
             if name == FINDER_INFO {

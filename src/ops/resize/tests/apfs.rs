@@ -32,7 +32,7 @@ fn plan(volumes: u8, encryption: Option<&VolumeEncryption>) -> Container {
 fn lived_in_apfs(len: u64, around: Around) -> PowerCut {
     let store = PowerCut::default();
     let disk = disk(&store);
-    disk.set_len(len, Leave::Zeros).unwrap();
+    disk.set_len(len, AfterDiscard::Zeros).unwrap();
     let range = match around {
         Around::Gpt => {
             gpt::create_single(&*disk, 512, APPLE_APFS, gpt::Guids::derived("cut")).unwrap()
@@ -159,7 +159,7 @@ fn containers_get_any_size() {
 #[test]
 fn volumes_keep_the_container_as_it_needs_to_be() {
     let device: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(0));
-    device.set_len(1100 * MIB, Leave::Zeros).unwrap();
+    device.set_len(1100 * MIB, AfterDiscard::Zeros).unwrap();
     let passphrase = Secret::new(b"passphrase".to_vec());
     let encryption = VolumeEncryption {
         passphrase,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::super::layout::LAYER;
 use super::super::pages::PAGE;
 use super::BLOCKS;
-use crate::device::{BlockDevice, Leave};
+use crate::device::{AfterDiscard, BlockDevice};
 use crate::store::{Open, Store};
 use crate::{Error, Result};
 
@@ -50,7 +50,7 @@ impl Blocks {
         let file = file.ok_or_else(|| Error::not_found(LAYER, BLOCKS))?;
         let len = u64::from(count) * PAGE;
         if file.info().len != len {
-            file.set_len(len, Leave::Any)?;
+            file.set_len(len, AfterDiscard::Any)?;
         }
         Ok(Arc::new(Self {
             file,

@@ -27,7 +27,7 @@ use super::super::layout::{
 use super::super::log::read_all;
 use super::super::pages::PAGE;
 use super::{BLOCKS, Block, JOURNAL, odd};
-use crate::device::{BlockDevice, BlockDeviceExt, Leave};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use crate::store::objects::Objects;
 use crate::store::{Open, Put, Store};
 use crate::{Error, Kind, Result};
@@ -244,7 +244,7 @@ impl Journal {
         self.count(names, flush);
         // After an error the next record begins a new file.
         self.file = None;
-        file.set_len(at + bytes.len() as u64, Leave::Any)?;
+        file.set_len(at + bytes.len() as u64, AfterDiscard::Any)?;
         file.write_at(at, &bytes)?;
         file.flush()?;
         self.len = at + bytes.len() as u64;

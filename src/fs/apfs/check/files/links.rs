@@ -72,7 +72,7 @@ pub(super) struct Sibling {
 
 impl Files {
     /// Everything that objects and names say of each other; counts the objects.
-    pub(super) fn settle_links(&mut self, report: &mut Report<'_>) -> Counts {
+    pub(super) fn check_links(&mut self, report: &mut Report<'_>) -> Counts {
         for needed in [FileId::ROOT, FileId::PRIVATE_DIR] {
             if self
                 .objects

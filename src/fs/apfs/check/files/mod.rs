@@ -114,8 +114,8 @@ impl Files {
     /// After the last record: what objects say of each other.
     pub(super) fn finish(&mut self, report: &mut Report<'_>) -> Counts {
         self.close_group(report);
-        self.settle_streams(report);
-        self.settle_links(report)
+        self.check_streams(report);
+        self.check_links(report)
     }
 
     fn see(&mut self, id: u64) {

@@ -98,7 +98,7 @@ impl StreamSeen {
 }
 
 impl Files {
-    pub(super) fn settle_streams(&mut self, report: &mut Report<'_>) {
+    pub(super) fn check_streams(&mut self, report: &mut Report<'_>) {
         let streams = std::mem::take(&mut self.streams);
         let mut ids: Vec<_> = streams.keys().copied().collect();
         ids.sort_unstable();

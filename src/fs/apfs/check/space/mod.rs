@@ -101,7 +101,7 @@ impl<'a> Space<'a> {
     /// Holds the bitmaps against everything that is used.
     pub(super) fn compare(mut self, blocks: Blocks, report: &mut Report<'_>) -> Result<()> {
         let incomplete = blocks.incomplete;
-        let runs = blocks.settle(report);
+        let runs = blocks.finish(report);
         self.bitmaps(&runs, incomplete, report)?;
         self.check_pool(report)
     }

@@ -15,7 +15,7 @@ use crate::fs::apfs::build::space::{info_block, put_ring};
 use crate::fs::apfs::geometry::{Geometry, SpacemanArrays};
 use crate::fs::apfs::layout::{
     CHUNK_COUNT_MASK, ChunkRaw, Oid, Paddr, SPACEMAN_ARRAYS, SpacemanRaw, chunks_per_cib,
-    cibs_per_cab, object_type, seal, space_device,
+    cibs_per_cab, object_type, space_device, store_checksum,
 };
 use crate::fs::apfs::write::queue::Queue;
 use crate::fs::bitmap::{clear_bits, count_clear, run_at, set_bits};
@@ -330,7 +330,7 @@ impl Space {
         let used = self.write_infos(to, span, pool, progress)?;
         self.bits.clear();
         self.infos.clear();
-        self.undo.clear();
+        self.rollback.clear();
 
         self.pool = vec![0; to.pool_bitmap_blocks as usize * self.store.block_size.bytes()];
         set_bits(&mut self.pool, 0..used as usize);
@@ -401,7 +401,7 @@ impl Space {
                 }
                 put(&mut block, chunk_at(chunk % per_cib), &raw);
             }
-            seal(&mut block);
+            store_checksum(&mut block);
             blocks.extend_from_slice(&block);
             if blocks.len() >= PIECE || cib + 1 == to.cibs {
                 let first = cib + 1 - blocks.len() as u64 / u64::from(size.get());
@@ -430,7 +430,7 @@ impl Space {
                     &U64::from(cib_at(cib)),
                 );
             }
-            seal(&mut block);
+            store_checksum(&mut block);
             self.store
                 .device
                 .write_at(self.store.offset(Paddr(*place)), &block)?;

@@ -34,13 +34,13 @@ impl Model {
         match self.random.within(0..10) {
             0 => {
                 let now = self.random.within(0..400_000);
-                fork.set_len(now, Leave::Zeros).unwrap();
+                fork.set_len(now, AfterDiscard::Zeros).unwrap();
                 self.bytes.resize(now as usize, 0);
             }
             1 if len > 0 => {
                 let start = self.random.within(0..len);
                 let end = self.random.within(start..len) + 1;
-                fork.discard(start..end, Leave::Zeros).unwrap();
+                fork.discard(start..end, AfterDiscard::Zeros).unwrap();
                 self.bytes[start as usize..end as usize].fill(0);
             }
             2 => fs.sync().unwrap(),
@@ -50,7 +50,7 @@ impl Model {
                 let bytes = (self.written)(&mut self.random, count);
                 let end = start as usize + bytes.len();
                 if end > self.bytes.len() {
-                    fork.set_len(end as u64, Leave::Any).unwrap();
+                    fork.set_len(end as u64, AfterDiscard::Any).unwrap();
                     self.bytes.resize(end, 0);
                 }
                 fork.write_at(start, &bytes).unwrap();

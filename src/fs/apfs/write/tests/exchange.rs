@@ -4,7 +4,7 @@ use super::*;
 use crate::codec::Level;
 use crate::decmpfs::{Bounds, Method, Packing, Plain, pack};
 use crate::fs::apfs::layout::{DataStreamIdRaw, RecordKey, record_type};
-use crate::fs::{Nameless, Stored, UF_COMPRESSED};
+use crate::fs::{Stored, UF_COMPRESSED, UnlinkedFile};
 
 const ALL: Bounds = Bounds {
     attribute: 3802,
@@ -20,11 +20,14 @@ fn text(len: usize) -> Vec<u8> {
 }
 
 fn compress(fs: &ApfsMut, node: NodeId) -> Result<()> {
-    let (_nameless, contents) = Nameless::new(fs, &NewNode::new(NewKind::File))?;
+    let (_nameless, contents) = UnlinkedFile::new(fs, &NewNode::new(NewKind::File))?;
     let out = fs.open_mut(contents, Fork::Data)?;
     let plain = FileSystem::open(fs, node, Fork::Data)?;
     let mut write = |at: u64, bytes: &[u8]| {
-        out.set_len(out.info().len.max(at + bytes.len() as u64), Leave::Any)?;
+        out.set_len(
+            out.info().len.max(at + bytes.len() as u64),
+            AfterDiscard::Any,
+        )?;
         out.write_at(at, bytes)
     };
     let packing = Packing::new(Method::Lzvn, Level::default())?;
@@ -45,12 +48,12 @@ fn compress(fs: &ApfsMut, node: NodeId) -> Result<()> {
 }
 
 fn decompress(fs: &ApfsMut, node: NodeId) -> Result<()> {
-    let (_nameless, contents) = Nameless::new(fs, &NewNode::new(NewKind::File))?;
+    let (_nameless, contents) = UnlinkedFile::new(fs, &NewNode::new(NewKind::File))?;
     let out = fs.open_mut(contents, Fork::Data)?;
     let packed = FileSystem::open(fs, node, Fork::Data)?;
     let plain = packed.read_vec(0, packed.info().len as usize)?;
     drop(packed);
-    out.set_len(plain.len() as u64, Leave::Any)?;
+    out.set_len(plain.len() as u64, AfterDiscard::Any)?;
     out.write_at(0, &plain)?;
     fs.store(node, &Stored::Plain { contents })
 }
@@ -153,7 +156,7 @@ fn what_is_in_the_way() {
     let folder = fs
         .create(root, "folder", &NewNode::new(NewKind::Folder))
         .unwrap();
-    let (_nameless, contents_of) = Nameless::new(&fs, &NewNode::new(NewKind::File)).unwrap();
+    let (_nameless, contents_of) = UnlinkedFile::new(&fs, &NewNode::new(NewKind::File)).unwrap();
     assert_eq!(
         kind(fs.store(
             folder,
@@ -242,7 +245,8 @@ fn snapshots_keep_how_files_were_stored() {
             .unwrap();
         {
             let out = fs.open_mut(sparse, Fork::Data).unwrap();
-            out.set_len(holes.len() as u64, Leave::Zeros).unwrap();
+            out.set_len(holes.len() as u64, AfterDiscard::Zeros)
+                .unwrap();
             out.write_at(0, &holes[..5000]).unwrap();
             out.write_at(900_000, &holes[900_000..910_000]).unwrap();
         }

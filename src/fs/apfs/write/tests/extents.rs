@@ -48,7 +48,7 @@ fn a_write_looks_at_what_it_touches() {
     let fs = open(&device);
     let id = file(&fs, fs.root(), "file", &[]);
     let fork = fs.open_mut(id, Fork::Data).unwrap();
-    fork.set_len(PIECES * 8192, Leave::Zeros).unwrap();
+    fork.set_len(PIECES * 8192, AfterDiscard::Zeros).unwrap();
     let mut nodes = Vec::new();
     for piece in 0..PIECES {
         let before = fs.shared.read().files.asked();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use crate::{Error, Result};
 
 /// A device of any length that stores what is written to it, block by block.
@@ -73,7 +73,7 @@ impl BlockDevice for Sparse {
         Ok(())
     }
 
-    fn discard(&self, range: Range<u64>, _leave: Leave) -> Result<()> {
+    fn discard(&self, range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
         self.info().check_range("sparse", &range)?;
         self.blocks.lock().unwrap().clear();
         Ok(())
@@ -95,11 +95,11 @@ impl BlockDevice for Sparse {
         Ok(())
     }
 
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
         Err(Error::unsupported("sparse", "has one length"))
     }
 
-    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
+    fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {
         Ok(None)
     }
 }

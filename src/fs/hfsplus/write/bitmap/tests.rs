@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::device::{BlockDeviceExt, Leave, Memory};
+use crate::device::{AfterDiscard, BlockDeviceExt, Memory};
 use crate::fs::hfsplus::extents::{Owner, Space};
 use crate::fs::hfsplus::layout::ForkRaw;
 use crate::store::{LocalFile, Open};
@@ -53,7 +53,7 @@ fn bits_are_those_of_a_model() {
                 let extent: Extent =
                     taken.swap_remove(random.within(0..taken.len() as u64) as usize);
                 bitmap.free(extent).unwrap();
-                bitmap.keep();
+                bitmap.accept();
                 model[extent.start.0 as usize..extent.end() as usize].fill(false);
                 if random.one_in(2) {
                     bitmap.release();
@@ -107,7 +107,7 @@ fn blocks_just_freed_are_left_alone_until_the_commit() {
     assert_eq!(bitmap.allocate(64, 1, 0).unwrap(), [extent(0, 64)]);
     bitmap.free(extent(8, 16)).unwrap();
     assert!(bitmap.allocate(1, 1, 0).unwrap().is_empty());
-    bitmap.keep();
+    bitmap.accept();
     assert!(bitmap.allocate(1, 1, 0).unwrap().is_empty() && bitmap.holds_any());
     bitmap.release();
     assert_eq!(bitmap.allocate(17, 4, 0).unwrap(), [extent(8, 16)]);
@@ -147,7 +147,7 @@ fn the_last_blocks_of_the_largest_volume() {
     let file = LocalFile::open(scratch.path().join("bitmap"), Open::CreateNew)
         .unwrap()
         .unwrap();
-    file.set_len(1 << 29, Leave::Zeros).unwrap();
+    file.set_len(1 << 29, AfterDiscard::Zeros).unwrap();
     let blocks = 1 << 20;
     let mut fork = ForkRaw {
         logical_size: (1_u64 << 29).into(),
@@ -179,7 +179,7 @@ fn the_last_blocks_of_the_largest_volume() {
     );
     assert_eq!(bitmap.used_in(u32::MAX - 30..u32::MAX).unwrap(), 13);
     bitmap.free(extent(u32::MAX - 9, 9)).unwrap();
-    bitmap.keep();
+    bitmap.accept();
     assert_eq!(bitmap.release(), [(u32::MAX - 9, u32::MAX)].into());
     assert_eq!(bitmap.find_last(9).unwrap(), Some(extent(u32::MAX - 9, 9)));
     assert!(bitmap.free(extent(u32::MAX - 9, 9)).is_err());

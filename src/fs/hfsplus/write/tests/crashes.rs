@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::fs::{Attributes, FileKind};
 
 const LEN: u64 = 1 << 20;
@@ -81,7 +81,7 @@ impl Story {
                 .unwrap()
         });
         self.step(|fs| {
-            fs.rename((dir, "linked"), (root, "moved"), Existing::Keep)
+            fs.rename((dir, "linked"), (root, "moved"), Existing::Error)
                 .unwrap()
         });
         self.durable(|fs| fs.sync().unwrap());
@@ -95,7 +95,7 @@ impl Story {
         self.step(|fs| {
             fs.open_mut(id, Fork::Data)
                 .unwrap()
-                .set_len(50_000, Leave::Any)
+                .set_len(50_000, AfterDiscard::Any)
                 .unwrap()
         });
         self.step(|fs| {
@@ -138,7 +138,7 @@ impl Story {
 
 fn story(journaled: bool) -> Story {
     let store = PowerCut::default();
-    disk(&store).set_len(LEN, Leave::Zeros).unwrap();
+    disk(&store).set_len(LEN, AfterDiscard::Zeros).unwrap();
     format(&*disk(&store), layout(false, None));
     store.sync().unwrap();
     let fs = HfsPlusMut::open(disk(&store), options()).unwrap();

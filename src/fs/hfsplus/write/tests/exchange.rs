@@ -3,8 +3,8 @@
 use super::*;
 use crate::codec::Level;
 use crate::decmpfs::{Bounds, Method, Packing, Plain, pack};
-use crate::device::Leave;
-use crate::fs::{Nameless, Stored, UF_COMPRESSED};
+use crate::device::AfterDiscard;
+use crate::fs::{Stored, UF_COMPRESSED, UnlinkedFile};
 use crate::{Error, Kind};
 
 const ALL: Bounds = Bounds {
@@ -21,11 +21,14 @@ fn text(len: usize) -> Vec<u8> {
 }
 
 fn compress(fs: &HfsPlusMut, node: NodeId, bounds: Bounds) -> Result<()> {
-    let (_nameless, contents) = Nameless::new(fs, &file())?;
+    let (_nameless, contents) = UnlinkedFile::new(fs, &file())?;
     let out = fs.open_mut(contents, Fork::Data)?;
     let plain = FileSystem::open(fs, node, Fork::Data)?;
     let mut write = |at: u64, bytes: &[u8]| {
-        out.set_len(out.info().len.max(at + bytes.len() as u64), Leave::Any)?;
+        out.set_len(
+            out.info().len.max(at + bytes.len() as u64),
+            AfterDiscard::Any,
+        )?;
         out.write_at(at, bytes)
     };
     let packing = Packing::new(Method::Lzvn, Level::default())?;
@@ -46,12 +49,12 @@ fn compress(fs: &HfsPlusMut, node: NodeId, bounds: Bounds) -> Result<()> {
 }
 
 fn decompress(fs: &HfsPlusMut, node: NodeId) -> Result<()> {
-    let (_nameless, contents) = Nameless::new(fs, &file())?;
+    let (_nameless, contents) = UnlinkedFile::new(fs, &file())?;
     let out = fs.open_mut(contents, Fork::Data)?;
     let packed = FileSystem::open(fs, node, Fork::Data)?;
     let plain = packed.read_vec(0, packed.info().len as usize)?;
     drop(packed);
-    out.set_len(plain.len() as u64, Leave::Any)?;
+    out.set_len(plain.len() as u64, AfterDiscard::Any)?;
     out.write_at(0, &plain)?;
     fs.store(node, &Stored::Plain { contents })
 }
@@ -70,7 +73,8 @@ fn scattered(fs: &HfsPlusMut, name: &str, plain: &[u8]) -> NodeId {
     for (number, piece) in plain.chunks(5000).enumerate() {
         let at = number as u64 * 5000;
         let open = fs.open_mut(node, Fork::Data).unwrap();
-        open.set_len(at + piece.len() as u64, Leave::Any).unwrap();
+        open.set_len(at + piece.len() as u64, AfterDiscard::Any)
+            .unwrap();
         open.write_at(at, piece).unwrap();
         // A file that is closed keeps no room behind it.
         drop(open);
@@ -174,11 +178,11 @@ fn what_is_in_the_way() {
     drop(held);
     fs.open_mut(node, Fork::Resource)
         .unwrap()
-        .set_len(10, Leave::Zeros)
+        .set_len(10, AfterDiscard::Zeros)
         .unwrap();
     assert_eq!(kind(compress(&fs, node, ALL)), Kind::Conflict);
     let folder = fs.create(root, "folder", &folder()).unwrap();
-    let (nameless, contents_of) = Nameless::new(&fs, &file()).unwrap();
+    let (nameless, contents_of) = UnlinkedFile::new(&fs, &file()).unwrap();
     assert!(
         fs.store(
             folder,
@@ -210,7 +214,7 @@ fn what_is_in_the_way() {
 fn a_crash_leaves_one_or_the_other() {
     let store = PowerCut::default();
     let disk = |store: &PowerCut| store.open("disk", Open::Create).unwrap().unwrap();
-    disk(&store).set_len(2 << 20, Leave::Zeros).unwrap();
+    disk(&store).set_len(2 << 20, AfterDiscard::Zeros).unwrap();
     format(&*disk(&store), layout(false, None));
     let plain = text(150_000);
     let fs = HfsPlusMut::open(disk(&store), options()).unwrap();

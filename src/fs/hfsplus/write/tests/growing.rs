@@ -3,7 +3,7 @@
 use super::file::file_of;
 use super::*;
 use crate::Kind;
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::fs::hfsplus::layout::fork_type;
 
 /// In how many pieces a file lies.
@@ -19,7 +19,8 @@ fn pieces(fs: &HfsPlusMut, id: NodeId) -> usize {
 
 fn append(file: &dyn BlockDevice, bytes: &[u8]) {
     let len = file.info().len;
-    file.set_len(len + bytes.len() as u64, Leave::Any).unwrap();
+    file.set_len(len + bytes.len() as u64, AfterDiscard::Any)
+        .unwrap();
     file.write_at(len, bytes).unwrap();
 }
 
@@ -109,15 +110,15 @@ fn what_is_kept_is_given_up_where_space_is_short() {
     let all = fs.open_mut(id, Fork::Data).unwrap();
     let free = u64::from(fs.shared.read().read.header.free_blocks) * 4096;
     let mut len = free;
-    while let Err(error) = all.set_len(len, Leave::Any) {
+    while let Err(error) = all.set_len(len, AfterDiscard::Any) {
         assert_eq!(error.kind(), Kind::Limit);
         len -= 4096;
     }
     // Trees may have grown meanwhile.
     assert!(free - len <= 64 << 10, "{len} of {free} bytes");
-    let error = logs[0].set_len(1 << 20, Leave::Any).unwrap_err();
+    let error = logs[0].set_len(1 << 20, AfterDiscard::Any).unwrap_err();
     assert_eq!(error.kind(), Kind::Limit, "{error}");
-    all.set_len(0, Leave::Any).unwrap();
+    all.set_len(0, AfterDiscard::Any).unwrap();
     append(&*logs[0], &bytes(100_000, 9));
     drop((all, logs));
     drop(fs);

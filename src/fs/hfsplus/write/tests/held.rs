@@ -2,7 +2,7 @@
 //! leaves.
 
 use super::*;
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::{Error, Kind};
 
 /// A file that lost its name while it was open goes when it is closed, also after the volume was
@@ -47,7 +47,7 @@ fn a_date_that_is_set_while_a_file_is_open_stays() {
         )
         .unwrap();
     let held = fs.open_mut(id, Fork::Data).unwrap();
-    held.set_len(9000, Leave::Any).unwrap();
+    held.set_len(9000, AfterDiscard::Any).unwrap();
     fs.set_attributes(
         id,
         &Change {
@@ -97,7 +97,7 @@ fn a_date_is_not_lost_while_a_file_is_being_closed() {
             .create(fs.root(), &format!("copied {set}"), &file())
             .unwrap();
         let held = fs.open_mut(id, Fork::Data).unwrap();
-        held.set_len(9000, Leave::Any).unwrap();
+        held.set_len(9000, AfterDiscard::Any).unwrap();
         fs.set_attributes(id, &dated(old)).unwrap();
         held.write_at(0, &bytes(9000, 1)).unwrap();
         std::thread::scope(|scope| {
@@ -153,7 +153,7 @@ fn the_journals_files_are_not_changed() {
         fs.rename(
             (root, ".journal_info_block"),
             (root, "moved"),
-            Existing::Keep,
+            Existing::Error,
         ),
         fs.rename((root, "other"), (root, ".journal"), Existing::Replace),
         fs.link(id, root, "second"),
@@ -230,7 +230,7 @@ fn a_volume_without_room_for_a_journal_says_so() {
         .buffer
         .write_at(1024, zerocopy::IntoBytes::as_bytes(&volume.read.header.raw))
         .unwrap();
-    volume.buffer.keep();
+    volume.buffer.accept();
     for (offset, bytes) in volume.buffer.runs() {
         device.write_at(offset, &bytes).unwrap();
     }

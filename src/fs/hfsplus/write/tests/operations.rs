@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Kind;
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::fs::{Change, FileKind, UF_HIDDEN};
 
 fn kind<T: std::fmt::Debug>(result: Result<T>) -> Kind {
@@ -77,19 +77,19 @@ fn names_are_made_moved_and_removed() {
 
         let inner = fs.create(letters, "inner", &folder()).unwrap();
         assert_eq!(
-            kind(fs.rename((root, "Letters"), (inner, "x"), Existing::Keep)),
+            kind(fs.rename((root, "Letters"), (inner, "x"), Existing::Error)),
             Kind::Invalid,
             "into itself"
         );
-        fs.rename((letters, "Größe: 1"), (inner, "moved"), Existing::Keep)
+        fs.rename((letters, "Größe: 1"), (inner, "moved"), Existing::Error)
             .unwrap();
-        fs.rename((root, "Letters"), (root, "LETTERS"), Existing::Keep)
+        fs.rename((root, "Letters"), (root, "LETTERS"), Existing::Error)
             .unwrap();
         assert_eq!(contents(&fs, "/LETTERS/inner/moved"), bytes(10_000, 1));
         let new = fs.create(inner, "new", &file()).unwrap();
         fs.write_all(new, b"new").unwrap();
         assert_eq!(
-            kind(fs.rename((inner, "new"), (inner, "moved"), Existing::Keep)),
+            kind(fs.rename((inner, "new"), (inner, "moved"), Existing::Error)),
             Kind::Conflict
         );
         assert_eq!(
@@ -147,16 +147,16 @@ fn a_file_grows_shrinks_and_is_zero_where_nothing_was_written() {
         .into_iter()
         .enumerate()
         {
-            open.set_len(len, Leave::Zeros).unwrap();
+            open.set_len(len, AfterDiscard::Zeros).unwrap();
             model.resize(len as usize, 0);
             assert_eq!(open.read_vec(0, model.len()).unwrap(), model, "step {step}");
             second
-                .set_len(second.info().len + 3000, Leave::Zeros)
+                .set_len(second.info().len + 3000, AfterDiscard::Zeros)
                 .unwrap();
             let piece = bytes(len as usize / 2, step as u8);
             open.write_at(len / 3, &piece).unwrap();
             model[len as usize / 3..][..piece.len()].copy_from_slice(&piece);
-            open.discard(len / 3..len / 2, Leave::Zeros).unwrap();
+            open.discard(len / 3..len / 2, AfterDiscard::Zeros).unwrap();
             model[len as usize / 3..len as usize / 2].fill(0);
         }
         assert_eq!(kind(open.write_at(999_999, &[0; 2])), Kind::OutOfRange);
@@ -164,7 +164,10 @@ fn a_file_grows_shrinks_and_is_zero_where_nothing_was_written() {
         assert_eq!(kind(reader.write_at(0, &[0])), Kind::ReadOnly);
         assert_eq!(reader.read_vec(0, model.len()).unwrap(), model);
         let free = fs.volume().free;
-        assert_eq!(kind(open.set_len(1 << 40, Leave::Zeros)), Kind::Limit);
+        assert_eq!(
+            kind(open.set_len(1 << 40, AfterDiscard::Zeros)),
+            Kind::Limit
+        );
         assert_eq!(
             (open.info().len, fs.volume().free),
             (1_000_000, free),
@@ -188,7 +191,7 @@ fn a_file_in_many_pieces_overflows_and_comes_back() {
     let open_files = ids.map(|id| fs.open_mut(id, Fork::Data).unwrap());
     for block in 0..300_u64 {
         for (file, seed) in open_files.iter().zip([1, 2]) {
-            file.set_len((block + 1) * 4096, Leave::Any).unwrap();
+            file.set_len((block + 1) * 4096, AfterDiscard::Any).unwrap();
             file.write_at(block * 4096, &bytes(4096, (block as u8).wrapping_add(seed)))
                 .unwrap();
         }
@@ -203,7 +206,7 @@ fn a_file_in_many_pieces_overflows_and_comes_back() {
         expected
     );
     for len in [1_000_000, 40_000, 20_000] {
-        open_files[0].set_len(len, Leave::Zeros).unwrap();
+        open_files[0].set_len(len, AfterDiscard::Zeros).unwrap();
         fs.unmount().unwrap();
         sound(device.clone());
         assert_eq!(
@@ -249,7 +252,7 @@ fn files_have_several_names() {
         ["dir", "first", "third"],
         "the private folder is not seen"
     );
-    fs.rename((root, "first"), (dir, "renamed"), Existing::Keep)
+    fs.rename((root, "first"), (dir, "renamed"), Existing::Error)
         .unwrap();
     fs.rename((dir, "second"), (dir, "renamed"), Existing::Replace)
         .unwrap();
@@ -315,12 +318,12 @@ fn a_file_that_is_removed_stays_for_those_who_have_it_open() {
     let free = fs.volume().free;
     let id = fs.create(root, "file", &file()).unwrap();
     let open_file = fs.open_mut(id, Fork::Data).unwrap();
-    open_file.set_len(5000, Leave::Zeros).unwrap();
+    open_file.set_len(5000, AfterDiscard::Zeros).unwrap();
     fs.remove(root, "file").unwrap();
     assert!(fs.lookup(root, "file").unwrap().is_none());
     fs.write_all(fs.create(root, "file", &file()).unwrap(), b"another")
         .unwrap();
-    open_file.set_len(9000, Leave::Zeros).unwrap();
+    open_file.set_len(9000, AfterDiscard::Zeros).unwrap();
     open_file.write_at(8000, &[1; 1000]).unwrap();
     fs.sync().unwrap();
     assert_eq!(open_file.read_vec(8000, 1000).unwrap(), [1; 1000]);
@@ -360,7 +363,7 @@ fn attributes_of_every_length_are_kept() {
         sound(device.clone());
     }
     assert_eq!(
-        kind(fs.set_xattr(id, "com.example.größe", &Memory::zeros(1), Existing::Keep)),
+        kind(fs.set_xattr(id, "com.example.größe", &Memory::zeros(1), Existing::Error)),
         Kind::Conflict
     );
     for number in 0..300 {

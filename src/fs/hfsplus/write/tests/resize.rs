@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::Kind;
-use crate::device::Leave;
+use crate::device::AfterDiscard;
 use crate::fs::{ResizeVolume, VolumeInfo};
 
 /// The first `len` bytes of a volume's device, and more that were never written by it.
@@ -134,7 +134,7 @@ fn the_bitmap_grows_with_the_volume() {
     let free = fs.volume().free;
     fs.open_mut(id, Fork::Data)
         .unwrap()
-        .set_len(free - (2 << 20), Leave::Any)
+        .set_len(free - (2 << 20), AfterDiscard::Any)
         .unwrap();
     fs.unmount().unwrap();
     drop(fs);
@@ -180,7 +180,9 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
 fn cut_short(journaled: bool, from: u64, to: u64) {
     let disk = |store: &PowerCut| store.open("disk", Open::Create).unwrap().unwrap();
     let store = PowerCut::default();
-    disk(&store).set_len(from.max(to), Leave::Zeros).unwrap();
+    disk(&store)
+        .set_len(from.max(to), AfterDiscard::Zeros)
+        .unwrap();
     let volume = |store: &PowerCut| -> Arc<dyn BlockDevice> {
         Arc::new(crate::device::Slice::new(disk(store), 0..from.max(to)).unwrap())
     };

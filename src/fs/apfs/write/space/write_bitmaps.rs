@@ -10,7 +10,7 @@ use super::{Block, LAYER, Space, chunk_at, corrupt};
 use crate::fs::apfs::build::node::put;
 use crate::fs::apfs::layout::{
     CHUNK_COUNT_MASK, ChunkInfoRaw, NO_SLOT, ObjectRaw, Oid, Paddr, Xid, chunks_per_cib,
-    cibs_per_cab, object_type, seal, space_device,
+    cibs_per_cab, object_type, space_device, store_checksum,
 };
 use crate::fs::bitmap::{run_at, set_bits};
 use crate::{Error, Kind, Result};
@@ -43,7 +43,7 @@ impl Space {
 
     /// Everything that is to be written of bitmaps and their descriptions, which then are those of
     /// the transaction.
-    pub(in crate::fs::apfs::write) fn settle(&mut self) -> Result<Vec<Block>> {
+    pub(in crate::fs::apfs::write) fn write_bitmaps(&mut self) -> Result<Vec<Block>> {
         let mut blocks = Vec::new();
         let per_cib = u64::from(chunks_per_cib(self.store.block_size));
         let changed: Vec<u64> = self
@@ -68,18 +68,18 @@ impl Space {
             put(&mut info.bytes, chunk_at(chunk % per_cib), &raw);
             info.changed = true;
         }
-        self.settle_infos(&mut blocks)?;
+        self.write_chunk_infos(&mut blocks)?;
         if self.pool_changed {
-            self.settle_pool(&mut blocks)?;
+            self.write_pool(&mut blocks)?;
         }
         if self.bits.len() > KEPT {
             self.bits.clear();
         }
-        self.undo.clear();
+        self.rollback.clear();
         Ok(blocks)
     }
 
-    fn settle_infos(&mut self, blocks: &mut Vec<Block>) -> Result<()> {
+    fn write_chunk_infos(&mut self, blocks: &mut Vec<Block>) -> Result<()> {
         let changed: Vec<u64> = self
             .infos
             .iter()
@@ -140,7 +140,7 @@ impl Space {
     }
 
     /// The pool's bitmaps turn in a ring, so that a crash finds the old ones.
-    fn settle_pool(&mut self, blocks: &mut Vec<Block>) -> Result<()> {
+    fn write_pool(&mut self, blocks: &mut Vec<Block>) -> Result<()> {
         self.pool_changed = false;
         let (slots, next, xids) = (
             self.head.pool_slots.get(),
@@ -187,7 +187,7 @@ impl Space {
         self.head.object.xid = self.xid.into();
         let head = self.head;
         put(&mut self.manager, 0, &head);
-        seal(&mut self.manager);
+        store_checksum(&mut self.manager);
         self.manager.clone()
     }
 }
@@ -197,5 +197,5 @@ fn renumber(bytes: &mut [u8], place: Paddr, xid: Xid) {
     if let Ok((head, _)) = ObjectRaw::mut_from_prefix(bytes) {
         (head.oid, head.xid) = (place.into(), xid.into());
     }
-    seal(bytes);
+    store_checksum(bytes);
 }

@@ -60,11 +60,11 @@ impl Volume {
     fn repeat(
         &mut self,
         progress: &dyn Progress,
-        mut pull: impl FnMut(&mut Self) -> Result<bool>,
+        mut relocate: impl FnMut(&mut Self) -> Result<bool>,
     ) -> Result<()> {
         loop {
             progress.check()?;
-            if self.change(|volume| pull(volume))? {
+            if self.change(|volume| relocate(volume))? {
                 return Ok(());
             }
         }
@@ -94,7 +94,7 @@ impl Volume {
 
     /// Moves the first blocks of `fork` that lie from `end` on, in multiples of `grain`; `false` if
     /// there are none.
-    fn pull(&mut self, fork: &mut ForkMap, end: u32, grain: u32) -> Result<bool> {
+    fn relocate(&mut self, fork: &mut ForkMap, end: u32, grain: u32) -> Result<bool> {
         let Some(place) = fork
             .extents
             .iter()
@@ -196,7 +196,7 @@ impl Volume {
         };
         let raw = *self.tree_fork(which);
         let mut fork = self.fork_map(&raw, which.id(), fork_type::DATA)?;
-        if !self.pull(
+        if !self.relocate(
             &mut fork,
             end,
             (node_size / self.read.header.block_size).max(1),
@@ -282,7 +282,7 @@ impl Volume {
     fn pull_startup_file(&mut self, end: u32) -> Result<bool> {
         let raw = self.read.header.raw.startup_file;
         let mut fork = self.fork_map(&raw, Cnid::STARTUP, fork_type::DATA)?;
-        let moved = self.pull(&mut fork, end, 1)?;
+        let moved = self.relocate(&mut fork, end, 1)?;
         if moved {
             self.store_fork(&mut fork, &raw)?;
             self.header().startup_file = fork.raw;
@@ -320,7 +320,7 @@ impl Volume {
             raw,
             extents: all.collect(),
         };
-        if !self.pull(&mut fork, end, 1)? {
+        if !self.relocate(&mut fork, end, 1)? {
             return Ok(true);
         }
         let (first, more) = fork.records();
@@ -396,7 +396,7 @@ impl Volume {
                 file.resource_fork
             };
             let mut fork = self.fork_map(&raw, id, kind)?;
-            if !self.pull(&mut fork, end, 1)? {
+            if !self.relocate(&mut fork, end, 1)? {
                 continue;
             }
             self.store_fork(&mut fork, &raw)?;

@@ -1,7 +1,7 @@
 //! Base64 as it stands in property lists: in lines, indented.
 //!
 //! Nearly all of a large image's list is block tables in Base64. A reader of XML copies them
-//! several times and takes the white space out letter by letter; [`Taken`] decodes them in one go
+//! several times and takes the white space out letter by letter; [`DecodedList`] decodes them in one go
 //! before it comes to them.
 
 use base64::Engine;
@@ -17,13 +17,13 @@ const BATCH: usize = 4096;
 
 /// A list whose long `<data>` elements were taken out and decoded.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct DecodedList {
     /// What is left, with something short in their place.
     pub(super) list: Vec<u8>,
     found: Vec<Vec<u8>>,
 }
 
-impl Taken {
+impl DecodedList {
     /// Takes the elements out of `list`, if it is XML. What is not Base64, letter for letter as the
     /// reader of XML wants it, stays for that to complain of.
     pub(super) fn out_of(list: &[u8]) -> Self {
@@ -144,7 +144,7 @@ mod tests {
         #[test]
         fn what_is_put_back_is_what_was_there(all in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..900), 0..6)) {
             let list = all.iter().map(|bytes| format!("<key>Data</key><data>{}</data>", lines(bytes, 52, "\t"))).collect::<String>();
-            let mut taken = Taken::out_of(list.as_bytes());
+            let mut taken = DecodedList::out_of(list.as_bytes());
             prop_assert!(taken.list.len() <= list.len());
             let mut text = taken.list.clone();
             let mut left = Vec::new();
@@ -177,7 +177,7 @@ mod tests {
             ("Q U\tF\r\nB", true),
         ] {
             let list = format!("<dict><data>{whole}{text}</data></dict>");
-            let taken = Taken::out_of(list.as_bytes());
+            let taken = DecodedList::out_of(list.as_bytes());
             assert_eq!(taken.found.len(), usize::from(good), "{text}");
             assert_eq!(taken.list == list.as_bytes(), !good, "{text}");
         }
@@ -189,7 +189,7 @@ mod tests {
         ] {
             let list = format!("<data>{text}</data>");
             assert_eq!(
-                Taken::out_of(list.as_bytes()).found.len(),
+                DecodedList::out_of(list.as_bytes()).found.len(),
                 usize::from(good),
                 "{good}"
             );
@@ -198,13 +198,13 @@ mod tests {
             "<data>{}</data>",
             format!("{}QQ==\n", &whole[4..]).repeat(BATCH)
         );
-        assert!(Taken::out_of(ended.as_bytes()).found.is_empty());
+        assert!(DecodedList::out_of(ended.as_bytes()).found.is_empty());
         for list in [
             format!("<data>{whole}"),
             format!("<data>{whole}<data>"),
             format!("bplist00<data>{whole}</data>"),
         ] {
-            assert_eq!(Taken::out_of(list.as_bytes()).list, list.as_bytes());
+            assert_eq!(DecodedList::out_of(list.as_bytes()).list, list.as_bytes());
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) const NODE: u16 = 512;
 const NODE_LEN: usize = NODE as usize;
 
 /// A volume being written down.
-pub(super) struct Sketch {
+pub(super) struct Fixture {
     pub(super) variant: Variant,
     pub(super) names: NameOrder,
     pub(super) header: VolumeHeaderRaw,
@@ -43,13 +43,13 @@ pub(super) struct Drawn {
     pub(super) catalog_nodes: usize,
 }
 
-impl Sketch {
+impl Fixture {
     /// An empty volume named "Sketch".
     pub(super) fn new(variant: Variant, names: NameOrder) -> Self {
         let header = VolumeHeaderRaw::new_zeroed();
         let first_blocks = vec![0; 3 * BLOCK as usize];
         let (catalog, overflow, attributes) = Default::default();
-        let mut sketch = Self {
+        let mut fixture = Self {
             variant,
             names,
             header,
@@ -59,8 +59,8 @@ impl Sketch {
             data: first_blocks,
             next_id: 16,
         };
-        sketch.add_folder(Cnid::ROOT_PARENT, "Sketch", Cnid::ROOT, |_| {});
-        sketch
+        fixture.add_folder(Cnid::ROOT_PARENT, "Sketch", Cnid::ROOT, |_| {});
+        fixture
     }
 
     /// Folding names, as most volumes.

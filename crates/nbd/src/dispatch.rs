@@ -53,14 +53,14 @@ mod tests {
 
     #[test]
     fn it_learns_both_ways() {
-        let pace = Pace::default();
-        pace.note(Duration::from_micros(100), 1 << 20);
-        assert!(!pace.is_slow(), "a megabyte may take its time");
-        pace.note(Duration::from_secs(1), 4096);
-        assert!(!pace.is_slow(), "once is a hiccup");
-        pace.note(Duration::from_secs(1), 4096);
-        assert!(pace.is_slow());
-        (0..20).for_each(|_| pace.note(Duration::from_micros(3), 4096));
-        assert!(!pace.is_slow());
+        let dispatch = Pace::default();
+        dispatch.note(Duration::from_micros(100), 1 << 20);
+        assert!(!dispatch.is_slow(), "a megabyte may take its time");
+        dispatch.note(Duration::from_secs(1), 4096);
+        assert!(!dispatch.is_slow(), "once is a hiccup");
+        dispatch.note(Duration::from_secs(1), 4096);
+        assert!(dispatch.is_slow());
+        (0..20).for_each(|_| dispatch.note(Duration::from_micros(3), 4096));
+        assert!(!dispatch.is_slow());
     }
 }

@@ -11,7 +11,7 @@ use crate::fs::{Existing, NewKind, NewNode, NodeId};
 use crate::{Error, Kind, Result};
 
 impl Volume {
-    pub(super) fn make_nameless(&mut self, new: &NewNode) -> Result<NodeId> {
+    pub(super) fn create_unlinked(&mut self, new: &NewNode) -> Result<NodeId> {
         if new.kind == NewKind::Folder {
             return Err(Error::new(
                 Kind::Invalid,
@@ -31,7 +31,7 @@ impl Volume {
         Ok(NodeId(id.0.into()))
     }
 
-    pub(super) fn give_name(
+    pub(super) fn link_unlinked(
         &mut self,
         node: NodeId,
         dir: NodeId,
@@ -61,7 +61,7 @@ impl Volume {
         self.reap(orphan, is_open)
     }
 
-    pub(super) fn drop_nameless(&mut self, node: NodeId, is_open: IsOpen<'_>) -> Result<()> {
+    pub(super) fn discard_unlinked(&mut self, node: NodeId, is_open: IsOpen<'_>) -> Result<()> {
         let id = self.nameless(node)?;
         self.nameless.retain(|nameless| *nameless != id);
         self.orphans.push(id);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bandsaw::crypt::WayIn;
+use bandsaw::crypt::KeySlot;
 use serde::Serialize;
 
 use crate::text::grouped;
@@ -28,17 +28,17 @@ pub(crate) enum WayKind {
 }
 
 impl WayFacts {
-    pub(crate) fn all(ways: &[WayIn]) -> Vec<Self> {
-        let kind = |way: &WayIn| match way {
-            WayIn::Passphrase { iterations, wrap } => WayKind::Passphrase {
+    pub(crate) fn all(key_slots: &[KeySlot]) -> Vec<Self> {
+        let kind = |way: &KeySlot| match way {
+            KeySlot::Passphrase { iterations, wrap } => WayKind::Passphrase {
                 iterations: *iterations,
                 key_wrap: wrap.to_string().to_lowercase(),
             },
-            WayIn::PublicKey { id, bits } => WayKind::PublicKey {
+            KeySlot::PublicKey { id, bits } => WayKind::PublicKey {
                 id: hex(id),
                 bits: *bits,
             },
-            WayIn::Unknown { kind, why, .. } => WayKind::Unknown {
+            KeySlot::Unknown { kind, why, .. } => WayKind::Unknown {
                 number_of_kind: *kind,
                 why: why.clone(),
             },
@@ -48,7 +48,7 @@ impl WayFacts {
             },
         };
         (1..)
-            .zip(ways)
+            .zip(key_slots)
             .map(|(number, way)| Self {
                 number,
                 kind: kind(way),

@@ -12,13 +12,13 @@ use crate::fs::apfs::checkpoint::{self, data_area};
 use crate::fs::apfs::container::Container;
 use crate::fs::apfs::layout::{
     CheckpointEntryRaw, ObjectRaw, Oid, ReapListRaw, ReaperRaw, Xid, object_type, reaper_flags,
-    seal,
+    store_checksum,
 };
 use crate::{Error, Kind, Result};
 
 /// What a checkpoint has besides the space manager.
 #[derive(Debug)]
-pub(super) struct Carried {
+pub(super) struct Ephemeral {
     /// The space manager's own entry.
     pub(super) manager: CheckpointEntryRaw,
     /// Reaper and lists, which stay as they are.
@@ -27,7 +27,7 @@ pub(super) struct Carried {
     pub(super) queue_nodes: Vec<(Oid, Vec<u8>)>,
 }
 
-impl Carried {
+impl Ephemeral {
     /// Reads all of them.
     pub(super) fn read(container: &Container) -> Result<Self> {
         let (store, raw) = (&container.store, &container.superblock);
@@ -99,7 +99,7 @@ impl Carried {
             if let Ok((head, _)) = ObjectRaw::mut_from_prefix(&mut bytes) {
                 head.xid = xid.into();
             }
-            seal(&mut bytes);
+            store_checksum(&mut bytes);
             objects.push(Object {
                 entry: *entry,
                 bytes,

@@ -1,11 +1,11 @@
 //! Damage of every kind, one structure at a time, with the checksum that belongs to it. For tests.
 
-use super::patient::Patient;
+use super::sample::Sample;
 use crate::fs::apfs::layout::*;
 use crate::problem::Severity;
 
 /// What to do to a container, how bad that is, and words of the finding.
-pub(in crate::fs::apfs) type Case = (fn(&mut Patient), Severity, &'static str);
+pub(in crate::fs::apfs) type Case = (fn(&mut Sample), Severity, &'static str);
 
 pub(in crate::fs::apfs) const CONTAINER: &[Case] = &[
     (
@@ -834,28 +834,28 @@ pub(crate) fn damaged(len: usize) -> impl Iterator<Item = (&'static str, Severit
         .into_iter()
         .flatten()
         .map(move |(damage, severity, words)| {
-            let mut patient = Patient::new(len);
-            damage(&mut patient);
-            (*words, *severity, patient.bytes)
+            let mut sample = Sample::new(len);
+            damage(&mut sample);
+            (*words, *severity, sample.bytes)
         })
 }
 
 /// A container of `len` bytes with one bit changed in an object, which has its checksum: block and
 /// byte. `below` gives a number below the one that it gets.
-pub(crate) fn damaged_at_random(
+pub(crate) fn corrupted_at_random(
     len: usize,
     below: &mut dyn FnMut(u64) -> u64,
 ) -> ((u64, usize), Vec<u8>) {
-    let mut patient = Patient::new(len);
-    let blocks = patient.bytes.len() as u64 / 4096;
+    let mut sample = Sample::new(len);
+    let blocks = sample.bytes.len() as u64 / 4096;
     let objects: Vec<u64> = (0..blocks)
-        .filter(|block| verify(patient.block(*block)))
+        .filter(|block| verify(sample.block(*block)))
         .collect();
     let block = objects[below(objects.len() as u64) as usize];
     // Most of a block is zero; what is not is worth more.
-    let bytes = patient.block(block);
+    let bytes = sample.block(block);
     let told: Vec<usize> = (8..4096).filter(|at| bytes[*at] != 0).collect();
     let at = told[below(told.len() as u64) as usize];
-    patient.object(block, |bytes| bytes[at] ^= 1 << below(8));
-    ((block, at), patient.bytes)
+    sample.object(block, |bytes| bytes[at] ^= 1 << below(8));
+    ((block, at), sample.bytes)
 }

@@ -6,16 +6,16 @@ use uuid::Uuid;
 
 use super::btree::{Node, TreeKind};
 use super::der;
+use super::fixture;
 use super::layout::{
     CheckpointMapRaw, DirectoryEntryRaw, FileId, InodeRaw, KeybagEntry, Oid, Paddr, RecordKey,
     SiblingLinkRaw, SnapshotRaw, XattrValue, keybag_tag, put_keybag_entries,
 };
 use super::names::NameRules;
 use super::object::{Object, Xattr};
-use super::sketch;
 
+pub(crate) use super::fixture::reseal;
 pub(crate) use super::keys::read_keybag_bytes;
-pub(crate) use super::sketch::reseal;
 
 const KINDS: [TreeKind; 5] = [
     TreeKind::Omap,
@@ -95,13 +95,13 @@ pub(crate) fn read_record(bytes: &[u8]) {
 
 /// A small container.
 pub(crate) fn sample() -> Vec<u8> {
-    sketch::sample(NameRules::CaseInsensitive)
+    fixture::sample(NameRules::CaseInsensitive)
 }
 
 /// Keys and values of its records.
 pub(crate) fn sample_records() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
-    for bytes in sample().chunks(sketch::BLOCK) {
+    for bytes in sample().chunks(fixture::BLOCK) {
         let Ok(node) = Node::parse(Oid(1), Paddr(1), bytes.into(), None) else {
             continue;
         };

@@ -10,17 +10,17 @@ use crate::fs::hfsplus::btree::Node;
 use crate::fs::hfsplus::build::{Options, Plan};
 use crate::fs::hfsplus::layout::*;
 use crate::fs::hfsplus::unicode::decode_name;
-use crate::fs::patient;
+use crate::fs::sample;
 use crate::progress::Silent;
 
 /// A volume with everything in it that can be damaged.
-pub(in crate::fs::hfsplus) struct Patient {
+pub(in crate::fs::hfsplus) struct Sample {
     pub(in crate::fs::hfsplus) bytes: Vec<u8>,
 }
 
 const NODE_DESCRIPTOR: usize = size_of::<NodeDescriptorRaw>();
 
-impl Patient {
+impl Sample {
     pub(in crate::fs::hfsplus) fn new(case_sensitive: bool) -> Self {
         let options = Options {
             name: "Patient".into(),
@@ -32,7 +32,7 @@ impl Patient {
             identifier: 1,
         };
         let device = Memory::zeros(8 << 20);
-        Plan::new(patient::tree(120, &["third name"]), options)
+        Plan::new(sample::tree(120, &["third name"]), options)
             .unwrap()
             .build(&device, &Silent)
             .unwrap();

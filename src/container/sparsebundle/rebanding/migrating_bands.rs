@@ -6,18 +6,18 @@ use super::super::LAYER;
 use super::super::bands::Bands;
 use super::Rebanding;
 use crate::Result;
-use crate::device::{Extent, Leave, Lent};
+use crate::device::{AfterDiscard, Extent, FileRange};
 
 /// The part of the disk that is in bands of the new size.
 #[derive(Debug)]
-pub(in super::super) struct Front {
+pub(in super::super) struct MigratingBands {
     /// The new bands. They know of the whole disk, and are asked for its front alone.
     pub(in super::super) bands: Bands,
     /// How far the change is.
     pub(in super::super) state: Rebanding,
 }
 
-impl Front {
+impl MigratingBands {
     /// `range` of the disk, cut where new bands end.
     fn parts<'a>(
         &'a self,
@@ -25,9 +25,9 @@ impl Front {
         range: Range<u64>,
     ) -> impl Iterator<Item = (&'a Bands, Range<u64>)> {
         let moved = self.state.moved;
-        let front = range.start.min(moved)..range.end.min(moved);
+        let migrating_bands = range.start.min(moved)..range.end.min(moved);
         let behind = range.start.max(moved)..range.end.max(moved);
-        [(&self.bands, front), (rest, behind)]
+        [(&self.bands, migrating_bands), (rest, behind)]
             .into_iter()
             .filter(|(_, part)| part.start < part.end)
     }
@@ -72,7 +72,7 @@ impl Front {
         &self,
         rest: &Bands,
         range: Range<u64>,
-        leave: Leave,
+        leave: AfterDiscard,
     ) -> Result<()> {
         self.check_changeable(rest)?;
         rest.info().check_range(LAYER, &range)?;
@@ -88,11 +88,15 @@ impl Front {
         }
     }
 
-    pub(in super::super) fn lend(&self, rest: &Bands, range: Range<u64>) -> Result<Option<Lent>> {
+    pub(in super::super) fn file_range(
+        &self,
+        rest: &Bands,
+        range: Range<u64>,
+    ) -> Result<Option<FileRange>> {
         rest.info().check_range(LAYER, &range)?;
         match self.parts(rest, range.clone()).next() {
-            Some((bands, part)) => bands.lend(part),
-            None => rest.lend(range),
+            Some((bands, part)) => bands.file_range(part),
+            None => rest.file_range(range),
         }
     }
 

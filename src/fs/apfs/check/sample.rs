@@ -15,7 +15,7 @@ use crate::fs::apfs::layout::*;
 use crate::fs::apfs::names::NameRules;
 use crate::fs::apfs::volume::Apfs;
 use crate::fs::apfs::{ApfsMut, WriteOptions};
-use crate::fs::patient;
+use crate::fs::sample;
 use crate::fs::{
     FileSystem, FileSystemExt, FileSystemMut, NewKind, NewNode, Timestamp, VolumePlan,
 };
@@ -25,7 +25,7 @@ const BLOCK: usize = 4096;
 
 /// A container with everything in it that can be damaged.
 #[derive(Clone)]
-pub(in crate::fs::apfs) struct Patient {
+pub(in crate::fs::apfs) struct Sample {
     pub(in crate::fs::apfs) bytes: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ fn build(len: usize) -> Vec<u8> {
         uuid: uuid::Uuid::nil(),
     };
     let device = Arc::new(Memory::zeros(len));
-    Plan::new(patient::tree(60, &[]), options)
+    Plan::new(sample::tree(60, &[]), options)
         .unwrap()
         .build(&*device, &Silent)
         .unwrap();
@@ -59,7 +59,7 @@ fn build(len: usize) -> Vec<u8> {
     device.read_vec(0, len).unwrap()
 }
 
-impl Patient {
+impl Sample {
     /// A container of so many bytes, built once.
     pub(in crate::fs::apfs) fn new(len: usize) -> Self {
         static BUILT: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::new(BTreeMap::new());
@@ -95,7 +95,7 @@ impl Patient {
     /// Changes an object that lies in some blocks, and gives it its checksum.
     pub(super) fn object(&mut self, block: u64, change: impl FnOnce(&mut [u8])) {
         change(self.block(block));
-        seal(self.block(block));
+        store_checksum(self.block(block));
     }
 
     fn as_raw<T: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned>(
@@ -242,9 +242,9 @@ impl Patient {
     }
 
     pub(super) fn omap_root(&self) -> u64 {
-        let mut patient = self.clone();
+        let mut sample = self.clone();
         let mut place = 0;
-        patient.omap(|raw| place = raw.tree_oid.get());
+        sample.omap(|raw| place = raw.tree_oid.get());
         place
     }
 

@@ -11,8 +11,8 @@ use super::layout::{
     NodeRaw, OBJECT_HEADER, ObjectRaw, Oid, OmapKeyRaw, OmapRaw, OmapValueRaw, Paddr, RecordKey,
     SpanRaw, TREE_INFO, TreeInfoRaw, VOLUME_MAGIC, VolumeRaw, XFields, XattrRaw, Xid,
     container_incompatible, extent_flags, field_flags, inode_field, mode_type, node_flags,
-    object_type, record_type, seal, storage, tree_flags, volume_flags, volume_incompatible,
-    xattr_flags, xattr_name,
+    object_type, record_type, storage, store_checksum, tree_flags, volume_flags,
+    volume_incompatible, xattr_flags, xattr_name,
 };
 use super::names::NameRules;
 
@@ -49,30 +49,30 @@ type Record = (Vec<u8>, Vec<u8>);
 type Place = (u64, u8, Vec<u8>);
 
 /// What is drawn.
-pub(crate) struct Sketch {
+pub(crate) struct Fixture {
     rules: NameRules,
     records: BTreeMap<Place, Record>,
     contents: Vec<u8>,
     next: u64,
 }
 
-impl Sketch {
+impl Fixture {
     /// A volume with nothing but its root.
     pub(crate) fn new(rules: NameRules) -> Self {
-        let mut sketch = Self {
+        let mut fixture = Self {
             rules,
             records: BTreeMap::new(),
             contents: Vec::new(),
             next: FileId::FIRST_USER.0,
         };
-        sketch.inode(
+        fixture.inode(
             FileId::ROOT,
             FileId::ROOT_PARENT,
             mode_type::FOLDER | 0o755,
             &[],
             |_| {},
         );
-        sketch
+        fixture
     }
 
     /// Puts a record in its place of the tree.
@@ -332,7 +332,7 @@ impl Disk {
         let start = block as usize * BLOCK;
         let place = &mut self.bytes[start..start + BLOCK];
         place[..object.len()].copy_from_slice(object);
-        seal(place);
+        store_checksum(place);
     }
 }
 
@@ -345,7 +345,7 @@ pub(crate) fn reseal(bytes: &mut [u8]) {
             && u32::from(kind) <= object_type::FEXT_TREE
             && block[..OBJECT_HEADER].iter().any(|&byte| byte != 0)
         {
-            seal(block);
+            store_checksum(block);
         }
     }
 }
@@ -499,22 +499,22 @@ fn node(
 
 /// A volume with one of everything that is drawn here, in several leaves.
 pub(crate) fn sample(rules: NameRules) -> Vec<u8> {
-    let mut sketch = Sketch::new(rules);
-    let docs = sketch.folder(FileId::ROOT, "docs");
-    let file = sketch.file(docs, "file.txt", b"deep down");
-    sketch.xattr(file, "user.color", b"blue");
-    sketch.xattr(
+    let mut fixture = Fixture::new(rules);
+    let docs = fixture.folder(FileId::ROOT, "docs");
+    let file = fixture.file(docs, "file.txt", b"deep down");
+    fixture.xattr(file, "user.color", b"blue");
+    fixture.xattr(
         file,
         xattr_name::FINDER_INFO,
         b"TEXTttxt\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
     );
-    sketch.entry(FileId::ROOT, "same.txt", file, mode_type::FILE);
-    sketch.file(FileId::ROOT, "empty", b"");
-    sketch.file(FileId::ROOT, "Größe é 漢字", &[7; 10_000]);
-    sketch.symlink(FileId::ROOT, "link", "docs/file.txt");
-    let many = sketch.folder(FileId::ROOT, "many");
+    fixture.entry(FileId::ROOT, "same.txt", file, mode_type::FILE);
+    fixture.file(FileId::ROOT, "empty", b"");
+    fixture.file(FileId::ROOT, "Größe é 漢字", &[7; 10_000]);
+    fixture.symlink(FileId::ROOT, "link", "docs/file.txt");
+    let many = fixture.folder(FileId::ROOT, "many");
     for number in 0..60 {
-        sketch.file(many, &format!("entry number {number:03}"), b"");
+        fixture.file(many, &format!("entry number {number:03}"), b"");
     }
-    sketch.draw()
+    fixture.draw()
 }

@@ -12,7 +12,7 @@ use super::create::{make, open_new};
 use super::place::Place;
 use super::{CreateOptions, Image, LAYER};
 use crate::crypt::Secret;
-use crate::device::{BlockDeviceExt, Leave};
+use crate::device::{AfterDiscard, BlockDeviceExt};
 use crate::progress::Silent;
 use crate::store::{Local, Open, Put, Store};
 use crate::{Error, Kind, Reason, Result};
@@ -25,7 +25,7 @@ const MOST_BYTES: u64 = 4096;
 /// A new image under a name that stays. [`finish`](Self::finish) puts it in its place; dropped
 /// before that it is kept.
 #[derive(Debug)]
-pub struct KeptDraft {
+pub struct ResumableImage {
     /// `None` once it is closed.
     image: Option<Image>,
     place: Place,
@@ -38,7 +38,7 @@ pub struct KeptDraft {
     done: u64,
 }
 
-impl KeptDraft {
+impl ResumableImage {
     /// The unfinished image that is kept beside `path`, or a blank one. `identity`, one line, tells
     /// what it is made from and how.
     ///
@@ -102,9 +102,9 @@ impl KeptDraft {
         image.disk().discard(
             done..len,
             if options.thin {
-                Leave::Any
+                AfterDiscard::Any
             } else {
-                Leave::Zeros
+                AfterDiscard::Zeros
             },
         )?;
         Ok(Self {
@@ -148,17 +148,17 @@ impl KeptDraft {
     pub fn finish(mut self) -> Result<Image> {
         let path = self.place.target().to_owned();
         let (format, told) = (self.image().format(), self.image().warnings().to_vec());
-        let settled = self.image().disk().flush().and_then(|()| {
+        let flushed = self.image().disk().flush().and_then(|()| {
             self.image = None;
             self.place.take()?;
             self.note.remove()
         });
-        settled.map_err(|error| error.in_file(&path))?;
+        flushed.map_err(|error| error.in_file(&path))?;
         open_new(&path, format, self.passphrase.as_ref(), told)
     }
 }
 
-impl Drop for KeptDraft {
+impl Drop for ResumableImage {
     fn drop(&mut self) {
         // Closed before its place is left.
         self.image = None;

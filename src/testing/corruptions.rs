@@ -16,5 +16,5 @@ pub fn apfs(len: usize) -> impl Iterator<Item = (&'static str, crate::problem::S
 /// An APFS container with one bit changed in an object, which has the checksum that belongs to it:
 /// which block and byte, and all bytes of the container.
 pub fn apfs_at_random(len: usize, random: &mut super::Random) -> ((u64, usize), Vec<u8>) {
-    crate::fs::apfs::damaged_at_random(len, &mut |end| random.within(0..end))
+    crate::fs::apfs::corrupted_at_random(len, &mut |end| random.within(0..end))
 }

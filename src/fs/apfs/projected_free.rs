@@ -12,7 +12,7 @@ use crate::fs::FreeMap;
 
 /// A free map, and runs that are free besides.
 #[derive(Debug)]
-struct Foretold {
+struct ProjectedFree {
     map: ApfsFree,
     /// In bytes of the container, in order and apart.
     queued: Vec<Range<u64>>,
@@ -30,11 +30,11 @@ impl Container {
             })
             .collect();
         queued.sort_by_key(|run| run.start);
-        Ok(Arc::new(Foretold { map, queued }))
+        Ok(Arc::new(ProjectedFree { map, queued }))
     }
 }
 
-impl Foretold {
+impl ProjectedFree {
     /// The first run of the queue from `at` on.
     fn queued_from(&self, at: u64) -> Option<Range<u64>> {
         let run = self
@@ -44,7 +44,7 @@ impl Foretold {
     }
 }
 
-impl FreeMap for Foretold {
+impl FreeMap for ProjectedFree {
     fn is_in_order(&self) -> bool {
         self.map.is_in_order()
     }

@@ -36,7 +36,7 @@ pub(crate) enum Job {
 
 /// The threads of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     state: Mutex<State>,
     /// A job came, or the end.
     work: Condvar,
@@ -54,7 +54,7 @@ struct State {
     closing: bool,
 }
 
-impl Crew {
+impl WorkerPool {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,12 +78,13 @@ impl Crew {
 
     /// Hands a job over. Waits while too many wait already.
     pub(crate) fn post(link: &Arc<Link>, job: Job) {
-        let crew = &link.crew;
-        let mut state = crew.wait_while(crew.state(), |state| state.jobs.len() >= MOST_JOBS);
+        let worker_pool = &link.worker_pool;
+        let mut state =
+            worker_pool.wait_while(worker_pool.state(), |state| state.jobs.len() >= MOST_JOBS);
         state.jobs.push_back(job);
         if state.idle >= state.jobs.len() || state.threads == MOST_THREADS {
             if state.idle > 0 {
-                crew.work.notify_one();
+                worker_pool.work.notify_one();
             }
             return;
         }
@@ -93,10 +94,10 @@ impl Crew {
         let begun = thread::Builder::new()
             .name("nbd-crew".into())
             .stack_size(STACK)
-            .spawn(move || helper.crew.help(&helper));
+            .spawn(move || helper.worker_pool.help(&helper));
         if begun.is_err() {
             // The host has no thread to give: this one does it.
-            let mut state = crew.state();
+            let mut state = worker_pool.state();
             state.threads -= 1;
             let job = if state.threads == 0 {
                 state.jobs.pop_front()

@@ -15,16 +15,16 @@ use crate::store::{Remote, Status};
 
 /// See the module. Dropped before the image has its place, what there is of it goes.
 #[derive(Debug)]
-pub(super) enum Site {
+pub(super) enum NewImage {
     Host(Place),
     Bucket { url: PathBuf, bundle: Arc<Remote> },
 }
 
-impl Site {
+impl NewImage {
     /// Claims `target` for a new image.
     pub(super) fn claim(target: &Path, options: &CreateOptions) -> Result<Self> {
         remote::check_holds(target, options.format)?;
-        match remote::draft(target, options.overwrite, options.reach)? {
+        match remote::draft(target, options.overwrite, options.network)? {
             Some(bundle) => Ok(Self::Bucket {
                 url: target.to_owned(),
                 bundle,

@@ -1,11 +1,11 @@
 //! Damage of every kind, one structure at a time. For tests.
 
-use super::patient::Patient;
+use super::sample::Sample;
 use crate::fs::hfsplus::layout::*;
 use crate::problem::Severity;
 
 /// What to do to a volume, how bad that is, and words of the finding.
-pub(in crate::fs::hfsplus) type Case = (fn(&mut Patient), Severity, &'static str);
+pub(in crate::fs::hfsplus) type Case = (fn(&mut Sample), Severity, &'static str);
 
 pub(in crate::fs::hfsplus) const VOLUME: &[Case] = &[
     (
@@ -620,8 +620,8 @@ pub(crate) fn damaged() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         .into_iter()
         .flatten()
         .map(|(damage, _, words)| {
-            let mut patient = Patient::new(false);
-            damage(&mut patient);
-            (*words, patient.bytes)
+            let mut sample = Sample::new(false);
+            damage(&mut sample);
+            (*words, sample.bytes)
         })
 }
