@@ -143,7 +143,7 @@ pub fn trace(path: &Path, options: &OpenOptions) -> (Vec<Layer>, Option<Error>) 
 
 /// The stored bytes of an image, below encryption and container.
 #[derive(Debug, Clone)]
-pub(crate) enum Stored {
+pub(crate) enum StoredImage {
     /// The files of a sparse bundle.
     Folder(Arc<dyn Store>),
     /// A file.
@@ -151,12 +151,14 @@ pub(crate) enum Stored {
 }
 
 /// The stored bytes of the image at `path`. A file is locked, a bundle is not.
-pub(crate) fn stored(path: &Path, options: &OpenOptions<'_>) -> Result<Stored> {
+pub(crate) fn stored(path: &Path, options: &OpenOptions<'_>) -> Result<StoredImage> {
     Ok(match remote::find(path, options)? {
-        Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => Stored::Folder(store),
-        Some(Elsewhere::File(file)) => Stored::File(file),
-        None if look_at(path)?.is_dir() => Stored::Folder(Arc::new(Local::new(path))),
-        None => Stored::File(container::lock_file(path, options.access)?),
+        Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => {
+            StoredImage::Folder(store)
+        }
+        Some(Elsewhere::File(file)) => StoredImage::File(file),
+        None if look_at(path)?.is_dir() => StoredImage::Folder(Arc::new(Local::new(path))),
+        None => StoredImage::File(container::lock_file(path, options.access)?),
     })
 }
 
@@ -164,16 +166,16 @@ pub(crate) fn stored(path: &Path, options: &OpenOptions<'_>) -> Result<Stored> {
 /// what lies below is opened by its path.
 pub(crate) fn disk_of(
     path: &Path,
-    stored: Stored,
+    stored: StoredImage,
     options: &OpenOptions<'_>,
     layers: &mut Vec<Layer>,
 ) -> Result<Arc<dyn BlockDevice>> {
     let found = match stored {
-        Stored::File(file) if !options.shadows.is_empty() => {
+        StoredImage::File(file) if !options.shadows.is_empty() => {
             stack::open_with(path, file, options, layers)
         }
-        Stored::Folder(store) => container::open_store(store, options, layers),
-        Stored::File(file) => container::open_bytes(path, file, options, layers),
+        StoredImage::Folder(store) => container::open_store(store, options, layers),
+        StoredImage::File(file) => container::open_bytes(path, file, options, layers),
     };
     found.map(|found| found.disk)
 }

@@ -13,7 +13,7 @@ use bandsaw::device::{AfterDiscard, BlockDevice, Memory};
 use bandsaw::error::Place;
 use bandsaw::open::{self, CreateOptions, Examination, OpenOptions, Verdict};
 use bandsaw::partition::APPLE_HFS;
-use bandsaw::partition::gpt::{self, Geometry, Guids};
+use bandsaw::partition::gpt::{self, Guids, MapGeometry};
 use bandsaw::problem::Severity::{self, Damage, Note, Warning};
 use bandsaw::progress::Silent;
 use bandsaw::store::Local;
@@ -23,7 +23,7 @@ use bandsaw::testing::fuzz;
 fn disk() -> Vec<u8> {
     let volume = fuzz::sample(false, 4096);
     let disk = Memory::zeros(
-        Geometry::holding(volume.len() as u64, 512)
+        MapGeometry::holding(volume.len() as u64, 512)
             .unwrap()
             .disk_len() as usize,
     );

@@ -11,7 +11,7 @@ use bandsaw::crypt::{Device, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, Memory};
 use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::diagnose::{Cause, Diagnosis, diagnose};
-use bandsaw::partition::gpt::{self, Geometry, Guids};
+use bandsaw::partition::gpt::{self, Guids, MapGeometry};
 use bandsaw::partition::{APPLE_HFS, BASIC_DATA};
 use bandsaw::testing::fuzz;
 use uuid::{Uuid, uuid};
@@ -21,7 +21,7 @@ const CORE_STORAGE: Uuid = uuid!("53746f72-6167-11aa-aa11-00306543ecac");
 /// A disk with a GPT and `volume` in its one partition, which begins at byte 20480.
 fn disk(type_guid: Uuid, volume: &[u8]) -> Vec<u8> {
     let disk = Memory::zeros(
-        Geometry::holding(volume.len() as u64, 512)
+        MapGeometry::holding(volume.len() as u64, 512)
             .unwrap()
             .disk_len() as usize,
     );

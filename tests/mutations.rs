@@ -21,7 +21,7 @@ use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
 use bandsaw::ops::segment::{SegmentOptions, segment};
 use bandsaw::ops::verify::verify;
-use bandsaw::partition::gpt::{Geometry, Guids};
+use bandsaw::partition::gpt::{Guids, MapGeometry};
 use bandsaw::partition::{APPLE_HFS, gpt};
 use bandsaw::progress::Silent;
 use bandsaw::testing::{Random, fuzz, mutate, udif, walk};
@@ -211,7 +211,7 @@ fn write(folder: &Path, name: &'static str, bytes: &[u8]) -> Option<&'static str
 /// An image with a map and a volume on it that has one of everything.
 fn create(folder: &Path, name: &'static str, format: Format) -> Option<&'static str> {
     let volume = fuzz::sample(false, 4096);
-    let len = Geometry::holding(volume.len() as u64, 512)
+    let len = MapGeometry::holding(volume.len() as u64, 512)
         .unwrap()
         .disk_len();
     let band_size = (format == Format::Udsb).then_some(1 << 20);
@@ -238,7 +238,7 @@ fn fill(disk: &dyn BlockDevice, volume: &[u8]) {
 fn disk() -> Vec<u8> {
     let volume = fuzz::sample(false, 4096);
     let disk = Memory::zeros(
-        Geometry::holding(volume.len() as u64, 512)
+        MapGeometry::holding(volume.len() as u64, 512)
             .unwrap()
             .disk_len() as usize,
     );

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bandsaw::Kind;
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory, Slice};
-use bandsaw::partition::gpt::{Geometry, Guids, NewPartition, Repaired};
+use bandsaw::partition::gpt::{Guids, MapGeometry, NewPartition, Repaired};
 use bandsaw::partition::{self, APPLE_APFS, APPLE_HFS, Map, Scheme, TypeId, gpt};
 use proptest::prelude::*;
 
@@ -389,13 +389,13 @@ proptest! {
     #[test]
     fn a_volume_fits_the_disk_made_for_it(len in 1_u64..1 << 50, large: bool) {
         let block = if large { 4096 } else { 512 };
-        let geometry = Geometry::holding(len, block).unwrap();
+        let geometry = MapGeometry::holding(len, block).unwrap();
         let room = geometry.partition();
         prop_assert!(room.end - room.start >= len && room.end - room.start < len + 4096);
         prop_assert_eq!((room.start % 4096, room.end % 4096), (0, 0));
-        prop_assert_eq!(Geometry::of(geometry.disk_len(), block).unwrap(), geometry);
+        prop_assert_eq!(MapGeometry::of(geometry.disk_len(), block).unwrap(), geometry);
         if room.end - room.start > 4096 {
-            let smaller = Geometry::of(geometry.disk_len() - u64::from(block), block).unwrap().partition();
+            let smaller = MapGeometry::of(geometry.disk_len() - u64::from(block), block).unwrap().partition();
             prop_assert!(smaller.end - smaller.start < len);
         }
     }
@@ -409,7 +409,7 @@ proptest! {
                 let map = probe(&disk);
                 prop_assert!(map.problems.is_empty(), "{:?}", map.problems);
                 prop_assert_eq!(&map.partitions[0].range, &range);
-                prop_assert_eq!(range, Geometry::of(disk.info().len, block).unwrap().partition());
+                prop_assert_eq!(range, MapGeometry::of(disk.info().len, block).unwrap().partition());
             }
             Err(error) => prop_assert!(sectors < smallest, "{}", error),
         }

@@ -324,7 +324,7 @@ fn broken_copies_are_told_of_and_not_made_worse() {
     let sample = {
         let volume = fuzz::sample(false, 4096);
         let disk = Memory::zeros(
-            gpt::Geometry::holding(volume.len() as u64, 512)
+            gpt::MapGeometry::holding(volume.len() as u64, 512)
                 .unwrap()
                 .disk_len() as usize,
         );
@@ -454,7 +454,7 @@ fn copy_into(store: &dyn Store, files: &BTreeMap<String, Vec<u8>>) {
 /// every layer that is repaired.
 fn bundle(is_damaged: bool) -> BTreeMap<String, Vec<u8>> {
     let volume = fuzz::sample(false, 4096);
-    let len = gpt::Geometry::holding(volume.len() as u64, 512)
+    let len = gpt::MapGeometry::holding(volume.len() as u64, 512)
         .unwrap()
         .disk_len();
     let store = Arc::new(MemoryStore::default());
@@ -796,7 +796,7 @@ fn every_container_is_undone() {
     let folder = tempfile::tempdir().unwrap();
     let passphrase = Secret::new(b"key".to_vec());
     let volume = fuzz::sample(false, 4096);
-    let len = gpt::Geometry::holding(volume.len() as u64, 512)
+    let len = gpt::MapGeometry::holding(volume.len() as u64, 512)
         .unwrap()
         .disk_len();
     for format in [Format::Udrw, Format::Udsp, Format::Asif, Format::Udsb] {
@@ -897,7 +897,7 @@ fn every_container_is_undone() {
 fn two_whole_maps_that_differ() {
     let volume = fuzz::sample(false, 4096);
     let disk = Memory::zeros(
-        gpt::Geometry::holding(volume.len() as u64, 512)
+        gpt::MapGeometry::holding(volume.len() as u64, 512)
             .unwrap()
             .disk_len() as usize,
     );

@@ -132,14 +132,14 @@ impl Match {
 }
 
 /// Finds matches along chains of places that begin with the same three bytes.
-pub(super) struct Encoder {
+pub(super) struct AdcEncoder {
     /// The latest place of each hash; and of each place in the window the one before it. All plus
     /// 1: 0 is none.
     latest: Vec<u32>,
     before: Vec<u32>,
 }
 
-impl Default for Encoder {
+impl Default for AdcEncoder {
     fn default() -> Self {
         Self {
             latest: vec![0; HASHES],
@@ -148,7 +148,7 @@ impl Default for Encoder {
     }
 }
 
-impl Encoder {
+impl AdcEncoder {
     /// Appends a stream of `plain`. `false`: given up, as it gets no shorter.
     pub(super) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> bool {
         // Places are counted in 32 bits; no chunk comes near.
@@ -260,7 +260,7 @@ mod tests {
 
     fn encoded(plain: &[u8]) -> Vec<u8> {
         let mut packed = Vec::new();
-        assert!(Encoder::default().encode(plain, &mut packed));
+        assert!(AdcEncoder::default().encode(plain, &mut packed));
         let mut back = vec![0; plain.len()];
         decode(&packed, &mut back).unwrap();
         assert_eq!(back, plain);
@@ -292,7 +292,7 @@ mod tests {
         for (distance, reaches) in [(WINDOW, true), (WINDOW + 1, false)] {
             let plain = [&noise[..distance], &noise[..67]].concat();
             let mut packed = Vec::new();
-            Encoder::default().encode(&plain, &mut packed);
+            AdcEncoder::default().encode(&plain, &mut packed);
             assert_eq!(
                 packed.ends_with(&[0x40 | 63, 0xFF, 0xFF]),
                 reaches,

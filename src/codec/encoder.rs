@@ -37,14 +37,14 @@ impl Default for Level {
 #[derive(Debug)]
 pub struct Encoder {
     codec: Codec,
-    inner: Inner,
+    inner: Payload,
 }
 
-enum Inner {
-    Adc(adc::Encoder),
+enum Payload {
+    Adc(adc::AdcEncoder),
     Zlib(zlib::Encoder),
     Bzip2,
-    Lzfse(Box<lzfse::Encoder>),
+    Lzfse(Box<lzfse::LzfsePieces>),
     Lzma,
 }
 
@@ -52,11 +52,11 @@ impl Encoder {
     /// An encoder; `level` counts for zlib only.
     pub fn new(codec: Codec, level: Level) -> Self {
         let inner = match codec {
-            Codec::Adc => Inner::Adc(adc::Encoder::default()),
-            Codec::Zlib => Inner::Zlib(zlib::Encoder::new(level)),
-            Codec::Bzip2 => Inner::Bzip2,
-            Codec::Lzfse => Inner::Lzfse(Box::default()),
-            Codec::Lzma => Inner::Lzma,
+            Codec::Adc => Payload::Adc(adc::AdcEncoder::default()),
+            Codec::Zlib => Payload::Zlib(zlib::Encoder::new(level)),
+            Codec::Bzip2 => Payload::Bzip2,
+            Codec::Lzfse => Payload::Lzfse(Box::default()),
+            Codec::Lzma => Payload::Lzma,
         };
         Self { codec, inner }
     }
@@ -77,11 +77,11 @@ impl Encoder {
     pub fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> Result<bool> {
         let before = packed.len();
         let encoded = match &mut self.inner {
-            Inner::Adc(encoder) => Ok(encoder.encode(plain, packed)),
-            Inner::Zlib(encoder) => encoder.encode(plain, packed),
-            Inner::Bzip2 => bzip2::encode(plain, packed),
-            Inner::Lzfse(encoder) => encoder.encode(plain, packed),
-            Inner::Lzma => lzma::encode(plain, packed),
+            Payload::Adc(encoder) => Ok(encoder.encode(plain, packed)),
+            Payload::Zlib(encoder) => encoder.encode(plain, packed),
+            Payload::Bzip2 => bzip2::encode(plain, packed),
+            Payload::Lzfse(encoder) => encoder.encode(plain, packed),
+            Payload::Lzma => lzma::encode(plain, packed),
         };
         let shorter = encoded.map_err(|fault| self.failed(plain, fault))?
             && packed.len() - before < plain.len();
@@ -104,7 +104,7 @@ impl Encoder {
     }
 }
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("..")
     }

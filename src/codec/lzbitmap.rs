@@ -47,7 +47,7 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         if len == made + HEAD {
             plain[done..end].copy_from_slice(&block[HEAD..]);
         } else {
-            Block::parse(block)?.decode(&mut plain[..end], done)?;
+            PackedBlock::parse(block)?.decode(&mut plain[..end], done)?;
         }
         (done, rest) = (end, behind);
     }
@@ -79,7 +79,7 @@ struct Bitmap {
 }
 
 /// A compressed block as it is read.
-struct Block<'a> {
+struct PackedBlock<'a> {
     data: List<'a>,
     periods: List<'a>,
     bitmaps: List<'a>,
@@ -88,7 +88,7 @@ struct Block<'a> {
     period: usize,
 }
 
-impl<'a> Block<'a> {
+impl<'a> PackedBlock<'a> {
     fn parse(block: &'a [u8]) -> Result<Self, Fault> {
         if block.len() < LONG_HEAD + TABLE {
             return Err(Fault::new(TOO_SHORT));

@@ -46,9 +46,9 @@ pub(super) const MEMORY: usize = 4 << 20;
 
 /// Keeps its tables from piece to piece.
 #[derive(Default)]
-pub(super) struct Encoder(LzfseEncoder);
+pub(super) struct LzfsePieces(LzfseEncoder);
 
-impl Encoder {
+impl LzfsePieces {
     /// Appends a stream of `plain`.
     pub(super) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> {
         self.0

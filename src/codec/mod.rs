@@ -17,7 +17,7 @@ use std::io::Read;
 use crate::{Error, Result};
 
 pub use encoder::{Encoder, Level};
-pub(crate) use lzvn::Encoder as LzvnEncoder;
+pub(crate) use lzvn::LzvnEncoder;
 
 /// A way of compressing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

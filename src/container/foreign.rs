@@ -31,16 +31,16 @@ impl Foreign {
 }
 
 /// Where in a file a magic stands.
-enum Place {
+enum MagicPlace {
     Head(usize),
     /// Counted back from the end.
     Tail(usize),
 }
 
-use Place::{Head, Tail};
+use MagicPlace::{Head, Tail};
 
 /// Apple's own.
-const APPLE: [(Place, &[u8], &str); 3] = [
+const APPLE: [(MagicPlace, &[u8], &str); 3] = [
     (
         Head(0),
         b"koly",
@@ -51,7 +51,7 @@ const APPLE: [(Place, &[u8], &str); 3] = [
 ];
 
 /// Disks of other systems, and archives that images are sent in.
-const OTHERS: [(Place, &[u8], &str); 25] = [
+const OTHERS: [(MagicPlace, &[u8], &str); 25] = [
     (Head(0), b"QFI\xfb", "a QEMU disk (qcow2)"),
     (Head(0), b"QED\0", "a QEMU disk (qed)"),
     (Head(0), b"KDMV", "a VMware disk (vmdk)"),
@@ -88,7 +88,7 @@ pub fn recognise(file: &dyn BlockDevice) -> Result<Option<Foreign>> {
     let len = file.info().len;
     let head = file.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;
     let tail = file.read_vec(len.saturating_sub(TAIL as u64), TAIL.min(head.len()))?;
-    let stands = |(place, magic, _): &&(Place, &[u8], &'static str)| {
+    let stands = |(place, magic, _): &&(MagicPlace, &[u8], &'static str)| {
         let from = match place {
             Head(offset) => head.get(*offset..),
             Tail(back) => tail

@@ -33,7 +33,7 @@ pub(crate) enum Blank {
 
 /// Reads and writes cipher text as the plain bytes that it hides. Requests that do not overlap are
 /// independent.
-pub(crate) struct Blocks {
+pub(crate) struct CipherBlocks {
     sectors: Sectors,
     blank: Blank,
     /// Blocks of which a part is being read or written, by their place among the plain bytes:
@@ -64,7 +64,7 @@ impl Window<'_> {
     }
 }
 
-impl Blocks {
+impl CipherBlocks {
     pub(crate) fn new(sectors: Sectors, blank: Blank) -> Self {
         Self {
             sectors,
@@ -218,7 +218,7 @@ impl Blocks {
     }
 }
 
-impl fmt::Debug for Blocks {
+impl fmt::Debug for CipherBlocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Blocks")
             .field("sectors", &self.sectors)

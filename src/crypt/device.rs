@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use super::blocks::{Blank, Blocks, Window};
+use super::blocks::{Blank, CipherBlocks, Window};
 use super::header::{Description, Locked, Protection};
 use super::keys::KeyMaterial;
 use super::layout::DATA_SIZE_AT;
@@ -21,7 +21,7 @@ const LAYER: &str = "encrypted image";
 pub struct Device {
     file: Arc<dyn BlockDevice>,
     header: Locked,
-    blocks: Blocks,
+    blocks: CipherBlocks,
     len: AtomicU64,
     /// The length that the header on disk tells.
     stored_len: Mutex<u64>,
@@ -35,7 +35,7 @@ impl Device {
     pub fn new(file: Arc<dyn BlockDevice>, header: Locked, keys: &KeyMaterial) -> Result<Self> {
         // What encryption did not make is noise here as it is everywhere: the header says what
         // counts.
-        let blocks = Blocks::new(Sectors::new(keys, header.block)?, Blank::Noise);
+        let blocks = CipherBlocks::new(Sectors::new(keys, header.block)?, Blank::Noise);
         let needed = header.data_offset + header.data_size.next_multiple_of(blocks.block());
         let there = file.info().len;
         if there < needed {

@@ -1,6 +1,6 @@
 //! What is asked of the encryption of a new image, and what follows from the image's size.
 
-use super::blocks::Blocks;
+use super::blocks::CipherBlocks;
 use super::header::Protection;
 use super::keys::{KeyWrap, LEAST_ITERATIONS, MOST_ITERATIONS, calibrate};
 use super::public_key::Certificate;
@@ -74,9 +74,9 @@ impl Encryption {
     /// The block that an image of at most `most` encrypted bytes gets. [`Kind::Limit`] past the
     /// last numbered one.
     pub(crate) fn block_for(&self, most: u64) -> Result<u32> {
-        let small = Blocks::check_size(LAYER, most, 512).is_ok();
+        let small = CipherBlocks::check_size(LAYER, most, 512).is_ok();
         let block = self.cipher_block.unwrap_or(if small { 512 } else { 4096 });
-        Blocks::check_size(LAYER, most, block).map(|()| block)
+        CipherBlocks::check_size(LAYER, most, block).map(|()| block)
     }
 
     /// All of it said, for an image of at most `most` encrypted bytes. Takes the time of a

@@ -63,7 +63,7 @@ pub enum NewKeySlot {
 
 /// An entry as it stands in the header.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct KeyEntry {
     pub(super) kind: u32,
     /// Its place, empty where the directory tells of one that no entry can have.
     pub(super) range: Range<u64>,
@@ -78,7 +78,7 @@ pub(super) enum Content {
     Unknown(Kind, String),
 }
 
-impl Entry {
+impl KeyEntry {
     /// The entries that the directory behind `header` leads to.
     pub(super) fn read_all(file: &dyn BlockDevice, header: &Header) -> Result<Vec<Self>> {
         let mut entries = Vec::new();
@@ -242,7 +242,7 @@ pub(super) fn packed(sizes: impl ExactSizeIterator<Item = u64>) -> Vec<Range<u64
 }
 
 /// Refuses to change entries that share bytes: what is written for one would change the other.
-pub(super) fn check_overlaps<'a>(entries: impl Iterator<Item = &'a Entry>) -> Result<()> {
+pub(super) fn check_overlaps<'a>(entries: impl Iterator<Item = &'a KeyEntry>) -> Result<()> {
     let mut ranges: Vec<_> = entries
         .map(|entry| &entry.range)
         .filter(|range| !range.is_empty())

@@ -4,7 +4,7 @@ use uuid::Uuid;
 use zerocopy::{FromBytes, IntoBytes};
 use zeroize::Zeroizing;
 
-use super::entry::{Content, Entry, KeySlot, NewKeySlot, packed};
+use super::entry::{Content, KeyEntry, KeySlot, NewKeySlot, packed};
 use super::hmac::HmacKey;
 use super::keys::{Derivation, KeyMaterial, KeyWrap, MOST_ITERATIONS, random};
 use super::layout::{
@@ -125,7 +125,10 @@ pub struct Locked {
 #[derive(Debug, Clone)]
 enum Version {
     One(Trailer),
-    Two { header: Header, entries: Vec<Entry> },
+    Two {
+        header: Header,
+        entries: Vec<KeyEntry>,
+    },
 }
 
 impl Locked {
@@ -161,7 +164,7 @@ impl Locked {
         if file.info().len < header.data_offset {
             return Err(short(file.info().len));
         }
-        let entries = Entry::read_all(file, &header)?;
+        let entries = KeyEntry::read_all(file, &header)?;
         Ok(Self {
             data_offset: header.data_offset,
             data_size: header.data_size,
@@ -353,7 +356,7 @@ impl Locked {
                 2,
                 header.key_bits,
                 header.uuid,
-                entries.iter().map(Entry::describe).collect(),
+                entries.iter().map(KeyEntry::describe).collect(),
             ),
         };
         let uuid = Uuid::from_bytes(uuid);
@@ -369,7 +372,7 @@ impl Locked {
     }
 
     /// Header and entries of version 2, the one that is written.
-    pub(super) fn into_v2(self) -> Result<(Header, Vec<Entry>)> {
+    pub(super) fn into_v2(self) -> Result<(Header, Vec<KeyEntry>)> {
         match self.version {
             Version::Two { header, entries } => Ok((header, entries)),
             Version::One(_) => {
@@ -424,7 +427,7 @@ impl Protection {
 
 /// The passphrase entries to try, by number, and how many are left out: however many there are,
 /// together they may not keep the machine busy for minutes. Those of few iterations come first.
-fn within_iterations(entries: &[Entry]) -> (Vec<(usize, &Passphrase)>, usize) {
+fn within_iterations(entries: &[KeyEntry]) -> (Vec<(usize, &Passphrase)>, usize) {
     let mut found: Vec<_> = entries
         .iter()
         .enumerate()

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::entry::{Content, Entry, KeySlot, NewKeySlot, check_overlaps};
+use super::entry::{Content, KeyEntry, KeySlot, NewKeySlot, check_overlaps};
 use super::header::{Key, Locked};
 use super::keys::KeyMaterial;
 use super::layout::{Header, PUBLIC_KEY};
@@ -23,7 +23,7 @@ const LAYER: &str = "encryption header";
 pub struct KeyRing {
     file: Arc<dyn BlockDevice>,
     header: Header,
-    entries: Vec<Entry>,
+    entries: Vec<KeyEntry>,
     keys: KeyMaterial,
     opened: usize,
 }
@@ -51,7 +51,7 @@ impl KeyRing {
 
     /// What opens it.
     pub fn ways_in(&self) -> Vec<KeySlot> {
-        self.entries.iter().map(Entry::describe).collect()
+        self.entries.iter().map(KeyEntry::describe).collect()
     }
 
     /// Puts another way in in place of `entry`, of which nothing is left.
@@ -126,7 +126,7 @@ impl KeyRing {
                 .filter(|(number, _)| stays(*number))
                 .map(|(_, entry)| entry),
         )?;
-        let bytes = |(number, entry): (usize, &Entry)| {
+        let bytes = |(number, entry): (usize, &KeyEntry)| {
             let bytes = if stays(number) {
                 entry.bytes(&*self.file)?
             } else {

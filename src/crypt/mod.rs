@@ -1,7 +1,7 @@
 //! `encrcdsa` and `cdsaencr`: Apple's encrypted images. What is inside is a complete image of
 //! another kind.
 //!
-//! [`Device`] lays plain bytes over one encrypted file; in a sparse bundle the bands use `Blocks`
+//! [`Device`] lays plain bytes over one encrypted file; in a sparse bundle the bands use `CipherBlocks`
 //! themselves, because only they know what is a gap. Neither form protects against changed cipher
 //! text: the format has no integrity check. Source: docs/formats/encrypted.md.
 
@@ -29,7 +29,7 @@ mod wrap;
 mod xts;
 
 pub use back_end::BackEnd;
-pub(crate) use blocks::{Blank, Blocks, Window};
+pub(crate) use blocks::{Blank, CipherBlocks, Window};
 pub use check::check;
 pub use device::Device;
 pub use encryption::Encryption;

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use zerocopy::IntoBytes;
 
-use super::entry::{Entry, packed};
+use super::entry::{KeyEntry, packed};
 use super::layout::{DIRECTORY_SIZE, DirectoryRaw, ENTRIES_AT, HEADER_SIZE, Header};
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::{Error, Kind, Result};
@@ -27,7 +27,7 @@ const MOST_WRITTEN: u64 = (SECTOR - HEADER_SIZE) / DIRECTORY_SIZE;
 pub(super) fn rewrite(
     file: &dyn BlockDevice,
     header: &Header,
-    old: &[Entry],
+    old: &[KeyEntry],
     new: &[(u32, Vec<u8>)],
 ) -> Result<()> {
     for count in [old.len(), new.len()] {
@@ -70,7 +70,7 @@ fn put(file: &dyn BlockDevice, entries: &[(u32, Vec<u8>)], places: &[Range<u64>]
 
 /// Free space for entries as long as those at `places`: neither where one stands now, nor where one
 /// will.
-fn aside(header: &Header, old: &[Entry], places: &[Range<u64>]) -> Result<Vec<Range<u64>>> {
+fn aside(header: &Header, old: &[KeyEntry], places: &[Range<u64>]) -> Result<Vec<Range<u64>>> {
     let end = |ranges: &[Range<u64>]| ranges.last().map_or(HEADER_SIZE, |last| last.end);
     let length = end(places) - HEADER_SIZE;
     let mut taken: Vec<_> = old.iter().map(|entry| entry.range.clone()).collect();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon::prelude::*;
 
 use super::fork::PackedFork;
-use super::table::Table;
+use super::table::ChunkTable;
 use super::{CHUNK, LAYER, Method, chunk};
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use crate::{Error, Result};
@@ -19,7 +19,7 @@ const AHEAD: u64 = 8;
 #[derive(Debug)]
 pub(super) struct Contents {
     fork: PackedFork,
-    table: Table,
+    table: ChunkTable,
     method: Method,
     len: u64,
     recent: Mutex<Recent>,
@@ -35,7 +35,7 @@ struct Recent {
 }
 
 impl Contents {
-    pub(super) fn new(fork: PackedFork, table: Table, method: Method, len: u64) -> Self {
+    pub(super) fn new(fork: PackedFork, table: ChunkTable, method: Method, len: u64) -> Self {
         Self {
             fork,
             table,

@@ -25,7 +25,7 @@ use zerocopy::FromBytes;
 use self::contents::Contents;
 use self::fork::PackedFork;
 use self::layout::{HeaderRaw, MAGIC, MAX_ATTRIBUTE};
-use self::table::Table;
+use self::table::ChunkTable;
 use self::zeros::Zeros;
 use crate::device::{BlockDevice, Memory};
 use crate::{Error, Kind, Result};
@@ -142,7 +142,7 @@ pub fn contents(
         Some((_, Place::Nowhere)) => Ok(Arc::new(Zeros { len: size })),
         Some((method, Place::Fork)) => {
             let fork = PackedFork::new(fork()?)?;
-            let table = Table::open(&fork, method, size)?;
+            let table = ChunkTable::open(&fork, method, size)?;
             Ok(Arc::new(Contents::new(fork, table, method, size)))
         }
         Some((_, Place::Server)) => {

@@ -126,7 +126,7 @@ pub fn pack(
         ));
     }
     let count = len.div_ceil(CHUNK) as usize;
-    let mut table = Table::new(packing.method, count);
+    let mut table = ChunkTable::new(packing.method, count);
     let batch = CHUNK * BATCH * rayon::current_num_threads() as u64;
     let mut read_from = |start: u64, bytes: &mut Vec<u8>| {
         bytes.resize(batch.min(len - start) as usize, 0);
@@ -212,13 +212,13 @@ fn encode_all(bytes: &[u8], packing: Packing) -> Result<Vec<Vec<u8>>> {
 }
 
 /// The table of a resource fork as it grows.
-struct Table {
+struct ChunkTable {
     classic: bool,
     count: usize,
     lens: Vec<u32>,
 }
 
-impl Table {
+impl ChunkTable {
     fn new(method: Method, count: usize) -> Self {
         Self {
             classic: method == Method::Zlib,

@@ -16,7 +16,7 @@ const MAX_PACKED: u64 = 2 * CHUNK;
 
 /// The table of chunks of one fork.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Table {
+pub(super) struct ChunkTable {
     form: Form,
     /// Bytes of the fork.
     fork: u64,
@@ -32,7 +32,7 @@ enum Form {
     Offsets,
 }
 
-impl Table {
+impl ChunkTable {
     /// Reads the head of the table of `size` bytes of contents. An error if it holds fewer or more
     /// chunks than that.
     pub(super) fn open(fork: &PackedFork, method: Method, size: u64) -> Result<Self> {

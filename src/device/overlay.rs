@@ -16,7 +16,7 @@ const WRITE: usize = 1 << 20;
 
 /// What a chunk holds instead of what lies below.
 #[derive(Debug, Clone)]
-enum Chunk {
+enum OverlayChunk {
     Zero,
     Bytes(Box<[u8; CHUNK_LEN]>),
 }
@@ -25,7 +25,7 @@ enum Chunk {
 #[derive(Debug)]
 pub(crate) struct Overlay {
     below: Arc<dyn BlockDevice>,
-    chunks: RwLock<BTreeMap<u64, Chunk>>,
+    chunks: RwLock<BTreeMap<u64, OverlayChunk>>,
     /// The most chunks that are kept.
     most: usize,
 }
@@ -41,7 +41,7 @@ impl Overlay {
         }
     }
 
-    fn chunks(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Chunk>> {
+    fn chunks(&self) -> RwLockReadGuard<'_, BTreeMap<u64, OverlayChunk>> {
         self.chunks.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,8 +58,8 @@ impl Overlay {
                 start = at;
             }
             match chunk {
-                Chunk::Zero => run.resize(run.len() + CHUNK_LEN, 0),
-                Chunk::Bytes(bytes) => run.extend_from_slice(&bytes[..]),
+                OverlayChunk::Zero => run.resize(run.len() + CHUNK_LEN, 0),
+                OverlayChunk::Bytes(bytes) => run.extend_from_slice(&bytes[..]),
             }
         }
         if run.is_empty() {
@@ -72,7 +72,7 @@ impl Overlay {
     /// Changes `length` bytes of the chunk that `offset` lies in; `bytes` of `None` are zeros.
     fn change(
         &self,
-        chunks: &mut BTreeMap<u64, Chunk>,
+        chunks: &mut BTreeMap<u64, OverlayChunk>,
         offset: u64,
         length: usize,
         bytes: Option<&[u8]>,
@@ -87,12 +87,12 @@ impl Overlay {
             ));
         }
         if length == CHUNK_LEN && bytes.is_none() {
-            chunks.insert(number, Chunk::Zero);
+            chunks.insert(number, OverlayChunk::Zero);
             return Ok(());
         }
         let mut whole = match chunks.remove(&number) {
-            Some(Chunk::Bytes(bytes)) => bytes,
-            Some(Chunk::Zero) => Box::new([0; CHUNK_LEN]),
+            Some(OverlayChunk::Bytes(bytes)) => bytes,
+            Some(OverlayChunk::Zero) => Box::new([0; CHUNK_LEN]),
             None => {
                 let mut whole = Box::new([0; CHUNK_LEN]);
                 if length < CHUNK_LEN {
@@ -109,7 +109,7 @@ impl Overlay {
             Some(bytes) => whole[within..within + length].copy_from_slice(bytes),
             None => whole[within..within + length].fill(0),
         }
-        chunks.insert(number, Chunk::Bytes(whole));
+        chunks.insert(number, OverlayChunk::Bytes(whole));
         Ok(())
     }
 
@@ -147,8 +147,8 @@ impl BlockDevice for Overlay {
             let (from, to) = (start.max(offset), (start + CHUNK).min(end));
             let place = &mut buf[(from - offset) as usize..(to - offset) as usize];
             match chunk {
-                Chunk::Zero => place.fill(0),
-                Chunk::Bytes(bytes) => {
+                OverlayChunk::Zero => place.fill(0),
+                OverlayChunk::Bytes(bytes) => {
                     place.copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize])
                 }
             }

@@ -58,9 +58,9 @@ impl Default for Units {
 
 impl Units {
     /// Waits until nobody holds `unit` exclusively, then holds it along with others.
-    pub(crate) fn shared(&self, unit: u64) -> Held<&Self> {
+    pub(crate) fn shared(&self, unit: u64) -> HeldUnit<&Self> {
         self.acquire(unit, UnitMode::Shared);
-        Held {
+        HeldUnit {
             units: self,
             unit,
             hold: UnitMode::Shared,
@@ -68,9 +68,9 @@ impl Units {
     }
 
     /// As [`shared`](Self::shared), for as long as a loan may live.
-    pub(crate) fn pinned(self: &Arc<Self>, unit: u64) -> Held<Arc<Self>> {
+    pub(crate) fn pinned(self: &Arc<Self>, unit: u64) -> HeldUnit<Arc<Self>> {
         self.acquire(unit, UnitMode::Pinned);
-        Held {
+        HeldUnit {
             units: self.clone(),
             unit,
             hold: UnitMode::Pinned,
@@ -78,9 +78,9 @@ impl Units {
     }
 
     /// Waits until nobody holds `unit`, then holds it alone.
-    pub(crate) fn exclusive(&self, unit: u64) -> Held<&Self> {
+    pub(crate) fn exclusive(&self, unit: u64) -> HeldUnit<&Self> {
         self.acquire(unit, UnitMode::Exclusive);
-        Held {
+        HeldUnit {
             units: self,
             unit,
             hold: UnitMode::Exclusive,
@@ -89,9 +89,9 @@ impl Units {
 
     /// As [`exclusive`](Self::exclusive), but gives up if the unit is pinned: a loan may last, and be
     /// the caller's own.
-    pub(crate) fn exclusive_unless_pinned(&self, unit: u64) -> Option<Held<&Self>> {
+    pub(crate) fn exclusive_unless_pinned(&self, unit: u64) -> Option<HeldUnit<&Self>> {
         let held = self.acquire(unit, UnitMode::ExclusiveUnlessPinned);
-        held.then_some(Held {
+        held.then_some(HeldUnit {
             units: self,
             unit,
             hold: UnitMode::Exclusive,
@@ -199,13 +199,13 @@ impl fmt::Debug for Units {
 
 /// A unit that is held until this is dropped.
 #[must_use]
-pub(crate) struct Held<U: Deref<Target = Units>> {
+pub(crate) struct HeldUnit<U: Deref<Target = Units>> {
     units: U,
     unit: u64,
     hold: UnitMode,
 }
 
-impl<U: Deref<Target = Units>> Drop for Held<U> {
+impl<U: Deref<Target = Units>> Drop for HeldUnit<U> {
     fn drop(&mut self) {
         self.units.release(self.unit, self.hold);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::new_image::NewImage;
-use super::place::{NewMode, Place};
+use super::place::{ImagePlace, NewMode};
 use super::{Found, Image, Keys, LAYER, Layer, NetworkOptions, OpenOptions, open};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
@@ -248,14 +248,14 @@ impl Drop for Draft {
 pub struct FileDraft {
     /// `None` once it is closed.
     file: Option<Arc<LocalFile>>,
-    place: Place,
+    place: ImagePlace,
 }
 
 impl FileDraft {
     /// An empty file that is to be at `path`. Refuses what [`Draft::new`] refuses.
     pub fn new(path: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
         let made = || {
-            let place = Place::claim(path, overwrite, mode)?;
+            let place = ImagePlace::claim(path, overwrite, mode)?;
             let mut draft = Self { file: None, place };
             draft.file = Some(new_file(&draft.place)?);
             Ok(draft)
@@ -310,16 +310,16 @@ impl Drop for FileDraft {
     }
 }
 
-fn new_file(place: &Place) -> Result<Arc<LocalFile>> {
+fn new_file(place: &ImagePlace) -> Result<Arc<LocalFile>> {
     let file = LocalFile::create_new(place.aside(), place.mode())?
         .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is taken"))?;
     file.lock(Lock::Exclusive)?;
     Ok(Arc::new(file))
 }
 
-/// Makes the container. What a failure leaves is for [`Place`] to remove.
+/// Makes the container. What a failure leaves is for [`ImagePlace`] to remove.
 pub(super) fn make(
-    place: &Place,
+    place: &ImagePlace,
     options: &CreateOptions,
     progress: &dyn Progress,
 ) -> Result<Image> {

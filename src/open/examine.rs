@@ -8,7 +8,7 @@ use super::apfs::VolumeQuery;
 use super::container::{self, lock_file, recognise};
 use super::remote::{self, Elsewhere};
 use super::{
-    LAYER, Layer, OpenOptions, Stored, UNKNOWN, Volume, VolumeFormat, is_blank, look_at,
+    LAYER, Layer, OpenOptions, StoredImage, UNKNOWN, Volume, VolumeFormat, is_blank, look_at,
     old_numbering, parts, stack, unlock, volume,
 };
 use crate::container::raw::Raw;
@@ -126,7 +126,7 @@ pub fn examine_contents(
 /// Looks at every layer of these stored bytes but into the volumes.
 pub(crate) fn examine_outside(
     path: &Path,
-    stored: Stored,
+    stored: StoredImage,
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Examination> {
@@ -139,14 +139,14 @@ pub(crate) fn examine_outside(
         ..Examination::default()
     };
     match stored {
-        Stored::File(file) if !options.shadows.is_empty() => {
+        StoredImage::File(file) if !options.shadows.is_empty() => {
             let opened = super::stack::open_with(path, file, &options, &mut Vec::new());
             if let Some(stack) = found.opened("stack", opened)? {
                 examine_disk(&stack.disk, stack.format, &options, &mut found, progress)?;
             }
         }
-        Stored::File(file) => examine_file(path, file, &options, &mut found, progress)?,
-        Stored::Folder(store) => examine_folder(path, store, &options, &mut found, progress)?,
+        StoredImage::File(file) => examine_file(path, file, &options, &mut found, progress)?,
+        StoredImage::Folder(store) => examine_folder(path, store, &options, &mut found, progress)?,
     }
     Ok(found)
 }

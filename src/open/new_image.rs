@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::create::{CreateOptions, make, make_folder, open_new, open_new_by};
-use super::place::Place;
+use super::place::ImagePlace;
 use super::{Image, Layer, OpenOptions, container, remote, survey_disk};
 use crate::Result;
 use crate::container::Format;
@@ -16,7 +16,7 @@ use crate::store::{Remote, Status};
 /// See the module. Dropped before the image has its place, what there is of it goes.
 #[derive(Debug)]
 pub(super) enum NewImage {
-    Host(Place),
+    Host(ImagePlace),
     Bucket { url: PathBuf, bundle: Arc<Remote> },
 }
 
@@ -29,7 +29,9 @@ impl NewImage {
                 url: target.to_owned(),
                 bundle,
             }),
-            None => Place::claim(target, options.overwrite, options.new_mode()).map(Self::Host),
+            None => {
+                ImagePlace::claim(target, options.overwrite, options.new_mode()).map(Self::Host)
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use crate::{Error, Kind, Result, platform};
 
 /// Where an image is to be, and where it is made meanwhile.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ImagePlace {
     target: PathBuf,
     /// In the same folder, so that it can be moved. Whatever is here when this is dropped is
     /// removed.
@@ -72,7 +72,7 @@ enum Old {
     Folder(#[expect(dead_code, reason = "holds the locks")] Vec<Guard>),
 }
 
-impl Place {
+impl ImagePlace {
     /// Claims `target` for a new image.
     pub(crate) fn claim(target: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
         if super::remote::url(target).is_some() {
@@ -185,7 +185,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ImagePlace {
     fn drop(&mut self) {
         // What has made way for the new image is at the kept name now: it goes in any case.
         if self.keeps && !self.taken {

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::create::{make, open_new};
-use super::place::Place;
+use super::place::ImagePlace;
 use super::{CreateOptions, Image, LAYER};
 use crate::crypt::Secret;
 use crate::device::{AfterDiscard, BlockDeviceExt};
@@ -28,7 +28,7 @@ const MOST_BYTES: u64 = 4096;
 pub struct ResumableImage {
     /// `None` once it is closed.
     image: Option<Image>,
-    place: Place,
+    place: ImagePlace,
     note: Note,
     /// What it is made from and how: one line.
     identity: String,
@@ -49,7 +49,7 @@ impl ResumableImage {
     pub fn new(path: &Path, options: &CreateOptions, identity: &str) -> Result<Self> {
         let made = || {
             options.check()?;
-            let place = Place::claim_kept(path, options.overwrite, options.new_mode())?;
+            let place = ImagePlace::claim_kept(path, options.overwrite, options.new_mode())?;
             let note = Note::beside(&place)?;
             match note.read()? {
                 Some((kept, done)) if fs::symlink_metadata(place.aside()).is_ok() => {
@@ -64,7 +64,12 @@ impl ResumableImage {
         made().map_err(|error: Error| error.in_file(path))
     }
 
-    fn begin(place: Place, note: Note, identity: &str, options: &CreateOptions) -> Result<Self> {
+    fn begin(
+        place: ImagePlace,
+        note: Note,
+        identity: &str,
+        options: &CreateOptions,
+    ) -> Result<Self> {
         note.remove()?;
         place.clear_kept()?;
         let image = make(&place, options, &Silent)?;
@@ -82,7 +87,7 @@ impl ResumableImage {
     }
 
     fn go_on(
-        place: Place,
+        place: ImagePlace,
         note: Note,
         identity: &str,
         done: u64,
@@ -165,7 +170,7 @@ impl Drop for ResumableImage {
     }
 }
 
-fn refusal(place: &Place) -> Error {
+fn refusal(place: &ImagePlace) -> Error {
     let message = format!(
         "{} is left of another source, or of other options; go on as it was begun, or remove it",
         place.aside().display()
@@ -181,7 +186,7 @@ struct Note {
 }
 
 impl Note {
-    fn beside(place: &Place) -> Result<Self> {
+    fn beside(place: &ImagePlace) -> Result<Self> {
         let mut name: OsString = place.aside().file_name().unwrap_or_default().to_owned();
         name.push("-note");
         let name = name

@@ -11,7 +11,7 @@ use super::unlock::{Keys, volume_key};
 use crate::address::VolumeSelector;
 use crate::decision::Which;
 use crate::device::{BlockDevice, Slice};
-use crate::fs::apfs::Writer;
+use crate::fs::apfs::VolumeWriter;
 use crate::fs::hfsplus::{self, DEFAULT_CACHE, HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{FileSystem, FileSystemMut, LockedVolume};
 use crate::partition::Map;
@@ -91,7 +91,7 @@ pub struct Volume {
     /// Of an HFS+ volume whether the files of its journal are listed.
     pub(super) system_files: bool,
     /// Of an APFS container, which is opened anew each time: who changes it.
-    pub(super) writer: Writer,
+    pub(super) writer: VolumeWriter,
     device: Arc<dyn BlockDevice>,
 }
 
@@ -283,7 +283,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
                 cache: DEFAULT_CACHE,
                 change_damaged: false,
                 system_files: false,
-                writer: Writer::default(),
+                writer: VolumeWriter::default(),
                 device,
             });
         }
@@ -301,7 +301,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
             cache: DEFAULT_CACHE,
             change_damaged: false,
             system_files: false,
-            writer: Writer::default(),
+            writer: VolumeWriter::default(),
             device: disk.clone(),
         });
     }

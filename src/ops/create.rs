@@ -358,7 +358,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     };
     if let Some(look) = look {
         let number = |tree: &Tree, node| file_system.number_of(tree, &options, node);
-        let volume = finder::Volume {
+        let volume = finder::DressedVolume {
             name: &options.name,
             created,
             number: &number,

@@ -23,7 +23,7 @@ const SCRIPT: &str = include_str!("report/map.js");
 /// The page about an open image, which is only read.
 pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
     let usage = ImageUsage::of(image, progress)?;
-    let mut page = Page(String::new());
+    let mut page = ReportPage(String::new());
     let path = PathBuf::from(redacted(&image.path().to_string_lossy()).into_owned());
     let name = path
         .file_name()
@@ -45,7 +45,7 @@ pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
 }
 
 /// A page on its way.
-struct Page(String);
+struct ReportPage(String);
 
 /// `text` as it may stand in HTML, also within quotes. Names in an image are a stranger's.
 fn escape(text: &str) -> String {
@@ -73,7 +73,7 @@ fn exact(bytes: u64) -> String {
     format!("{:#}", size::display(bytes))
 }
 
-impl Page {
+impl ReportPage {
     fn add(&mut self, html: impl AsRef<str>) {
         self.0.push_str(html.as_ref());
         self.0.push('\n');

@@ -71,8 +71,8 @@ pub struct Resized {
 
 /// How large the image can be, in bytes of its disk.
 pub fn limits(image: &Image, which: Option<&VolumeSelector>) -> Result<SizeLimits> {
-    let found =
-        volume_of(image, which).and_then(|volume| Plan::new(Parted::of(image), volume)?.limits());
+    let found = volume_of(image, which)
+        .and_then(|volume| ResizePlan::new(Parted::of(image), volume)?.limits());
     found.map_err(|error| error.in_file(image.path()))
 }
 
@@ -89,7 +89,8 @@ pub fn resize(
     let done = check_kind(image).and_then(|()| match options.parts {
         Parts::Image => Parted::of(image).resize_disk(options),
         Parts::All | Parts::Partition => {
-            Plan::new(Parted::of(image), volume_of(image, options.volume)?)?.run(options, progress)
+            ResizePlan::new(Parted::of(image), volume_of(image, options.volume)?)?
+                .run(options, progress)
         }
     });
     done.map_err(|error| error.in_file(image.path()))
@@ -240,7 +241,7 @@ fn grow_disk(disk: &Arc<dyn BlockDevice>, to: u64) -> Result<()> {
 }
 
 /// A volume and what is around it.
-struct Plan<'a> {
+struct ResizePlan<'a> {
     disk: &'a Arc<dyn BlockDevice>,
     volume: &'a Volume,
     /// Bytes of the disk that are free for the volume: from its beginning to what comes behind it.
@@ -249,7 +250,7 @@ struct Plan<'a> {
     partition: Option<Resizable<'a>>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> ResizePlan<'a> {
     fn new(parted: Parted<'a>, volume: &'a Volume) -> Result<Self> {
         let Parted { disk, map, .. } = parted;
         let partition = map.zip(volume.partition);

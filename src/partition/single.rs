@@ -32,7 +32,7 @@ const NO_CHS: [u8; 3] = [0xfe, 0xff, 0xff];
 /// `volume_len` bytes.
 pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> {
     let (head, tail) = match scheme {
-        Scheme::Gpt => return Ok(gpt::Geometry::holding(volume_len, block)?.disk_len()),
+        Scheme::Gpt => return Ok(gpt::MapGeometry::holding(volume_len, block)?.disk_len()),
         Scheme::Apm => (APM_HEAD * u64::from(block), APM_TAIL * u64::from(block)),
         Scheme::Mbr => (ALIGN, 0),
     };

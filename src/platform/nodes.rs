@@ -26,7 +26,7 @@ pub(crate) type Moment = (i64, u32);
 
 /// What the host knows of a node.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Node {
+pub(crate) struct HostNode {
     pub(crate) kind: FileType,
     /// Permission bits, `0o7777`.
     pub(crate) mode: u16,

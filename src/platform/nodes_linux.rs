@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, StatxTimestamp};
 
-use super::{Moment, Node};
+use super::{HostNode, Moment};
 
 /// What is known of a node within a folder; of a symbolic link itself.
-pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<Node> {
+pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<HostNode> {
     let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     Ok(node(&rustix::fs::statx(
         folder,
@@ -21,7 +21,7 @@ pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<Node> {
 }
 
 /// What is known of an open node.
-pub(crate) fn node_of(open: impl AsFd) -> io::Result<Node> {
+pub(crate) fn node_of(open: impl AsFd) -> io::Result<HostNode> {
     let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     Ok(node(&rustix::fs::statx(
         open,
@@ -31,10 +31,10 @@ pub(crate) fn node_of(open: impl AsFd) -> io::Result<Node> {
     )?))
 }
 
-fn node(stat: &Statx) -> Node {
+fn node(stat: &Statx) -> HostNode {
     let moment = |time: StatxTimestamp| -> Moment { (time.tv_sec, time.tv_nsec) };
     let has_birth = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-    Node {
+    HostNode {
         kind: FileType::from_raw_mode(u32::from(stat.stx_mode)),
         mode: stat.stx_mode & 0o7777,
         uid: stat.stx_uid,

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, Stat};
 
-use super::Node;
+use super::HostNode;
 
 /// What is known of a node within a folder; of a symbolic link itself.
-pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<Node> {
+pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<HostNode> {
     Ok(node(&rustix::fs::statat(
         folder,
         name,
@@ -19,13 +19,13 @@ pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<Node> {
 }
 
 /// What is known of an open node.
-pub(crate) fn node_of(open: impl AsFd) -> io::Result<Node> {
+pub(crate) fn node_of(open: impl AsFd) -> io::Result<HostNode> {
     Ok(node(&rustix::fs::fstat(open)?))
 }
 
-fn node(stat: &Stat) -> Node {
+fn node(stat: &Stat) -> HostNode {
     let nanos = |nanos: i64| u32::try_from(nanos).unwrap_or(0);
-    Node {
+    HostNode {
         kind: FileType::from_raw_mode(stat.st_mode),
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,

@@ -40,11 +40,11 @@ pub(super) struct Pieces {
 #[derive(Default)]
 struct Kept {
     /// By file and number.
-    pieces: HashMap<(Arc<str>, u64), Piece>,
+    pieces: HashMap<(Arc<str>, u64), CachedPiece>,
     clock: u64,
 }
 
-struct Piece {
+struct CachedPiece {
     bytes: Arc<[u8]>,
     /// By the clock.
     used: u64,
@@ -93,7 +93,7 @@ impl Pieces {
         let now = kept.clock;
         kept.pieces.insert(
             (file.clone(), index),
-            Piece {
+            CachedPiece {
                 bytes: piece.into(),
                 used: now,
             },

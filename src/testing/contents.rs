@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::device::BlockDeviceExt;
 use crate::fs::{FileKind, FileSystem, FileSystemExt, Fork, NodeId};
-use crate::open::{self, OpenOptions, Stored};
+use crate::open::{self, OpenOptions, StoredImage};
 use crate::partition;
 use crate::store::{Open, Store};
 use crate::{Error, Result};
@@ -23,8 +23,8 @@ pub fn contents(
     options: &OpenOptions<'_>,
 ) -> Result<Contents> {
     let stored = match file {
-        None => Stored::Folder(store),
-        Some(name) => Stored::File(
+        None => StoredImage::Folder(store),
+        Some(name) => StoredImage::File(
             store
                 .open(name, Open::Read)?
                 .ok_or_else(|| Error::not_found("testing", name))?,

@@ -92,10 +92,10 @@ impl Fault {
 
 /// Which calls fail, for any number of devices and stores. Calls are counted over all of them.
 #[derive(Debug, Default)]
-pub struct Faults(Mutex<Plan>);
+pub struct Faults(Mutex<FaultPlan>);
 
 #[derive(Debug, Default)]
-struct Plan {
+struct FaultPlan {
     counts: HashMap<Call, u64>,
     planned: Vec<(Call, u64, Fault)>,
     broken: HashMap<Call, Fault>,
@@ -159,7 +159,7 @@ impl Faults {
             .map_or(Ok(()), |fault| Err(fault.error(call)))
     }
 
-    fn plan(&self) -> MutexGuard<'_, Plan> {
+    fn plan(&self) -> MutexGuard<'_, FaultPlan> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -57,11 +57,11 @@ pub enum Slip {
 #[derive(Debug)]
 pub struct FaultyObjects {
     inner: Arc<dyn Objects>,
-    plan: Mutex<Plan>,
+    plan: Mutex<FaultPlan>,
 }
 
 #[derive(Debug, Default)]
-struct Plan {
+struct FaultPlan {
     counts: HashMap<Request, u64>,
     planned: Vec<(Request, u64, Slip)>,
     always: HashMap<Request, Slip>,
@@ -108,7 +108,7 @@ impl FaultyObjects {
         self.locked().happened
     }
 
-    fn locked(&self) -> MutexGuard<'_, Plan> {
+    fn locked(&self) -> MutexGuard<'_, FaultPlan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

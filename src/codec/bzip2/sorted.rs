@@ -18,15 +18,15 @@ const ROW: u32 = (1 << 20) - 1;
 #[derive(Debug, Default)]
 pub(super) struct Sorted {
     rows: Vec<u32>,
-    counts: Counts,
+    counts: RotationCounts,
     /// What the lanes have spelt, step by step.
     spelt: Vec<[u8; LANES]>,
 }
 
 #[derive(Debug)]
-struct Counts([u32; 256]);
+struct RotationCounts([u32; 256]);
 
-impl Default for Counts {
+impl Default for RotationCounts {
     fn default() -> Self {
         Self([0; 256])
     }
@@ -63,7 +63,7 @@ impl Sorted {
     /// Begins a block.
     pub(super) fn clear(&mut self) {
         self.rows.clear();
-        self.counts = Counts::default();
+        self.counts = RotationCounts::default();
     }
 
     pub(super) fn len(&self) -> usize {

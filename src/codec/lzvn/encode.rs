@@ -28,20 +28,20 @@ const PATIENCE: usize = 24;
 const ENOUGH: usize = 96;
 
 /// Keeps its tables from piece to piece.
-pub(crate) struct Encoder {
+pub(crate) struct LzvnEncoder {
     /// The last place of each hash.
     last: Box<[u32]>,
     /// The place before each with the same hash.
     before: Vec<u32>,
 }
 
-impl std::fmt::Debug for Encoder {
+impl std::fmt::Debug for LzvnEncoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("lzvn::Encoder").finish_non_exhaustive()
     }
 }
 
-impl Default for Encoder {
+impl Default for LzvnEncoder {
     fn default() -> Self {
         Self {
             last: vec![NONE; 1 << HASH_BITS].into(),
@@ -69,7 +69,7 @@ impl Match {
     }
 }
 
-impl Encoder {
+impl LzvnEncoder {
     /// Appends a stream of `plain` (shorter than 2^31). `false`: it would be no shorter than
     /// `plain`, and `packed` is as it was.
     pub(crate) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> bool {

@@ -10,7 +10,7 @@ mod tests;
 
 use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
-pub(crate) use encode::Encoder;
+pub(crate) use encode::LzvnEncoder;
 
 /// The end of a stream: this opcode and seven zeros. Decoders of others need all eight.
 const END: u8 = 0x06;
@@ -22,7 +22,7 @@ const LONG: usize = 16;
 const MIN_MATCH: usize = 3;
 
 /// What an opcode asks for.
-struct Step {
+struct Opcode {
     /// Bytes of the opcode.
     len: usize,
     literals: usize,
@@ -31,7 +31,7 @@ struct Step {
     distance: Option<usize>,
 }
 
-impl Step {
+impl Opcode {
     fn literals(len: usize, literals: usize) -> Self {
         Self {
             len,
@@ -106,7 +106,7 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
             }
             Some(_) => {}
         }
-        let step = Step::parse(rest).ok_or(Fault::new(BROKEN))?;
+        let step = Opcode::parse(rest).ok_or(Fault::new(BROKEN))?;
         let (literals, behind) = rest[step.len..]
             .split_at_checked(step.literals)
             .ok_or(Fault::new(TOO_SHORT))?;
@@ -129,7 +129,7 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         .map_or(&[][..], |at| &rest[at..]);
     // What is no opcode is rubbish behind a stream without an end, which real files have.
     match next.first() {
-        Some(&first) if first != END && Step::parse(next).is_some() => Err(Fault::new(TOO_LONG)),
+        Some(&first) if first != END && Opcode::parse(next).is_some() => Err(Fault::new(TOO_LONG)),
         _ => Ok(()),
     }
 }

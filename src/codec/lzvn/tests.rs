@@ -84,7 +84,7 @@ fn a_text_gets_shorter() {
         .collect();
     let text = &text[..65536];
     let mut packed = vec![1, 2, 3];
-    assert!(Encoder::default().encode(text, &mut packed));
+    assert!(LzvnEncoder::default().encode(text, &mut packed));
     assert!(packed.starts_with(&[1, 2, 3]));
     assert!(packed.len() < text.len() / 2, "{} bytes", packed.len());
     assert!(packed.ends_with(&[END, 0, 0, 0, 0, 0, 0, 0]));
@@ -98,7 +98,7 @@ fn noise_does_not() {
         .flat_map(|n| n.wrapping_mul(0x9E37_79B9).rotate_left(13).to_le_bytes())
         .collect();
     let mut packed = vec![7];
-    assert!(!Encoder::default().encode(&noise, &mut packed));
+    assert!(!LzvnEncoder::default().encode(&noise, &mut packed));
     assert_eq!(packed, [7]);
 }
 
@@ -126,7 +126,7 @@ proptest! {
 
     #[test]
     fn what_is_packed_comes_out_again(plain in plain()) {
-        let (mut packed, mut encoder) = (Vec::new(), Encoder::default());
+        let (mut packed, mut encoder) = (Vec::new(), LzvnEncoder::default());
         if encoder.encode(&plain, &mut packed) {
             prop_assert!(packed.len() < plain.len());
             prop_assert_eq!(&decoded(&packed, plain.len()).unwrap(), &plain);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::layout::Entry;
-use super::mask::State;
+use super::layout::ChunkEntry;
+use super::mask::BlockState;
 use super::owners::Owner;
 use super::{Asif, LAYER, load};
 use crate::device::{Access, BlockDevice};
@@ -50,12 +50,12 @@ impl Asif {
         let there = len % self.geometry.chunk_bytes();
         let is_lost = match self.last_chunks(1)?.first() {
             Some((_, Owner::Data(chunk))) => match self.tables.entry(*chunk)? {
-                Entry::Partial(_) => {
+                ChunkEntry::Partial(_) => {
                     let lost = (there / u64::from(self.geometry.block)) as u32
                         ..self.geometry.blocks_per_chunk();
                     let mask = self.tables.mask(*chunk)?;
                     lost.into_iter()
-                        .any(|block| mask.is(block..block + 1, State::Written))
+                        .any(|block| mask.is(block..block + 1, BlockState::Written))
                 }
                 _ => true,
             },

@@ -8,14 +8,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::layout::{DiskChunk, Entry, FileChunk};
-use super::mask::{Mask, State};
+use super::layout::{ChunkEntry, DiskChunk, FileChunk};
+use super::mask::{BlockState, Mask};
 use super::{Asif, LAYER};
 use crate::device::{AfterDiscard, FileRange, is_zero, regions};
 use crate::{Error, Result};
 
 /// What stands for a chunk.
-pub(super) enum Found {
+pub(super) enum ChunkSource {
     Uninit,
     Unmapped,
     Full(FileChunk),
@@ -24,13 +24,13 @@ pub(super) enum Found {
 
 /// The part of a request that falls into one chunk.
 #[derive(Debug, Clone)]
-pub(super) struct Piece {
+pub(super) struct ChunkPart {
     pub(super) chunk: DiskChunk,
     /// In the chunk.
     pub(super) within: Range<u64>,
 }
 
-impl Piece {
+impl ChunkPart {
     pub(super) fn len(&self) -> u64 {
         self.within.end - self.within.start
     }
@@ -38,17 +38,17 @@ impl Piece {
 
 impl Asif {
     /// The first piece of `range`, which is not empty.
-    pub(super) fn piece(&self, range: &Range<u64>) -> Piece {
+    pub(super) fn piece(&self, range: &Range<u64>) -> ChunkPart {
         let bytes = self.geometry.chunk_bytes();
         let within = range.start % bytes;
-        Piece {
+        ChunkPart {
             chunk: self.geometry.chunk_at(range.start),
             within: within..bytes.min(within + (range.end - range.start)),
         }
     }
 
     /// Refuses a piece past the end: the length may have changed since the request was let in.
-    pub(super) fn check_piece(&self, piece: &Piece) -> Result<()> {
+    pub(super) fn check_piece(&self, piece: &ChunkPart) -> Result<()> {
         let (start, len) = (
             self.geometry.start(piece.chunk) + piece.within.start,
             self.len.load(Ordering::SeqCst),
@@ -60,12 +60,12 @@ impl Asif {
     }
 
     /// What stands for a chunk. The caller holds it.
-    pub(super) fn find(&self, chunk: DiskChunk) -> Result<Found> {
+    pub(super) fn find(&self, chunk: DiskChunk) -> Result<ChunkSource> {
         Ok(match self.tables.entry(chunk)? {
-            Entry::Uninit => Found::Uninit,
-            Entry::Unmapped => Found::Unmapped,
-            Entry::Full(place) => Found::Full(place),
-            Entry::Partial(place) => Found::Partial(place, self.tables.mask(chunk)?),
+            ChunkEntry::Uninit => ChunkSource::Uninit,
+            ChunkEntry::Unmapped => ChunkSource::Unmapped,
+            ChunkEntry::Full(place) => ChunkSource::Full(place),
+            ChunkEntry::Partial(place) => ChunkSource::Partial(place, self.tables.mask(chunk)?),
         })
     }
 
@@ -76,7 +76,7 @@ impl Asif {
     }
 
     /// The first run of `within` whose blocks have one state.
-    pub(super) fn run(&self, mask: &Mask, within: &Range<u64>) -> (State, Range<u64>) {
+    pub(super) fn run(&self, mask: &Mask, within: &Range<u64>) -> (BlockState, Range<u64>) {
         let blocks = self.blocks(within);
         let first = blocks.start;
         let (state, count) = mask.run(blocks);
@@ -99,18 +99,18 @@ impl Asif {
     }
 
     /// Reads a piece of a chunk, also of one past the end of the disk. The caller holds it.
-    fn read_piece(&self, piece: &Piece, buf: &mut [u8]) -> Result<()> {
+    fn read_piece(&self, piece: &ChunkPart, buf: &mut [u8]) -> Result<()> {
         match self.find(piece.chunk)? {
-            Found::Uninit | Found::Unmapped => buf.fill(0),
-            Found::Full(place) => self.read_stored(place, &piece.within, buf)?,
-            Found::Partial(place, mask) => {
+            ChunkSource::Uninit | ChunkSource::Unmapped => buf.fill(0),
+            ChunkSource::Full(place) => self.read_stored(place, &piece.within, buf)?,
+            ChunkSource::Partial(place, mask) => {
                 let (mut within, mut rest) = (piece.within.clone(), buf);
                 while !within.is_empty() {
                     let (state, run) = self.run(&mask, &within);
                     let (part, tail) = rest.split_at_mut((run.end - run.start) as usize);
                     match state {
-                        State::Written => self.read_stored(place, &run, part)?,
-                        State::Uninit | State::Unmapped => part.fill(0),
+                        BlockState::Written => self.read_stored(place, &run, part)?,
+                        BlockState::Uninit | BlockState::Unmapped => part.fill(0),
                     }
                     (within.start, rest) = (run.end, tail);
                 }
@@ -133,7 +133,7 @@ impl Asif {
     pub(super) fn read_chunk(&self, chunk: DiskChunk, start: u64, buf: &mut [u8]) -> Result<()> {
         let _held = self.units.shared(chunk.0);
         self.read_piece(
-            &Piece {
+            &ChunkPart {
                 chunk,
                 within: start..start + buf.len() as u64,
             },
@@ -156,12 +156,14 @@ impl Asif {
     }
 
     /// Writes a piece whose blocks all count. `false`: they do not.
-    fn write_in_place(&self, piece: &Piece, bytes: &[u8]) -> Result<bool> {
+    fn write_in_place(&self, piece: &ChunkPart, bytes: &[u8]) -> Result<bool> {
         let _held = self.units.shared(piece.chunk.0);
         self.check_piece(piece)?;
         let place = match self.find(piece.chunk)? {
-            Found::Full(place) => place,
-            Found::Partial(place, mask) if mask.is(self.blocks(&piece.within), State::Written) => {
+            ChunkSource::Full(place) => place,
+            ChunkSource::Partial(place, mask)
+                if mask.is(self.blocks(&piece.within), BlockState::Written) =>
+            {
                 place
             }
             _ => return Ok(false),
@@ -174,33 +176,35 @@ impl Asif {
     }
 
     /// Writes a piece some of whose blocks did not count a moment ago.
-    fn write_first(&self, piece: &Piece, bytes: &[u8]) -> Result<()> {
+    fn write_first(&self, piece: &ChunkPart, bytes: &[u8]) -> Result<()> {
         let _alone = self.units.exclusive(piece.chunk.0);
         let _noted = self.make(piece.chunk);
         self.check_piece(piece)?;
         let shows_below = self.layer.is_overlaid;
         match self.find(piece.chunk)? {
-            Found::Full(place) => self.file.write_at(
+            ChunkSource::Full(place) => self.file.write_at(
                 self.geometry.in_file(place, piece.within.clone()).start,
                 bytes,
             ),
-            Found::Partial(place, mask) => self.write_blocks(piece, place, (*mask).clone(), bytes),
-            Found::Uninit if !shows_below && is_zero(bytes) => Ok(()),
-            Found::Unmapped if is_zero(bytes) => Ok(()),
-            Found::Uninit if piece.len() < self.geometry.chunk_bytes() => {
+            ChunkSource::Partial(place, mask) => {
+                self.write_blocks(piece, place, (*mask).clone(), bytes)
+            }
+            ChunkSource::Uninit if !shows_below && is_zero(bytes) => Ok(()),
+            ChunkSource::Unmapped if is_zero(bytes) => Ok(()),
+            ChunkSource::Uninit if piece.len() < self.geometry.chunk_bytes() => {
                 self.add(piece, |place| {
-                    let mask = Mask::all(self.geometry.mask_bytes(), State::Uninit);
+                    let mask = Mask::all(self.geometry.mask_bytes(), BlockState::Uninit);
                     self.write_blocks(piece, place, mask, bytes)
                 })
             }
-            Found::Uninit | Found::Unmapped => {
+            ChunkSource::Uninit | ChunkSource::Unmapped => {
                 self.add(piece, |place| self.write_whole(piece, place, bytes))
             }
         }
     }
 
     /// Gives the chunk of `piece` a place, which `fill` fills and tells of.
-    fn add(&self, piece: &Piece, fill: impl FnOnce(FileChunk) -> Result<()>) -> Result<()> {
+    fn add(&self, piece: &ChunkPart, fill: impl FnOnce(FileChunk) -> Result<()>) -> Result<()> {
         debug_assert!(piece.len() <= self.geometry.chunk_bytes());
         let place = self.space.allocate()?;
         fill(place).inspect_err(|_| self.space.give_back(place))
@@ -210,14 +214,14 @@ impl Asif {
     /// zeros if it did not count before.
     fn write_blocks(
         &self,
-        piece: &Piece,
+        piece: &ChunkPart,
         place: FileChunk,
         mut mask: Mask,
         bytes: &[u8],
     ) -> Result<()> {
         let (block, blocks) = (u64::from(self.geometry.block), self.blocks(&piece.within));
         let whole = u64::from(blocks.start) * block..u64::from(blocks.end) * block;
-        let counts = |number: u32| mask.is(number..number + 1, State::Written);
+        let counts = |number: u32| mask.is(number..number + 1, BlockState::Written);
         let pads = [
             (whole.start..piece.within.start, counts(blocks.start)),
             (piece.within.end..whole.end, counts(blocks.end - 1)),
@@ -234,26 +238,29 @@ impl Asif {
             self.geometry.in_file(place, piece.within.clone()).start,
             bytes,
         )?;
-        mask.set(blocks, State::Written);
+        mask.set(blocks, BlockState::Written);
         match self.tables.entry(piece.chunk)? {
             _ if mask.is_full() => {
                 self.tables
-                    .set(piece.chunk, Entry::Full(place), None, &self.space)
+                    .set(piece.chunk, ChunkEntry::Full(place), None, &self.space)
             }
-            Entry::Partial(_) => {
+            ChunkEntry::Partial(_) => {
                 self.tables.set_mask(piece.chunk, mask);
                 Ok(())
             }
-            _ => self
-                .tables
-                .set(piece.chunk, Entry::Partial(place), Some(mask), &self.space),
+            _ => self.tables.set(
+                piece.chunk,
+                ChunkEntry::Partial(place),
+                Some(mask),
+                &self.space,
+            ),
         }
     }
 
     /// Writes a whole chunk, zeros around `bytes`. Used for one that was discarded too, whatever
     /// `bytes` are: on disk it may still be partly written in another place, and a mask is not to
     /// tell of two places.
-    fn write_whole(&self, piece: &Piece, place: FileChunk, bytes: &[u8]) -> Result<()> {
+    fn write_whole(&self, piece: &ChunkPart, place: FileChunk, bytes: &[u8]) -> Result<()> {
         for around in [
             0..piece.within.start,
             piece.within.end..self.geometry.chunk_bytes(),
@@ -265,7 +272,7 @@ impl Asif {
             bytes,
         )?;
         self.tables
-            .set(piece.chunk, Entry::Full(place), None, &self.space)
+            .set(piece.chunk, ChunkEntry::Full(place), None, &self.space)
     }
 
     /// Notes that a chunk is being made, so that whoever cuts the disk waits for it.
@@ -291,7 +298,7 @@ impl Asif {
                 Some((_, count)) if !must_state_zeros => {
                     self.geometry.start(DiskChunk(piece.chunk.0 + count))
                 }
-                Some((Entry::Unmapped, _)) => next,
+                Some((ChunkEntry::Unmapped, _)) => next,
                 _ if is_whole => self
                     .drop_chunk(piece.chunk, must_state_zeros)
                     .map(|()| next)?,
@@ -305,16 +312,20 @@ impl Asif {
 
     /// Returns how many chunks from that of `piece` on, up to `end`, have an entry without data.
     /// `None`: the first has data.
-    pub(super) fn without_data(&self, piece: &Piece, end: u64) -> Result<Option<(Entry, u64)>> {
+    pub(super) fn without_data(
+        &self,
+        piece: &ChunkPart,
+        end: u64,
+    ) -> Result<Option<(ChunkEntry, u64)>> {
         match self.tables.entry(piece.chunk)? {
-            entry @ (Entry::Uninit | Entry::Unmapped) => {
+            entry @ (ChunkEntry::Uninit | ChunkEntry::Unmapped) => {
                 let end = DiskChunk(end.div_ceil(self.geometry.chunk_bytes()));
                 Ok(Some((
                     entry,
                     self.tables.run_without_data(piece.chunk, end)?,
                 )))
             }
-            Entry::Full(_) | Entry::Partial(_) => Ok(None),
+            ChunkEntry::Full(_) | ChunkEntry::Partial(_) => Ok(None),
         }
     }
 
@@ -322,13 +333,14 @@ impl Asif {
     fn drop_chunk(&self, chunk: DiskChunk, must_state_zeros: bool) -> Result<()> {
         let _alone = self.units.exclusive(chunk.0);
         let _noted = self.make(chunk);
-        self.check_piece(&Piece {
+        self.check_piece(&ChunkPart {
             chunk,
             within: 0..1,
         })?;
         let entry = self.tables.entry(chunk)?;
-        if entry.chunk().is_some() || (must_state_zeros && entry == Entry::Uninit) {
-            self.tables.set(chunk, Entry::Unmapped, None, &self.space)?;
+        if entry.chunk().is_some() || (must_state_zeros && entry == ChunkEntry::Uninit) {
+            self.tables
+                .set(chunk, ChunkEntry::Unmapped, None, &self.space)?;
             entry
                 .chunk()
                 .into_iter()
@@ -339,7 +351,12 @@ impl Asif {
 
     /// Makes what is stored in a part of a chunk zeros, or anything. In a layer, blocks that show
     /// what is below are hidden.
-    fn drop_part(&self, piece: &Piece, leave: AfterDiscard, must_state_zeros: bool) -> Result<()> {
+    fn drop_part(
+        &self,
+        piece: &ChunkPart,
+        leave: AfterDiscard,
+        must_state_zeros: bool,
+    ) -> Result<()> {
         if must_state_zeros {
             let _alone = self.units.exclusive(piece.chunk.0);
             let _noted = self.make(piece.chunk);
@@ -349,16 +366,16 @@ impl Asif {
         let _held = self.units.shared(piece.chunk.0);
         self.check_piece(piece)?;
         match self.find(piece.chunk)? {
-            Found::Uninit | Found::Unmapped => Ok(()),
-            Found::Full(place) => self
+            ChunkSource::Uninit | ChunkSource::Unmapped => Ok(()),
+            ChunkSource::Full(place) => self
                 .file
                 .discard(self.geometry.in_file(place, piece.within.clone()), leave),
-            Found::Partial(place, mask) => {
+            ChunkSource::Partial(place, mask) => {
                 let mut within = piece.within.clone();
                 while !within.is_empty() {
                     let (state, run) = self.run(&mask, &within);
                     within.start = run.end;
-                    if state == State::Written {
+                    if state == BlockState::Written {
                         self.file
                             .discard(self.geometry.in_file(place, run), leave)?;
                     }
@@ -370,20 +387,23 @@ impl Asif {
 
     /// Lets the whole blocks of `piece` that were never written state zeros. The caller holds its
     /// chunk alone.
-    pub(super) fn hide_blocks(&self, piece: &Piece) -> Result<()> {
+    pub(super) fn hide_blocks(&self, piece: &ChunkPart) -> Result<()> {
         let block = u64::from(self.geometry.block);
         let blocks = piece.within.start.div_ceil(block) as u32..(piece.within.end / block) as u32;
         let (place, mut mask) = match self.find(piece.chunk)? {
-            Found::Uninit => (None, Mask::all(self.geometry.mask_bytes(), State::Uninit)),
-            Found::Partial(place, mask) => (Some(place), (*mask).clone()),
-            Found::Unmapped | Found::Full(_) => return Ok(()),
+            ChunkSource::Uninit => (
+                None,
+                Mask::all(self.geometry.mask_bytes(), BlockState::Uninit),
+            ),
+            ChunkSource::Partial(place, mask) => (Some(place), (*mask).clone()),
+            ChunkSource::Unmapped | ChunkSource::Full(_) => return Ok(()),
         };
         let before = mask.clone();
         let mut at = blocks.start;
         while at < blocks.end {
             let (state, count) = mask.run(at..blocks.end);
-            if state == State::Uninit {
-                mask.set(at..at + count, State::Unmapped);
+            if state == BlockState::Uninit {
+                mask.set(at..at + count, BlockState::Unmapped);
             }
             at += count;
         }
@@ -394,8 +414,12 @@ impl Asif {
                 Ok(())
             }
             None => self.add(piece, |place| {
-                self.tables
-                    .set(piece.chunk, Entry::Partial(place), Some(mask), &self.space)
+                self.tables.set(
+                    piece.chunk,
+                    ChunkEntry::Partial(place),
+                    Some(mask),
+                    &self.space,
+                )
             }),
         }
     }
@@ -408,12 +432,12 @@ impl Asif {
         let held = self.units.pinned(piece.chunk.0);
         self.check_piece(&piece)?;
         let (place, within) = match self.find(piece.chunk)? {
-            Found::Full(place) => (place, piece.within),
-            Found::Partial(place, mask) => match self.run(&mask, &piece.within) {
-                (State::Written, run) => (place, run),
+            ChunkSource::Full(place) => (place, piece.within),
+            ChunkSource::Partial(place, mask) => match self.run(&mask, &piece.within) {
+                (BlockState::Written, run) => (place, run),
                 _ => return Ok(None),
             },
-            Found::Uninit | Found::Unmapped => return Ok(None),
+            ChunkSource::Uninit | ChunkSource::Unmapped => return Ok(None),
         };
         let at = self.geometry.in_file(place, within);
         if at.end > self.file.info().len {

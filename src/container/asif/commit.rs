@@ -22,11 +22,11 @@ use zerocopy::IntoBytes;
 
 use super::layout::{FileChunk, HeaderRaw};
 use super::{Asif, LAYER};
-use crate::device::units::{Held, Units};
+use crate::device::units::{HeldUnit, Units};
 use crate::{Error, Kind, Result};
 
 /// Chunks that stay as they are until a commit is done.
-pub(super) type HeldChunks<'a> = Vec<Held<&'a Units>>;
+pub(super) type HeldChunks<'a> = Vec<HeldUnit<&'a Units>>;
 
 impl Asif {
     /// Makes everything durable that was changed before this call. The caller lets one in at a

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use super::Asif;
 use super::commit::HeldChunks;
-use super::layout::{DiskChunk, Entry, FileChunk};
-use super::mask::State;
+use super::layout::{ChunkEntry, DiskChunk, FileChunk};
+use super::mask::BlockState;
 use super::owners::Owner;
 use crate::Result;
 use crate::device::{BlockDevice, regions};
@@ -100,13 +100,13 @@ impl Asif {
                     return Ok(false);
                 };
                 let moved = match self.tables.entry(chunk)? {
-                    Entry::Full(place) if place == from => Entry::Full(to),
-                    Entry::Partial(place) if place == from => Entry::Partial(to),
+                    ChunkEntry::Full(place) if place == from => ChunkEntry::Full(to),
+                    ChunkEntry::Partial(place) if place == from => ChunkEntry::Partial(to),
                     _ => return Ok(false),
                 };
                 self.copy_chunk(chunk, moved, from, to)?;
                 self.tables.replace(chunk, moved)?;
-                if let Entry::Partial(_) = moved {
+                if let ChunkEntry::Partial(_) = moved {
                     held.push(alone);
                 }
                 Ok(true)
@@ -119,7 +119,7 @@ impl Asif {
     fn copy_chunk(
         &self,
         chunk: DiskChunk,
-        entry: Entry,
+        entry: ChunkEntry,
         from: FileChunk,
         to: FileChunk,
     ) -> Result<()> {
@@ -131,14 +131,14 @@ impl Asif {
             regions::copy(&*self.file, from.start, to.start, from.end - from.start)
         };
         let whole = 0..self.geometry.chunk_bytes();
-        let Entry::Partial(_) = entry else {
+        let ChunkEntry::Partial(_) = entry else {
             return copy(whole);
         };
         let (mask, mut rest) = (self.tables.mask(chunk)?, whole);
         while !rest.is_empty() {
             let (state, run) = self.run(&mask, &rest);
             rest.start = run.end;
-            if state == State::Written {
+            if state == BlockState::Written {
                 copy(run)?;
             }
         }

@@ -7,8 +7,8 @@ use uuid::Uuid;
 use zerocopy::IntoBytes;
 
 use super::geometry::{CHUNK, Geometry};
-use super::layout::{Entry, FileChunk, HeaderRaw};
-use super::mask::{Mask, State};
+use super::layout::{ChunkEntry, FileChunk, HeaderRaw};
+use super::mask::{BlockState, Mask};
 use super::metadata::{Metadata, segment};
 use super::{Asif, LAYER, blocks_of};
 use crate::device::{AfterDiscard, BlockDevice};
@@ -91,8 +91,11 @@ fn write_blank(
     let list = Metadata::new(stable).to_xml()?;
     let segment = segment(geometry, &list)?;
     let place = geometry.place(geometry.default_metadata_chunk());
-    let mut mask = Mask::all(geometry.mask_bytes(), State::Uninit);
-    mask.set(0..segment.len() as u32 / geometry.block, State::Written);
+    let mut mask = Mask::all(geometry.mask_bytes(), BlockState::Uninit);
+    mask.set(
+        0..segment.len() as u32 / geometry.block,
+        BlockState::Written,
+    );
     let directories = geometry.directories();
     file.set_len(CHUNKS * u64::from(CHUNK), AfterDiscard::Zeros)?;
     let number = |at: u64, number: u64| file.write_at(at, &number.to_be_bytes());
@@ -101,7 +104,7 @@ fn write_blank(
     }
     number(directories[1], 1)?; // the first directory has version 0
     let entry = |entry: u32| geometry.in_file(TABLE, 0..0).start + 8 * u64::from(entry);
-    number(entry(place.entry), Entry::Partial(METADATA).raw())?;
+    number(entry(place.entry), ChunkEntry::Partial(METADATA).raw())?;
     number(entry(place.bitmap_entry), BITMAP.0)?;
     file.write_at(geometry.in_file(METADATA, 0..0).start, &segment)?;
     let masks = geometry.in_file(BITMAP, 0..0).start;

@@ -37,7 +37,7 @@ pub(super) struct Geometry {
 
 /// Where a chunk of the disk is written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TablePlace {
     pub(super) table: u32,
     /// Which entry of the table is its own.
     pub(super) entry: u32,
@@ -162,7 +162,7 @@ impl Geometry {
     }
 
     /// Where `chunk`, one that can be addressed, is written down.
-    pub(super) fn place(&self, chunk: DiskChunk) -> Place {
+    pub(super) fn place(&self, chunk: DiskChunk) -> TablePlace {
         let table = chunk.0 / self.chunks_per_table();
         let within = chunk.0 % self.chunks_per_table();
         let (group, in_group) = (
@@ -170,7 +170,7 @@ impl Geometry {
             within % self.data_per_group(),
         );
         let first = group * (self.data_per_group() + 1);
-        Place {
+        TablePlace {
             table: table as u32,
             entry: (first + in_group) as u32,
             bitmap_entry: (first + self.data_per_group()) as u32,
@@ -274,7 +274,7 @@ mod tests {
             (0x41200, [0x200, 0x41400])
         );
         assert_eq!(geometry.default_metadata_chunk(), DiskChunk(0xFFFF_FFFF));
-        let place = Place {
+        let place = TablePlace {
             table: 33_288,
             entry: 0x20030 / 8,
             bitmap_entry: 0x20038 / 8,

@@ -248,7 +248,7 @@ const CHUNK_MASK: u64 = (1 << 55) - 1;
 
 /// What a table says of a chunk of the disk. Source: §4.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum ChunkEntry {
     /// Never written. In a stack the layer below shows.
     Uninit,
     /// Discarded: zeros, whatever is below.
@@ -259,7 +259,7 @@ pub(super) enum Entry {
     Partial(FileChunk),
 }
 
-impl Entry {
+impl ChunkEntry {
     /// The error is what is wrong with it.
     pub(super) fn parse(raw: u64) -> Result<Self, &'static str> {
         let chunk = FileChunk(raw & CHUNK_MASK);
@@ -480,14 +480,17 @@ mod tests {
     #[test]
     fn entries() {
         for entry in [
-            Entry::Uninit,
-            Entry::Unmapped,
-            Entry::Full(FileChunk(5)),
-            Entry::Partial(FileChunk(2)),
+            ChunkEntry::Uninit,
+            ChunkEntry::Unmapped,
+            ChunkEntry::Full(FileChunk(5)),
+            ChunkEntry::Partial(FileChunk(2)),
         ] {
-            assert_eq!(Entry::parse(entry.raw()), Ok(entry));
+            assert_eq!(ChunkEntry::parse(entry.raw()), Ok(entry));
         }
-        assert_eq!(Entry::Partial(FileChunk(2)).raw(), 0xC000_0000_0000_0002);
+        assert_eq!(
+            ChunkEntry::Partial(FileChunk(2)).raw(),
+            0xC000_0000_0000_0002
+        );
         for raw in [
             5,
             2 << 62 | 5,
@@ -496,7 +499,7 @@ mod tests {
             1 << 62 | 1 << 55 | 5,
             1 << 61,
         ] {
-            assert!(Entry::parse(raw).is_err(), "{raw:#x}");
+            assert!(ChunkEntry::parse(raw).is_err(), "{raw:#x}");
         }
         assert_eq!(parse_bitmap_entry(3), Ok(Some(FileChunk(3))));
         assert_eq!(parse_bitmap_entry(0), Ok(None));

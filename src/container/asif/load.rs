@@ -13,7 +13,9 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::LAYER;
 use super::geometry::About;
-use super::layout::{DiskChunk, Entry, FileChunk, HEADER, Header, HeaderRaw, parse_bitmap_entry};
+use super::layout::{
+    ChunkEntry, DiskChunk, FileChunk, HEADER, Header, HeaderRaw, parse_bitmap_entry,
+};
 use super::mask::Mask;
 use super::space::Used;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, regions};
@@ -61,7 +63,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
     compare_directories(file, &header, version, findings)?;
     let first = header.first_chunk();
     let used = Used::none(first, file_len.div_ceil(header.geometry.chunk_bytes()))?;
-    let mut walk = Walk {
+    let mut walk = IndexWalk {
         file,
         file_len,
         findings,
@@ -74,7 +76,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
     for (table, chunk) in &tables {
         walk.table(*table, *chunk)?;
     }
-    let Walk {
+    let IndexWalk {
         used,
         bitmaps,
         beyond,
@@ -151,7 +153,7 @@ fn compare_directories(
 }
 
 /// One walk through all that names chunks of the file.
-struct Walk<'a, 'f> {
+struct IndexWalk<'a, 'f> {
     file: &'a dyn BlockDevice,
     file_len: u64,
     findings: &'a mut Findings<'f>,
@@ -172,7 +174,7 @@ struct Partial {
     at: u64,
 }
 
-impl Walk<'_, '_> {
+impl IndexWalk<'_, '_> {
     fn damage(&mut self, at: u64, what: impl Into<std::borrow::Cow<'static, str>>) -> Result<()> {
         self.findings
             .report(Severity::Damage, Error::corrupt(LAYER, at, what))
@@ -254,7 +256,7 @@ impl Walk<'_, '_> {
         at: u64,
         partial: &mut Partial,
     ) -> Result<()> {
-        let entry = match Entry::parse(raw) {
+        let entry = match ChunkEntry::parse(raw) {
             Ok(entry) => entry,
             Err(wrong) => return self.damage(at, wrong),
         };
@@ -262,7 +264,7 @@ impl Walk<'_, '_> {
             Some(named) if !self.claim(named, at)? => return Ok(()),
             _ => {}
         }
-        if let Entry::Partial(_) = entry {
+        if let ChunkEntry::Partial(_) = entry {
             let place = self.header.geometry.place(chunk);
             partial.in_group.push(place.in_group);
             (partial.bitmap_entry, partial.at) = (place.bitmap_entry, at);

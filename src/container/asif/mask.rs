@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// What is known of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum BlockState {
     /// Never written.
     Uninit,
     /// Its bytes are in the chunk.
@@ -14,7 +14,7 @@ pub(super) enum State {
     Unmapped,
 }
 
-impl State {
+impl BlockState {
     const ALL: [Self; 3] = [Self::Uninit, Self::Written, Self::Unmapped];
 
     fn of_bits(bits: u8) -> Option<Self> {
@@ -33,7 +33,7 @@ pub(super) struct Mask(Box<[u8]>);
 
 impl Mask {
     /// All blocks in one state.
-    pub(super) fn all(bytes: u32, state: State) -> Self {
+    pub(super) fn all(bytes: u32, state: BlockState) -> Self {
         Self(vec![state.byte(); bytes as usize].into())
     }
 
@@ -62,13 +62,13 @@ impl Mask {
         self.0.len() as u32 * 4
     }
 
-    fn state(&self, block: u32) -> State {
+    fn state(&self, block: u32) -> BlockState {
         let bits = self.0[(block / 4) as usize] >> (2 * (block % 4)) & 3;
-        State::of_bits(bits).unwrap_or(State::Uninit) // parsed, or set by us: never anything else
+        BlockState::of_bits(bits).unwrap_or(BlockState::Uninit) // parsed, or set by us: never anything else
     }
 
     /// The state of the first block of `range`, which is not empty, and how many have the same.
-    pub(super) fn run(&self, range: Range<u32>) -> (State, u32) {
+    pub(super) fn run(&self, range: Range<u32>) -> (BlockState, u32) {
         let state = self.state(range.start);
         let mut at = range.start + 1;
         while at < range.end {
@@ -84,16 +84,16 @@ impl Mask {
     }
 
     /// Returns whether all blocks of `range` are in `state`.
-    pub(super) fn is(&self, range: Range<u32>, state: State) -> bool {
+    pub(super) fn is(&self, range: Range<u32>, state: BlockState) -> bool {
         range.is_empty() || self.run(range.clone()) == (state, range.end - range.start)
     }
 
     /// Returns whether every block is written, so that the chunk needs no mask.
     pub(super) fn is_full(&self) -> bool {
-        self.is(0..self.blocks(), State::Written)
+        self.is(0..self.blocks(), BlockState::Written)
     }
 
-    pub(super) fn set(&mut self, range: Range<u32>, state: State) {
+    pub(super) fn set(&mut self, range: Range<u32>, state: BlockState) {
         let mut at = range.start;
         while at < range.end {
             let byte = &mut self.0[(at / 4) as usize];
@@ -115,12 +115,15 @@ mod tests {
 
     #[test]
     fn a_mask_is_a_vector_of_states() {
-        let (mut mask, mut vector) = (Mask::all(8, State::Unmapped), [State::Unmapped; 32]);
+        let (mut mask, mut vector) = (
+            Mask::all(8, BlockState::Unmapped),
+            [BlockState::Unmapped; 32],
+        );
         for (range, state) in [
-            (3..9, State::Written),
-            (8..20, State::Uninit),
-            (0..1, State::Written),
-            (20..32, State::Written),
+            (3..9, BlockState::Written),
+            (8..20, BlockState::Uninit),
+            (0..1, BlockState::Written),
+            (20..32, BlockState::Written),
         ] {
             mask.set(range.clone(), state);
             vector[range.start as usize..range.end as usize].fill(state);
@@ -135,9 +138,11 @@ mod tests {
             }
         }
         assert!(
-            mask.is(20..32, State::Written) && !mask.is(19..32, State::Written) && !mask.is_full()
+            mask.is(20..32, BlockState::Written)
+                && !mask.is(19..32, BlockState::Written)
+                && !mask.is_full()
         );
-        mask.set(0..32, State::Written);
+        mask.set(0..32, BlockState::Written);
         assert!(mask.is_full());
         assert_eq!(mask.as_bytes(), [0x55; 8]);
     }
@@ -146,7 +151,7 @@ mod tests {
     fn the_fourth_state_is_none() {
         assert_eq!(
             Mask::parse(vec![0x55, 0xAA, 0x64, 0]).map(|mask| mask.state(4)),
-            Ok(State::Unmapped)
+            Ok(BlockState::Unmapped)
         );
         assert_eq!(Mask::parse(vec![0x55, 0x20, 0b0000_1100]), Err(9));
         assert_eq!(Mask::parse(vec![0b1100_0110]), Err(3));

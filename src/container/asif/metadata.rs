@@ -11,7 +11,7 @@ use uuid::Uuid;
 use zerocopy::{IntoBytes, transmute};
 
 use super::geometry::Geometry;
-use super::layout::{DiskChunk, Entry, SEGMENT, Segment, SegmentRaw};
+use super::layout::{ChunkEntry, DiskChunk, SEGMENT, Segment, SegmentRaw};
 use super::{Asif, Described};
 use crate::device::regions;
 use crate::{Error, Kind, Result};
@@ -298,7 +298,7 @@ impl Asif {
         let alone = self.units.exclusive(chunk.0);
         let old = self.tables.entry(chunk)?.chunk();
         self.tables
-            .set(chunk, Entry::Full(place), None, &self.space)?;
+            .set(chunk, ChunkEntry::Full(place), None, &self.space)?;
         old.into_iter().for_each(|old| self.space.release(old));
         drop(alone);
         self.commit(Vec::new())
@@ -309,7 +309,8 @@ impl Asif {
         for chunk in chunks {
             let _alone = self.units.exclusive(chunk.0);
             let old = self.tables.entry(*chunk)?.chunk();
-            self.tables.set(*chunk, Entry::Uninit, None, &self.space)?;
+            self.tables
+                .set(*chunk, ChunkEntry::Uninit, None, &self.space)?;
             old.into_iter().for_each(|old| self.space.release(old));
         }
         if chunks.is_empty() {

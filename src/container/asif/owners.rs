@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Asif;
 use super::geometry::About;
-use super::layout::{DiskChunk, Entry, FileChunk, parse_bitmap_entry};
+use super::layout::{ChunkEntry, DiskChunk, FileChunk, parse_bitmap_entry};
 use crate::Result;
 
 /// What a chunk of the file is.
@@ -35,9 +35,9 @@ impl Asif {
                 table,
                 &mut |entry, raw| match self.geometry.about(table, entry) {
                     About::Data(chunk) => {
-                        Entry::parse(raw)
+                        ChunkEntry::parse(raw)
                             .ok()
-                            .and_then(Entry::chunk)
+                            .and_then(ChunkEntry::chunk)
                             .into_iter()
                             .for_each(|place| keep(place, Owner::Data(chunk)));
                     }

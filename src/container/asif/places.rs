@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::Asif;
-use super::chunks::{Found, Piece};
-use super::layout::{DiskChunk, Entry};
-use super::mask::State;
+use super::chunks::{ChunkPart, ChunkSource};
+use super::layout::{ChunkEntry, DiskChunk};
+use super::mask::BlockState;
 use crate::Result;
 use crate::container::Placed;
 use crate::device::{Extent, ExtentKind};
@@ -62,37 +62,37 @@ impl Asif {
             len: piece.len(),
         };
         Ok(match self.find(piece.chunk)? {
-            Found::Full(place) => Stands::At(self.geometry.in_file(place, piece.within)),
-            Found::Partial(place, mask) => {
+            ChunkSource::Full(place) => Stands::At(self.geometry.in_file(place, piece.within)),
+            ChunkSource::Partial(place, mask) => {
                 let (state, run) = self.run(&mask, &piece.within);
                 let len = run.end - run.start;
                 match state {
-                    State::Written => Stands::At(self.geometry.in_file(place, run)),
-                    State::Uninit => Stands::Nowhere(Extent {
+                    BlockState::Written => Stands::At(self.geometry.in_file(place, run)),
+                    BlockState::Uninit => Stands::Nowhere(Extent {
                         kind: ExtentKind::Hole,
                         len,
                     }),
-                    State::Unmapped => Stands::Nowhere(Extent {
+                    BlockState::Unmapped => Stands::Nowhere(Extent {
                         kind: ExtentKind::Zero,
                         len,
                     }),
                 }
             }
-            Found::Uninit => {
+            ChunkSource::Uninit => {
                 Stands::Nowhere(self.with_next(rest(ExtentKind::Hole), &piece, range)?)
             }
-            Found::Unmapped => {
+            ChunkSource::Unmapped => {
                 Stands::Nowhere(self.with_next(rest(ExtentKind::Zero), &piece, range)?)
             }
         })
     }
 
     /// An extent without data, with the chunks after it that are the same.
-    fn with_next(&self, extent: Extent, piece: &Piece, range: &Range<u64>) -> Result<Extent> {
+    fn with_next(&self, extent: Extent, piece: &ChunkPart, range: &Range<u64>) -> Result<Extent> {
         let Some((entry, count)) = self.without_data(piece, range.end)? else {
             return Ok(extent);
         };
-        let kind = if entry == Entry::Uninit {
+        let kind = if entry == ChunkEntry::Uninit {
             ExtentKind::Hole
         } else {
             ExtentKind::Zero

@@ -4,9 +4,9 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::chunks::Piece;
-use super::layout::{DiskChunk, Entry};
-use super::mask::State;
+use super::chunks::ChunkPart;
+use super::layout::{ChunkEntry, DiskChunk};
+use super::mask::BlockState;
 use super::{Asif, LAYER, blocks_of};
 use crate::device::AfterDiscard;
 use crate::{Error, Kind, Result};
@@ -79,9 +79,10 @@ impl Asif {
             let chunk = self.geometry.chunk_at(at);
             let alone = self.units.exclusive(chunk.0);
             if at.is_multiple_of(bytes) {
-                self.tables.set(chunk, Entry::Unmapped, None, &self.space)?;
+                self.tables
+                    .set(chunk, ChunkEntry::Unmapped, None, &self.space)?;
             } else {
-                self.hide_blocks(&Piece {
+                self.hide_blocks(&ChunkPart {
                     chunk,
                     within: at % bytes..bytes,
                 })?;
@@ -123,13 +124,14 @@ impl Asif {
         let end = DiskChunk(end.div_ceil(bytes));
         while chunk < end {
             let entry = self.tables.entry(chunk)?;
-            if entry == Entry::Uninit {
+            if entry == ChunkEntry::Uninit {
                 chunk.0 += self.tables.run_without_data(chunk, end)?;
                 continue;
             }
             if !self.described().chunks.contains(&chunk) {
                 let _alone = self.units.exclusive(chunk.0);
-                self.tables.set(chunk, Entry::Uninit, None, &self.space)?;
+                self.tables
+                    .set(chunk, ChunkEntry::Uninit, None, &self.space)?;
                 entry
                     .chunk()
                     .into_iter()
@@ -144,19 +146,19 @@ impl Asif {
     fn clear_rest(&self, chunk: DiskChunk, start: u64) -> Result<()> {
         let _alone = self.units.exclusive(chunk.0);
         match self.tables.entry(chunk)? {
-            Entry::Uninit | Entry::Unmapped => Ok(()),
-            Entry::Full(place) => self.file.discard(
+            ChunkEntry::Uninit | ChunkEntry::Unmapped => Ok(()),
+            ChunkEntry::Full(place) => self.file.discard(
                 self.geometry
                     .in_file(place, start..self.geometry.chunk_bytes()),
                 AfterDiscard::Zeros,
             ),
-            Entry::Partial(_) => {
+            ChunkEntry::Partial(_) => {
                 let mut mask = (*self.tables.mask(chunk)?).clone();
                 // A disk is a whole number of blocks long.
                 mask.set(
                     (start / u64::from(self.geometry.block)) as u32
                         ..self.geometry.blocks_per_chunk(),
-                    State::Uninit,
+                    BlockState::Uninit,
                 );
                 self.tables.set_mask(chunk, mask);
                 Ok(())

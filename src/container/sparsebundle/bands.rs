@@ -11,14 +11,14 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use rustix::io::Errno;
 
-use super::cache::Cache;
+use super::cache::SlotCache;
 use super::flush::Unflushed;
 use super::gaps::Missed;
 use super::mapped::Mapped;
 use super::plist::Version;
-use super::slot::{BLOCK, Band, RunKind, Slot, State};
+use super::slot::{BLOCK, Band, BandState, RunKind, Slot};
 use super::{BANDS, BandIndex, LAYER};
-use crate::crypt::Blocks;
+use crate::crypt::CipherBlocks;
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
 };
@@ -46,16 +46,16 @@ pub(super) struct Bands {
     pub(super) version: Version,
     pub(super) access: Access,
     /// What the files of the bands hold is cipher text.
-    pub(super) cipher: Option<Arc<Blocks>>,
+    pub(super) cipher: Option<Arc<CipherBlocks>>,
     pub(super) len: AtomicU64,
-    pub(super) cache: Cache,
+    pub(super) cache: SlotCache,
     pub(super) unflushed: Unflushed,
     pub(super) missed: Missed,
 }
 
 /// The part of a request that falls into one band.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct BandPart {
     pub(super) index: BandIndex,
     pub(super) within: Range<u64>,
     /// Where the piece begins in the request, in bytes.
@@ -69,7 +69,7 @@ impl Bands {
         store: Arc<dyn Store>,
         info: super::plist::Info,
         access: Access,
-        cipher: Option<Arc<Blocks>>,
+        cipher: Option<Arc<CipherBlocks>>,
     ) -> Self {
         let limit = platform::raise_file_limit(OPEN_BANDS + OTHER_FILES);
         let most = limit.saturating_sub(OTHER_FILES).min(OPEN_BANDS) as usize;
@@ -82,7 +82,7 @@ impl Bands {
             access,
             cipher,
             len: AtomicU64::new(info.size),
-            cache: Cache::new(most),
+            cache: SlotCache::new(most),
             unflushed: Unflushed::default(),
             missed: Missed::default(),
         }
@@ -125,7 +125,7 @@ impl Bands {
     }
 
     /// `range`, which is within the disk, cut at the borders of bands.
-    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + use<> {
+    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = BandPart> + use<> {
         let band_size = self.band_size;
         let mut at = range.start;
         std::iter::from_fn(move || {
@@ -137,7 +137,7 @@ impl Bands {
             let done = at - range.start;
             let index = BandIndex(at / band_size);
             at += len;
-            Some(Piece {
+            Some(BandPart {
                 index,
                 within: start..start + len,
                 done,
@@ -147,7 +147,7 @@ impl Bands {
     }
 
     /// Asked again under the band's lock: the disk may have been cut since the request came in.
-    pub(super) fn check_not_cut(&self, piece: &Piece) -> Result<()> {
+    pub(super) fn check_not_cut(&self, piece: &BandPart) -> Result<()> {
         let len = self.len();
         if piece.disk_end <= len {
             return Ok(());
@@ -172,7 +172,7 @@ impl Bands {
                 let run = state.locate(&(at..piece.within.end));
                 let out = &mut buf[done..done + run.len as usize];
                 match (run.kind, &*state) {
-                    (RunKind::File, State::Stored(band)) => {
+                    (RunKind::File, BandState::StoredBands(band)) => {
                         self.read_stored(slot.index, band, at, out)?
                     }
                     _ => out.fill(0),
@@ -195,19 +195,19 @@ impl Bands {
         Ok(())
     }
 
-    fn write_piece(&self, piece: &Piece, bytes: &[u8]) -> Result<()> {
+    fn write_piece(&self, piece: &BandPart, bytes: &[u8]) -> Result<()> {
         let slot = self.slot(piece.index)?;
         loop {
             let state = self.opened(&slot)?;
             self.check_not_cut(piece)?;
             let stored = match &*state {
-                State::Stored(band) => band.stored(),
-                State::Unopened | State::Missing => 0,
+                BandState::StoredBands(band) => band.stored(),
+                BandState::Unopened | BandState::Missing => 0,
             };
             if piece.within.start >= stored && is_zero(bytes) {
                 return Ok(()); // nothing is stored there, which reads as zeros already
             }
-            if let State::Stored(band) = &*state
+            if let BandState::StoredBands(band) = &*state
                 && piece.within.end <= band.len
                 && band.mapped.is_none()
             {
@@ -226,13 +226,15 @@ impl Bands {
     }
 
     /// Makes the band ready to be written up to the end of `piece`.
-    fn make_room(&self, slot: &Slot, piece: &Piece) -> Result<()> {
+    fn make_room(&self, slot: &Slot, piece: &BandPart) -> Result<()> {
         let mut state = slot.exclusive();
         self.check_not_cut(piece)?;
         match &mut *state {
-            State::Unopened => {}
-            State::Missing => *state = State::Stored(self.create(slot.index, piece.within.end)?),
-            State::Stored(band) => {
+            BandState::Unopened => {}
+            BandState::Missing => {
+                *state = BandState::StoredBands(self.create(slot.index, piece.within.end)?)
+            }
+            BandState::StoredBands(band) => {
                 self.apply_map(slot.index, band)?;
                 if band.len < piece.within.end {
                     let len = self.grown(slot.index, band.len, piece.within.end);
@@ -297,7 +299,7 @@ impl Bands {
         let slot = self.slot(piece.index)?;
         let state = self.opened(&slot)?;
         self.check_not_cut(&piece)?;
-        if matches!(*state, State::Missing) {
+        if matches!(*state, BandState::Missing) {
             drop(state);
             return Ok(Extent {
                 kind: ExtentKind::Hole,
@@ -312,7 +314,7 @@ impl Bands {
                 kind: ExtentKind::Data,
                 len: run.len,
             }),
-            (RunKind::File, State::Stored(band)) => band
+            (RunKind::File, BandState::StoredBands(band)) => band
                 .file
                 .extent_at(piece.within.start..piece.within.start + run.len),
             (RunKind::Unmapped, _) => Ok(Extent {
@@ -335,7 +337,8 @@ impl Bands {
         let state = self.opened(&slot)?;
         self.check_not_cut(&piece)?;
         let run = state.locate(&piece.within);
-        let (RunKind::File, State::Stored(band), None) = (run.kind, &*state, &self.cipher) else {
+        let (RunKind::File, BandState::StoredBands(band), None) = (run.kind, &*state, &self.cipher)
+        else {
             return Ok(None);
         };
         let lent = band
@@ -355,10 +358,10 @@ impl Bands {
     }
 
     /// The state of a band, opened if nobody has yet.
-    pub(super) fn opened<'s>(&self, slot: &'s Slot) -> Result<RwLockReadGuard<'s, State>> {
+    pub(super) fn opened<'s>(&self, slot: &'s Slot) -> Result<RwLockReadGuard<'s, BandState>> {
         loop {
             let state = slot.shared();
-            if !matches!(*state, State::Unopened) {
+            if !matches!(*state, BandState::Unopened) {
                 return Ok(state);
             }
             drop(state);
@@ -366,8 +369,8 @@ impl Bands {
         }
     }
 
-    fn open_band(&self, index: BandIndex, state: &mut State) -> Result<()> {
-        if !matches!(state, State::Unopened) {
+    fn open_band(&self, index: BandIndex, state: &mut BandState) -> Result<()> {
+        if !matches!(state, BandState::Unopened) {
             return Ok(());
         }
         let how = if self.access == Access::ReadOnly {
@@ -382,7 +385,7 @@ impl Bands {
             file = self.open_file(&name, how)?;
         }
         let Some(file) = file else {
-            *state = State::Missing;
+            *state = BandState::Missing;
             return Ok(());
         };
         let len = file.info().len;
@@ -393,7 +396,7 @@ impl Bands {
             Version::One => None,
             Version::Two => Mapped::load(&*self.store, index, self.band_size)?,
         };
-        *state = State::Stored(Band::new(file, len, len, mapped));
+        *state = BandState::StoredBands(Band::new(file, len, len, mapped));
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::slot::Slot;
 pub(super) const SHARDS: usize = 16;
 
 /// Slots by their band.
-pub(super) struct Cache {
+pub(super) struct SlotCache {
     shards: [Shard; SHARDS],
     most_per_shard: usize,
 }
@@ -26,12 +26,12 @@ struct Shard {
 }
 
 /// A slot, and whether its shard holds more than it should.
-pub(super) struct Found {
+pub(super) struct CachedSlot {
     pub(super) slot: Arc<Slot>,
     pub(super) crowded: bool,
 }
 
-impl Cache {
+impl SlotCache {
     /// Room for about `most` slots.
     pub(super) fn new(most: usize) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Cache {
     }
 
     /// The slot of a band, made if there is none.
-    pub(super) fn slot(&self, index: BandIndex) -> Found {
+    pub(super) fn slot(&self, index: BandIndex) -> CachedSlot {
         let shard = self.shard(index);
         let now = shard.clock.load(Ordering::Relaxed);
         if let Some(slot) = shard
@@ -57,7 +57,7 @@ impl Cache {
             if slot.used.load(Ordering::Relaxed) != now {
                 slot.used.store(now, Ordering::Relaxed);
             }
-            return Found {
+            return CachedSlot {
                 slot: slot.clone(),
                 crowded: false,
             };
@@ -71,7 +71,7 @@ impl Cache {
             shard.clock.fetch_add(1, Ordering::Relaxed) + 1,
             Ordering::Relaxed,
         );
-        Found {
+        CachedSlot {
             slot,
             crowded: slots.len() > self.most_per_shard,
         }
@@ -134,7 +134,7 @@ impl Cache {
     }
 }
 
-impl fmt::Debug for Cache {
+impl fmt::Debug for SlotCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache")
             .field("slots", &self.all().len())
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn slots_long_unused_go_at_once() {
-        let cache = Cache::new(8 * SHARDS);
+        let cache = SlotCache::new(8 * SHARDS);
         let held = cache.slot(band(0)).slot;
         cache.slot(band(1)).slot.mark_dirty();
         for n in 2..8 {
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_flushed_where_none_is_clean() {
-        let cache = Cache::new(2 * SHARDS);
+        let cache = SlotCache::new(2 * SHARDS);
         for n in 0..3 {
             cache.slot(band(n)).slot.mark_dirty();
         }

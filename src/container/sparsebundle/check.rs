@@ -40,7 +40,7 @@ pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress
         );
         findings.report(Severity::Note, at(INFO, many))?;
     }
-    let mut walk = Walk {
+    let mut walk = BundleWalk {
         store,
         rules,
         findings,
@@ -241,7 +241,7 @@ pub(super) fn spelled_otherwise(name: &str) -> Option<BandIndex> {
     u64::from_str_radix(digits, 16).ok().map(BandIndex)
 }
 
-struct Walk<'a> {
+struct BundleWalk<'a> {
     store: &'a dyn Store,
     rules: Rules,
     findings: Findings<'a>,
@@ -249,7 +249,7 @@ struct Walk<'a> {
     met: Vec<u64>,
 }
 
-impl Walk<'_> {
+impl BundleWalk<'_> {
     fn report(&mut self, name: &str, found: Option<(Severity, String)>) -> Result<()> {
         found.map_or(Ok(()), |(severity, what)| {
             self.findings.report(severity, at(name, what))

@@ -8,8 +8,8 @@
 use std::ops::Range;
 
 use super::BandIndex;
-use super::bands::{Bands, Piece};
-use super::slot::{BLOCK, Band, Slot, State};
+use super::bands::{BandPart, Bands};
+use super::slot::{BLOCK, Band, BandState, Slot};
 use crate::Result;
 use crate::crypt::Window;
 use crate::device::{AfterDiscard, is_zero};
@@ -99,14 +99,19 @@ impl Bands {
 
     /// Grows the file of a band for `piece` and writes it, gaps filled, in one step while the band
     /// is locked. `false`: there is room by now, or somebody has to look again.
-    pub(super) fn write_past_end(&self, slot: &Slot, piece: &Piece, bytes: &[u8]) -> Result<bool> {
+    pub(super) fn write_past_end(
+        &self,
+        slot: &Slot,
+        piece: &BandPart,
+        bytes: &[u8],
+    ) -> Result<bool> {
         let mut state = slot.exclusive();
         self.check_not_cut(piece)?;
-        if matches!(*state, State::Missing) {
+        if matches!(*state, BandState::Missing) {
             let band = Band::new(self.create_file(slot.index)?, 0, 0, None);
             let done = self.grow_and_write(slot.index, &band, piece, bytes);
             if let Ok(len) = done {
-                *state = State::Stored(Band::new(band.file, len, len, None));
+                *state = BandState::StoredBands(Band::new(band.file, len, len, None));
             } else {
                 // Best effort: that there is no room is what the caller must hear of, and an empty
                 // band means nothing.
@@ -115,7 +120,7 @@ impl Bands {
             self.changed(slot);
             return done.map(|_| true);
         }
-        let State::Stored(band) = &mut *state else {
+        let BandState::StoredBands(band) = &mut *state else {
             return Ok(false);
         };
         self.apply_map(slot.index, band)?;
@@ -139,7 +144,7 @@ impl Bands {
         &self,
         index: BandIndex,
         band: &Band,
-        piece: &Piece,
+        piece: &BandPart,
         bytes: &[u8],
     ) -> Result<u64> {
         let Some(blocks) = &self.cipher else {
@@ -212,7 +217,7 @@ impl Bands {
             (out, rest) = rest.split_at_mut((piece.within.end - piece.within.start) as usize);
             let slot = self.slot(piece.index)?;
             let state = self.opened(&slot)?;
-            let State::Stored(band) = &*state else {
+            let BandState::StoredBands(band) = &*state else {
                 continue;
             };
             let start = self.start(piece.index);

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use super::bands::{Bands, Piece};
+use super::bands::{BandPart, Bands};
 use super::plist::Version;
-use super::slot::{Band, State};
+use super::slot::{Band, BandState};
 use super::{BandIndex, LAYER};
 use crate::Result;
 use crate::device::AfterDiscard;
@@ -18,12 +18,12 @@ impl Bands {
             .try_for_each(|piece| self.discard_piece(&piece, leave))
     }
 
-    fn discard_piece(&self, piece: &Piece, leave: AfterDiscard) -> Result<()> {
+    fn discard_piece(&self, piece: &BandPart, leave: AfterDiscard) -> Result<()> {
         let slot = self.slot(piece.index)?;
         {
             let state = self.opened(&slot)?;
             self.check_not_cut(piece)?;
-            let State::Stored(band) = &*state else {
+            let BandState::StoredBands(band) = &*state else {
                 return Ok(());
             };
             let range = piece.within.start..piece.within.end.min(band.stored());
@@ -42,7 +42,7 @@ impl Bands {
         }
         let mut state = slot.exclusive();
         self.check_not_cut(piece)?;
-        let State::Stored(band) = &mut *state else {
+        let BandState::StoredBands(band) = &mut *state else {
             return Ok(());
         };
         // Asked again: the band may have grown in between.
@@ -66,9 +66,9 @@ impl Bands {
     }
 
     /// Removes a band's files; `state` is the band's.
-    pub(super) fn remove(&self, index: BandIndex, state: &mut State) -> Result<()> {
+    pub(super) fn remove(&self, index: BandIndex, state: &mut BandState) -> Result<()> {
         self.store.remove(&self.name(index))?;
-        *state = State::Missing;
+        *state = BandState::Missing;
         self.names_changed();
         if self.version == Version::Two {
             // The band first: without its map it would show again what the map hides.

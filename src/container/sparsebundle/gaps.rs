@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::bands::{Bands, Piece};
+use super::bands::{BandPart, Bands};
 use super::{BANDS, BandIndex, LAYER};
 use crate::{Error, Kind, Result};
 
@@ -34,7 +34,7 @@ impl Missed {
 impl Bands {
     /// Where on the disk the hole ends, at least, that the missing band of `piece` begins; at most
     /// `end`.
-    pub(super) fn gap_end(&self, piece: &Piece, end: u64) -> Result<u64> {
+    pub(super) fn gap_end(&self, piece: &BandPart, end: u64) -> Result<u64> {
         let behind = end.min(
             piece
                 .index

@@ -46,7 +46,7 @@ pub use lists::USED_INSTEAD;
 pub use plist::Version;
 pub use rebanding::Rebanded;
 pub use repair::{Facts, Listed, Repair, band_lens, listed, locks, name_of, plan, put_lists};
-pub use stored::{Stored, StoredBand, StrayFile};
+pub use stored::{StoredBand, StoredBands, StrayFile};
 pub use survey::Survey;
 pub use token::encryption;
 

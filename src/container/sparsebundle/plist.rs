@@ -75,7 +75,7 @@ impl From<Unread> for Error {
 
 /// The values of the keys that matter, as far as they were met.
 #[derive(Default)]
-struct Found {
+struct PlistValues {
     size: Option<u64>,
     band_size: Option<u64>,
     version: Option<u64>,
@@ -85,7 +85,8 @@ struct Found {
 impl Info {
     /// Reads an XML or binary property list; `name` is the file's, for errors.
     pub(super) fn parse(bytes: &[u8], name: &str) -> Result<Self, Unread> {
-        let found = Found::read(bytes).map_err(|error| Unread::Unreadable(error.named(name)))?;
+        let found =
+            PlistValues::read(bytes).map_err(|error| Unread::Unreadable(error.named(name)))?;
         let lacks = |key: &str| {
             let message = format!("expected the key {key} with a value of its type, found none");
             Unread::Unreadable(Error::new(Kind::Corrupt, LAYER, message).named(name))
@@ -242,7 +243,7 @@ pub(super) fn each_value(bytes: &[u8], each: &mut dyn FnMut(&str, Event<'_>)) ->
     ))
 }
 
-impl Found {
+impl PlistValues {
     fn read(bytes: &[u8]) -> Result<Self> {
         let mut found = Self::default();
         each_value(bytes, &mut |key, value| found.take(key, value))?;

@@ -151,7 +151,7 @@ pub fn band_lens(store: &dyn Store, progress: &dyn Progress) -> Result<Vec<(u64,
 
 /// One thing that is mended.
 #[derive(Debug)]
-enum Step {
+enum RepairStep {
     /// A list is written anew with the bytes of the other.
     CopyList {
         from: &'static str,
@@ -168,7 +168,7 @@ enum Step {
 /// What is mended in a bundle, and what is not.
 #[derive(Debug, Default)]
 pub struct Repair {
-    steps: Vec<Step>,
+    steps: Vec<RepairStep>,
     /// Files that reach past the end of the disk.
     leftovers: usize,
     /// What is wrong and not mended, because it is not certain what is right.
@@ -198,14 +198,14 @@ pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> 
         };
         let most = rules.most(index);
         if index.0 >= rules.count() {
-            push(&mut leftovers, Step::Remove(entry.name.to_owned()));
+            push(&mut leftovers, RepairStep::Remove(entry.name.to_owned()));
         } else if meta.len > info.band_size {
             repair.refuse(
                 entry.name,
                 "is longer than a band; what the excess was meant to be cannot be told",
             );
         } else if meta.len > most {
-            push(&mut leftovers, Step::Cut(entry.name.to_owned(), most));
+            push(&mut leftovers, RepairStep::Cut(entry.name.to_owned(), most));
         }
         Ok(())
     })?;
@@ -217,7 +217,7 @@ pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> 
             None => false,
         };
         if leftover {
-            push(&mut leftovers, Step::Remove(entry.name.to_owned()));
+            push(&mut leftovers, RepairStep::Remove(entry.name.to_owned()));
         }
         Ok(())
     })?;
@@ -231,7 +231,7 @@ pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> 
     Ok(repair)
 }
 
-fn push(steps: &mut Vec<Step>, step: Step) {
+fn push(steps: &mut Vec<RepairStep>, step: RepairStep) {
     if steps.len() < MOST_STEPS {
         steps.push(step);
     }
@@ -241,7 +241,7 @@ fn push(steps: &mut Vec<Step>, step: Step) {
 /// used.
 fn plan_lists(store: &dyn Store, repair: &mut Repair) -> Result<Option<plist::Info>> {
     let (info, backup) = (read_plist(store, INFO), read_plist(store, BACKUP));
-    let copy = |from, to| Step::CopyList { from, to };
+    let copy = |from, to| RepairStep::CopyList { from, to };
     match (info, backup) {
         (Ok(info), Ok(backup)) if info == backup => Ok(Some(info)),
         (Ok(info), Ok(_)) => {
@@ -281,9 +281,12 @@ fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Repair) 
     let len = store.stat(name)?.map_or(0, |meta| meta.len);
     let there = store.stat(&right)?.map(|meta| meta.len);
     if index.0 < rules.count() && len <= rules.most(index) && there.is_none() {
-        push(&mut repair.steps, Step::Rename(name.to_owned(), right));
+        push(
+            &mut repair.steps,
+            RepairStep::Rename(name.to_owned(), right),
+        );
     } else if there == Some(len) && are_equal(store, name, &right)? {
-        push(&mut repair.steps, Step::Remove(name.to_owned()));
+        push(&mut repair.steps, RepairStep::Remove(name.to_owned()));
     } else {
         repair.refuse(
             name,
@@ -319,13 +322,15 @@ impl Repair {
 
     /// What is mended, a sentence each.
     pub fn steps(&self) -> Vec<String> {
-        let say = |step: &Step| match step {
-            Step::CopyList { from, to } => format!("{to} is written anew from {from}"),
-            Step::Remove(name) => {
+        let say = |step: &RepairStep| match step {
+            RepairStep::CopyList { from, to } => format!("{to} is written anew from {from}"),
+            RepairStep::Remove(name) => {
                 format!("{name} is moved to the quarantine: it is no part of the disk")
             }
-            Step::Cut(name, len) => format!("{name} is cut to {len} bytes, where the disk ends"),
-            Step::Rename(from, to) => format!("{from} is called {to}, as it is read"),
+            RepairStep::Cut(name, len) => {
+                format!("{name} is cut to {len} bytes, where the disk ends")
+            }
+            RepairStep::Rename(from, to) => format!("{from} is called {to}, as it is read"),
         };
         self.steps.iter().map(say).collect()
     }
@@ -347,15 +352,15 @@ impl Repair {
             progress.check()?;
             progress.advance(1);
             match step {
-                Step::CopyList { from, to } => copy_list(store, from, to)?,
-                Step::Remove(name) => drop(store.remove(name)?),
-                Step::Cut(name, len) => {
+                RepairStep::CopyList { from, to } => copy_list(store, from, to)?,
+                RepairStep::Remove(name) => drop(store.remove(name)?),
+                RepairStep::Cut(name, len) => {
                     if let Some(band) = store.open(name, Open::Write)? {
                         band.set_len(*len, AfterDiscard::Any)?;
                         band.flush()?;
                     }
                 }
-                Step::Rename(from, to) => store.rename(from, to)?,
+                RepairStep::Rename(from, to) => store.rename(from, to)?,
             }
         }
         store.sync()

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::bands::Bands;
-use super::slot::State;
+use super::slot::BandState;
 use super::{BANDS, BandIndex, Bundle, LAYER, MAPPED, check_len, plist};
 use crate::Result;
 use crate::store::Put;
@@ -105,7 +105,7 @@ impl Bands {
         let slot = self.slot(index)?;
         drop(self.opened(&slot)?);
         let mut state = slot.exclusive();
-        let State::Stored(band) = &mut *state else {
+        let BandState::StoredBands(band) = &mut *state else {
             return Ok(false);
         };
         if band.len <= most {

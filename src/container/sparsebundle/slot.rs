@@ -19,7 +19,7 @@ pub(super) const BLOCK: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) index: BandIndex,
-    state: RwLock<State>,
+    state: RwLock<BandState>,
     /// Changed since it was last flushed. Set after a change, before its caller is told that it is
     /// done.
     dirty: AtomicBool,
@@ -32,13 +32,13 @@ pub(super) struct Slot {
 
 /// What is known of a band.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum BandState {
     /// Nobody has looked.
     Unopened,
     /// There is no file: all zeros.
     Missing,
     /// There is a file.
-    Stored(Band),
+    StoredBands(Band),
 }
 
 /// The open file of a band.
@@ -55,7 +55,7 @@ pub(super) struct Band {
 
 /// A run of bytes within a band.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct BandRun {
     pub(super) kind: RunKind,
     pub(super) len: u64,
 }
@@ -71,23 +71,23 @@ pub(super) enum RunKind {
     File,
 }
 
-impl State {
+impl BandState {
     /// Where the bytes at `within.start` are, and for how long, never past `within.end`: what
     /// reading, `extent_at` and lending go by. `Unopened` is for
     /// [`Bands::opened`](super::bands::Bands) to rule out.
-    pub(super) fn locate(&self, within: &Range<u64>) -> Run {
+    pub(super) fn locate(&self, within: &Range<u64>) -> BandRun {
         let most = within.end - within.start;
         match self {
-            Self::Stored(band) if within.start < band.stored() => {
+            Self::StoredBands(band) if within.start < band.stored() => {
                 let most = most.min(band.stored() - within.start);
                 match &band.mapped {
-                    None => Run {
+                    None => BandRun {
                         kind: RunKind::File,
                         len: most,
                     },
                     Some(mapped) => {
                         let (unmapped, len) = mapped.run_at(within.start);
-                        Run {
+                        BandRun {
                             kind: if unmapped {
                                 RunKind::Unmapped
                             } else {
@@ -98,7 +98,7 @@ impl State {
                     }
                 }
             }
-            _ => Run {
+            _ => BandRun {
                 kind: RunKind::Gap,
                 len: most,
             },
@@ -159,18 +159,18 @@ impl Slot {
     pub(super) fn new(index: BandIndex) -> Self {
         Self {
             index,
-            state: RwLock::new(State::Unopened),
+            state: RwLock::new(BandState::Unopened),
             dirty: AtomicBool::new(false),
             syncing: Mutex::new(()),
             used: AtomicU64::new(0),
         }
     }
 
-    pub(super) fn shared(&self) -> RwLockReadGuard<'_, State> {
+    pub(super) fn shared(&self) -> RwLockReadGuard<'_, BandState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn exclusive(&self) -> RwLockWriteGuard<'_, State> {
+    pub(super) fn exclusive(&self) -> RwLockWriteGuard<'_, BandState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -204,7 +204,7 @@ impl Slot {
         // next flush.
         if self.is_dirty()
             && let Ok(mut state) = self.state.try_write()
-            && let State::Stored(band) = &mut *state
+            && let BandState::StoredBands(band) = &mut *state
         {
             // Nobody was promised it: a tail that stays reads as zeros like one that is gone.
             let _ = band.trim();
@@ -213,13 +213,13 @@ impl Slot {
 
     fn trim_and_flush(&self) -> Result<()> {
         if let Ok(mut state) = self.state.try_write()
-            && let State::Stored(band) = &mut *state
+            && let BandState::StoredBands(band) = &mut *state
         {
             let _ = band.trim();
         }
         let file = match &*self.shared() {
-            State::Stored(band) => band.file.clone(),
-            State::Unopened | State::Missing => return Ok(()),
+            BandState::StoredBands(band) => band.file.clone(),
+            BandState::Unopened | BandState::Missing => return Ok(()),
         };
         file.flush()
     }

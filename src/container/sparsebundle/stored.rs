@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::check::check_name;
-use super::slot::State;
+use super::slot::BandState;
 use super::{BANDS, BandIndex, Bundle};
 use crate::Result;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
@@ -32,7 +32,7 @@ pub struct StrayFile {
 
 /// All files in `bands/`.
 #[derive(Debug, Clone, Default)]
-pub struct Stored {
+pub struct StoredBands {
     /// The bands, in the order of the disk.
     pub bands: Vec<StoredBand>,
     /// What is no band of the disk: past its end, or called otherwise. `repair` removes what is
@@ -40,7 +40,7 @@ pub struct Stored {
     pub stray: Vec<StrayFile>,
 }
 
-impl Stored {
+impl StoredBands {
     /// The bands that `range` of the disk touches, where bands are of `band_size` bytes.
     pub fn in_range(&self, band_size: u64, range: &Range<u64>) -> &[StoredBand] {
         let from = self
@@ -56,9 +56,9 @@ impl Stored {
 impl Bundle {
     /// Lists and measures the files of all bands. [`Kind::Conflict`](crate::Kind::Conflict) where a
     /// change of their size was interrupted.
-    pub fn stored(&self, progress: &dyn Progress) -> Result<Stored> {
+    pub fn stored(&self, progress: &dyn Progress) -> Result<StoredBands> {
         self.check_one_size()?;
-        let (mut stored, count) = (Stored::default(), self.band_count());
+        let (mut stored, count) = (StoredBands::default(), self.band_count());
         progress.stage("list", 0);
         self.bands.store.list(BANDS, &mut |entry| {
             progress.check()?;
@@ -117,7 +117,7 @@ impl Bundle {
         };
         let slot = self.bands.slot(piece.index)?;
         let state = self.bands.opened(&slot)?;
-        let State::Stored(band) = &*state else {
+        let BandState::StoredBands(band) = &*state else {
             return Ok(0);
         };
         let grain = band.file.info().discard.max(1);
@@ -160,7 +160,7 @@ impl Bundle {
 
     /// Gives back the storage behind `range` of the disk, of which `stored` tells what there is.
     /// Parts of bands are punched if `parts` says so. Durable by the next flush.
-    pub fn give_back(&self, stored: &Stored, range: &Range<u64>, parts: bool) -> Result<()> {
+    pub fn give_back(&self, stored: &StoredBands, range: &Range<u64>, parts: bool) -> Result<()> {
         for band in stored.in_range(self.band_size(), range) {
             match self.part_in(band, range) {
                 (_, true) => self.drop_band(band)?,

@@ -1,7 +1,7 @@
 //! `token`: empty, or the header of an encrypted bundle. Source: docs/formats/sparsebundle.md §4.
 
 use super::{LAYER, TOKEN};
-use crate::crypt::{Blank, Blocks, KeyMaterial, Locked, Protection, Sectors};
+use crate::crypt::{Blank, CipherBlocks, KeyMaterial, Locked, Protection, Sectors};
 use crate::device::{Access, AfterDiscard, BlockDeviceExt};
 use crate::error::Place;
 use crate::store::{Open, Store};
@@ -115,13 +115,13 @@ impl Unlocked<'_> {
         Ok(())
     }
 
-    pub(super) fn blocks(&self) -> Result<Blocks> {
+    pub(super) fn blocks(&self) -> Result<CipherBlocks> {
         blocks(self.keys, self.header)
     }
 }
 
 /// Makes `token` the header of a new bundle, durably but for its name.
-pub(super) fn create(store: &dyn Store, protection: &Protection) -> Result<Blocks> {
+pub(super) fn create(store: &dyn Store, protection: &Protection) -> Result<CipherBlocks> {
     let keys = KeyMaterial::random(protection.key_bits)?;
     let (header, bytes) = Locked::make(&keys, protection, 0)?;
     // In place: its inode carries the lock.
@@ -134,11 +134,11 @@ pub(super) fn create(store: &dyn Store, protection: &Protection) -> Result<Block
     blocks(&keys, &header)
 }
 
-fn blocks(keys: &KeyMaterial, header: &Locked) -> Result<Blocks> {
+fn blocks(keys: &KeyMaterial, header: &Locked) -> Result<CipherBlocks> {
     // A crash can leave a band's file longer than what was written to it, and macOS may leave gaps.
     // No cipher text is all zeros, so such a block is one that was never written, and what was
     // never written reads as zeros.
-    Ok(Blocks::new(
+    Ok(CipherBlocks::new(
         Sectors::new(keys, header.describe().block)?,
         Blank::Zeros,
     ))

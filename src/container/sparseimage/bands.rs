@@ -17,7 +17,7 @@ const GROWTH: u64 = 16 << 20;
 
 /// Where a piece of a request is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Run {
+enum MappedRun {
     /// Here in the file.
     Stored(Range<u64>),
     /// Nowhere: zeros.
@@ -26,7 +26,7 @@ enum Run {
 
 /// The part of a request that falls into one band.
 #[derive(Debug, Clone)]
-struct Piece {
+struct BandPart {
     band: BandIndex,
     /// On the disk.
     start: u64,
@@ -34,7 +34,7 @@ struct Piece {
     within: Range<u64>,
 }
 
-impl Piece {
+impl BandPart {
     fn len(&self) -> u64 {
         self.within.end - self.within.start
     }
@@ -46,10 +46,10 @@ impl Piece {
 
 impl SparseImage {
     /// The first piece of `range`, which is not empty.
-    fn piece(&self, range: &Range<u64>) -> Piece {
+    fn piece(&self, range: &Range<u64>) -> BandPart {
         let within = range.start % self.band_size;
         let end = self.band_size.min(within + (range.end - range.start));
-        Piece {
+        BandPart {
             band: self.band_at(range.start),
             start: range.start,
             within: within..end,
@@ -63,7 +63,7 @@ impl SparseImage {
 
     /// Where `piece` is. The caller holds its band, so that it stays there; the length is checked
     /// again, because it may have changed since the request was let in.
-    fn locate(&self, piece: &Piece) -> Result<Run> {
+    fn locate(&self, piece: &BandPart) -> Result<MappedRun> {
         let table = self.table();
         if piece.start + piece.len() > table.len {
             return Err(Error::out_of_range(
@@ -74,13 +74,13 @@ impl SparseImage {
             ));
         }
         Ok(match table.bands.get(&piece.band) {
-            Some(slot) => Run::Stored(table.place_of(*slot, piece.within.clone())),
-            None => Run::Hole,
+            Some(slot) => MappedRun::Stored(table.place_of(*slot, piece.within.clone())),
+            None => MappedRun::Hole,
         })
     }
 
     /// The file ends within the band: it was cut off by somebody.
-    fn check_stored(&self, piece: &Piece, place: &Range<u64>) -> Result<()> {
+    fn check_stored(&self, piece: &BandPart, place: &Range<u64>) -> Result<()> {
         let file_len = self.file.info().len;
         if place.end > file_len {
             let lost = format!(
@@ -100,8 +100,8 @@ impl SparseImage {
             let (part, tail) = rest.split_at_mut(piece.len() as usize);
             let _held = self.units.shared(piece.unit());
             match self.locate(&piece)? {
-                Run::Hole => part.fill(0),
-                Run::Stored(place) => {
+                MappedRun::Hole => part.fill(0),
+                MappedRun::Stored(place) => {
                     self.check_stored(&piece, &place)?;
                     self.file.read_at(place.start, part)?;
                 }
@@ -126,9 +126,9 @@ impl SparseImage {
     }
 
     /// Writes a piece of a band that is stored. `false`: it is not.
-    fn write_in_place(&self, piece: &Piece, bytes: &[u8]) -> Result<bool> {
+    fn write_in_place(&self, piece: &BandPart, bytes: &[u8]) -> Result<bool> {
         let _held = self.units.shared(piece.unit());
-        let Run::Stored(place) = self.locate(piece)? else {
+        let MappedRun::Stored(place) = self.locate(piece)? else {
             return Ok(false);
         };
         self.file.write_at(place.start, bytes)?;
@@ -136,9 +136,9 @@ impl SparseImage {
     }
 
     /// Writes a piece of a band that is not stored, as far as was known a moment ago.
-    fn write_first(&self, piece: &Piece, bytes: &[u8]) -> Result<()> {
+    fn write_first(&self, piece: &BandPart, bytes: &[u8]) -> Result<()> {
         let _alone = self.units.exclusive(piece.unit());
-        if let Run::Stored(place) = self.locate(piece)? {
+        if let MappedRun::Stored(place) = self.locate(piece)? {
             return self.file.write_at(place.start, bytes);
         }
         if is_zero(bytes) {
@@ -154,7 +154,7 @@ impl SparseImage {
     /// Takes a discarded band back whose slot is still labelled with it. Every sector of which
     /// `bytes` are not all becomes zeros first: none may be seen that is half as before the discard
     /// and half as after.
-    fn revive(&self, piece: &Piece, slot: Slot, bytes: &[u8]) -> Result<()> {
+    fn revive(&self, piece: &BandPart, slot: Slot, bytes: &[u8]) -> Result<()> {
         let place = self.table().place(slot);
         regions::blank(
             &*self.file,
@@ -173,7 +173,7 @@ impl SparseImage {
 
     /// Gives a band a slot at the end. The label is told only when the place holds what it should:
     /// a flush waits for that.
-    fn add(&self, piece: &Piece, bytes: &[u8]) -> Result<()> {
+    fn add(&self, piece: &BandPart, bytes: &[u8]) -> Result<()> {
         let slot = self.reserve(piece)?;
         let place = self.table().place(slot);
         let written = self
@@ -196,7 +196,7 @@ impl SparseImage {
     }
 
     /// Makes a new place read as zeros except where `piece` is to be written.
-    fn blank_around(&self, piece: &Piece, place: u64) -> Result<()> {
+    fn blank_around(&self, piece: &BandPart, place: u64) -> Result<()> {
         regions::blank(&*self.file, place..place + piece.within.start)?;
         regions::blank(
             &*self.file,
@@ -205,7 +205,7 @@ impl SparseImage {
     }
 
     /// Hands out the next slot, its place within the file.
-    fn reserve(&self, piece: &Piece) -> Result<Slot> {
+    fn reserve(&self, piece: &BandPart) -> Result<Slot> {
         let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.table().next_slot()?;
         self.extend_to(next.end)?;
@@ -251,7 +251,7 @@ impl SparseImage {
     }
 
     /// The first piece of `range` whose band is stored.
-    fn next_stored(&self, range: Range<u64>) -> Option<Piece> {
+    fn next_stored(&self, range: Range<u64>) -> Option<BandPart> {
         if range.is_empty() {
             return None;
         }
@@ -296,11 +296,11 @@ impl SparseImage {
         Some(slot)
     }
 
-    fn drop_part(&self, piece: &Piece, leave: AfterDiscard) -> Result<()> {
+    fn drop_part(&self, piece: &BandPart, leave: AfterDiscard) -> Result<()> {
         let _held = self.units.shared(piece.unit());
         match self.locate(piece)? {
-            Run::Stored(place) => self.file.discard(place, leave),
-            Run::Hole => Ok(()),
+            MappedRun::Stored(place) => self.file.discard(place, leave),
+            MappedRun::Hole => Ok(()),
         }
     }
 
@@ -309,11 +309,11 @@ impl SparseImage {
         let piece = self.piece(&range);
         let _held = self.units.shared(piece.unit());
         Ok(match self.locate(&piece)? {
-            Run::Hole => Placed {
+            MappedRun::Hole => Placed {
                 at: None,
                 len: self.hole_at(piece.band, &range),
             },
-            Run::Stored(place) => Placed {
+            MappedRun::Stored(place) => Placed {
                 at: Some(place.start),
                 len: piece.len(),
             },
@@ -324,17 +324,17 @@ impl SparseImage {
         let piece = self.piece(&range);
         let _held = self.units.shared(piece.unit());
         match self.locate(&piece)? {
-            Run::Hole => Ok(Extent {
+            MappedRun::Hole => Ok(Extent {
                 kind: ExtentKind::Hole,
                 len: self.hole_at(piece.band, &range),
             }),
-            Run::Stored(place) if place.end > self.file.info().len => {
+            MappedRun::Stored(place) if place.end > self.file.info().len => {
                 Ok(Extent {
                     kind: ExtentKind::Data,
                     len: piece.len(),
                 }) // reading it tells what is wrong
             }
-            Run::Stored(place) => {
+            MappedRun::Stored(place) => {
                 let below = self.file.extent_at(place)?;
                 let kind = if below.kind == ExtentKind::Data {
                     ExtentKind::Data
@@ -365,7 +365,7 @@ impl SparseImage {
         let piece = self.piece(&range);
         let held = self.units.pinned(piece.unit());
         match self.locate(&piece)? {
-            Run::Stored(place) if place.end <= self.file.info().len => {
+            MappedRun::Stored(place) if place.end <= self.file.info().len => {
                 Ok(self.file.file_range(place)?.map(|lent| lent.holding(held)))
             }
             _ => Ok(None),

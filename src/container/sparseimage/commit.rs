@@ -32,7 +32,7 @@ use super::layout::{
 };
 use super::table::Table;
 use crate::Result;
-use crate::device::units::{Held, Units};
+use crate::device::units::{HeldUnit, Units};
 use crate::device::{AfterDiscard, regions};
 
 /// What is moved between two flushes: few enough that nobody waits long for a band that is being
@@ -48,7 +48,7 @@ struct Move<'a> {
     /// The band that `to` is still labelled with, if any.
     gone: Option<BandIndex>,
     /// Nobody reads or writes the band that moves, nor brings back the one that is gone.
-    _alone: [Option<Held<&'a Units>>; 2],
+    _alone: [Option<HeldUnit<&'a Units>>; 2],
 }
 
 impl SparseImage {
@@ -211,7 +211,7 @@ impl SparseImage {
     }
 
     /// The band in `from`, held alone, if it is still there and not lent.
-    fn hold_last(&self, from: Slot) -> Option<(BandIndex, Slot, Held<&Units>)> {
+    fn hold_last(&self, from: Slot) -> Option<(BandIndex, Slot, HeldUnit<&Units>)> {
         let band = self.table().slots[from.0 as usize].band()?;
         let alone = self.units.exclusive_unless_pinned(u64::from(band.0))?;
         (self.table().bands.get(&band) == Some(&from)).then_some((band, from, alone))

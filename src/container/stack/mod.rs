@@ -53,7 +53,7 @@ pub struct Stack {
 
 /// What stands at the beginning of a range.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct LayerRun {
     /// Which device tells it: 0 the base, 1 the first layer. `None` past the end of one below the
     /// topmost.
     level: Option<usize>,
@@ -155,14 +155,14 @@ impl Stack {
     /// What stands at the start of `range`, which is not empty, as seen from the layer of number
     /// `from`. A layer below the topmost that ends before it lets nothing through: as a disk of its
     /// own, it had nothing there.
-    fn locate(&self, from: usize, range: Range<u64>) -> Result<Run> {
+    fn locate(&self, from: usize, range: Range<u64>) -> Result<LayerRun> {
         let (start, mut end) = (range.start, range.end);
         for level in (0..=from).rev() {
             let device = self.level(level);
             if level < self.top_level() {
                 let len = device.info().len;
                 if start >= len {
-                    return Ok(Run {
+                    return Ok(LayerRun {
                         level: None,
                         kind: ExtentKind::Hole,
                         end,
@@ -180,14 +180,14 @@ impl Stack {
             }
             end = start + len;
             if kind != ExtentKind::Hole {
-                return Ok(Run {
+                return Ok(LayerRun {
                     level: Some(level),
                     kind,
                     end,
                 });
             }
         }
-        Ok(Run {
+        Ok(LayerRun {
             level: Some(0),
             kind: ExtentKind::Hole,
             end,
@@ -257,7 +257,7 @@ impl BlockDevice for Stack {
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
-        let Run { kind, end, .. } = self.locate(self.top_level(), range.clone())?;
+        let LayerRun { kind, end, .. } = self.locate(self.top_level(), range.clone())?;
         Ok(Extent {
             kind,
             len: end - range.start,

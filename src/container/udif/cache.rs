@@ -7,12 +7,12 @@ use super::chunks::ChunkIndex;
 use crate::Result;
 
 /// A chunk's plain bytes, once somebody has decoded it.
-type Slot = Arc<Mutex<Option<Arc<Vec<u8>>>>>;
+type ChunkSlot = Arc<Mutex<Option<Arc<Vec<u8>>>>>;
 
 /// Chunks last used, up to a bound in bytes. What is being decoded or in a reader's hands is beyond
 /// the bound.
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(super) struct ChunkCache {
     most: usize,
     inner: Mutex<Inner>,
     /// Held while a chunk is decoded that is longer than any image of macOS has: there may be one
@@ -22,19 +22,19 @@ pub(super) struct Cache {
 
 #[derive(Debug, Default)]
 struct Inner {
-    slots: HashMap<ChunkIndex, Entry>,
+    slots: HashMap<ChunkIndex, CacheEntry>,
     bytes: usize,
     clock: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
-    slot: Slot,
+struct CacheEntry {
+    slot: ChunkSlot,
     bytes: usize,
     used: u64,
 }
 
-impl Cache {
+impl ChunkCache {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
@@ -85,12 +85,12 @@ impl Cache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn slot(&self, index: ChunkIndex) -> Slot {
+    fn slot(&self, index: ChunkIndex) -> ChunkSlot {
         let mut inner = self.inner();
         inner.clock += 1;
         let used = inner.clock;
-        let entry = inner.slots.entry(index).or_insert_with(|| Entry {
-            slot: Slot::default(),
+        let entry = inner.slots.entry(index).or_insert_with(|| CacheEntry {
+            slot: ChunkSlot::default(),
             bytes: 0,
             used,
         });
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn one_decode_for_many_readers_and_a_bound() {
-        let (cache, decodes) = (Cache::new(1000), AtomicUsize::new(0));
+        let (cache, decodes) = (ChunkCache::new(1000), AtomicUsize::new(0));
         let read = |n: u32| {
             let decode = || {
                 decodes.fetch_add(1, Ordering::SeqCst);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_not_kept() {
-        let cache = Cache::new(1000);
+        let cache = ChunkCache::new(1000);
         let failed = cache.get(ChunkIndex(1), || Err(crate::Error::corrupt("x", 0, "y")));
         assert!(failed.is_err());
         assert!(cache.get(ChunkIndex(1), || Ok(Arc::new(vec![1]))).is_ok());

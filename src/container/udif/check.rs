@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crc32fast::Hasher;
 
 use super::chunks::{Chunk, Chunks, chunk};
-use super::contents::Contents;
+use super::contents::ChunkReader;
 use super::index::{disk_len, read_resources, read_trailer};
 use super::layout::{Checksum, KOLY_SIZE, Koly, RunKind, Segment, Table};
 use super::resources::Resource;
@@ -48,7 +48,7 @@ pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress)
     } else {
         Fork::whole(first.clone(), &koly)?
     };
-    let mut walk = Walk {
+    let mut walk = ChunkWalk {
         findings,
         fork: &fork,
         koly: &koly,
@@ -72,7 +72,7 @@ pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress)
     }
     let chunks = Chunks::new(&tables, fork.len())?;
     let len = disk_len(&koly, &chunks)?;
-    let contents = Arc::new(Contents::new(fork, chunks, len));
+    let contents = Arc::new(ChunkReader::new(fork, chunks, len));
     Ok(Udif {
         contents,
         first,
@@ -128,7 +128,7 @@ struct Placed {
     is_bad: bool,
 }
 
-struct Walk<'a> {
+struct ChunkWalk<'a> {
     findings: Findings<'a>,
     koly: &'a Koly,
     fork: &'a Fork,
@@ -139,7 +139,7 @@ struct Walk<'a> {
     chunks: Vec<Placed>,
 }
 
-impl Walk<'_> {
+impl ChunkWalk<'_> {
     fn report(
         &mut self,
         severity: Severity,

@@ -1,6 +1,6 @@
 //! Which chunk holds which sectors: all tables' runs in the order of the disk.
 
-use super::layout::{Run, RunKind, Table};
+use super::layout::{RunKind, SectorRun, Table};
 use crate::container::SECTOR;
 use crate::{Error, Result};
 
@@ -92,7 +92,7 @@ impl Chunks {
 
 const LAYER: &str = "udif chunk map";
 
-pub(super) fn chunk(table: &Table, run: &Run, fork_len: u64) -> Result<Chunk> {
+pub(super) fn chunk(table: &Table, run: &SectorRun, fork_len: u64) -> Result<Chunk> {
     let start = (table.first_sector + run.first_sector) * SECTOR;
     let len = run.sector_count * SECTOR;
     let damaged = |message: String| Err(Error::corrupt(LAYER, start, message));
@@ -128,8 +128,8 @@ mod tests {
     use super::*;
     use crate::container::udif::layout::Checksum;
 
-    fn run(kind: RunKind, first_sector: u64, sector_count: u64, length: u64) -> Run {
-        Run {
+    fn run(kind: RunKind, first_sector: u64, sector_count: u64, length: u64) -> SectorRun {
+        SectorRun {
             kind,
             first_sector,
             sector_count,
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    fn table(first_sector: u64, runs: Vec<Run>) -> Table {
+    fn table(first_sector: u64, runs: Vec<SectorRun>) -> Table {
         Table {
             first_sector,
             sector_count: 100,
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn lies_are_refused() {
-        let fails = |runs: Vec<Run>| {
+        let fails = |runs: Vec<SectorRun>| {
             Chunks::new(&[table(0, runs)], 1024)
                 .unwrap_err()
                 .to_string()

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 
 use super::LAYER;
-use super::cache::Cache;
+use super::cache::ChunkCache;
 use super::chunks::{Chunk, ChunkIndex, Chunks};
 use super::layout::RunKind;
 use super::set::Fork;
@@ -22,20 +22,20 @@ const KEPT_ROOM: usize = 2 << 20;
 
 /// What decoding needs, ahead of a reader too.
 #[derive(Debug)]
-pub(super) struct Contents {
+pub(super) struct ChunkReader {
     pub(super) fork: Fork,
     pub(super) chunks: Chunks,
-    pub(super) cache: Cache,
+    pub(super) cache: ChunkCache,
     /// Bytes of the disk.
     pub(super) len: u64,
 }
 
-impl Contents {
+impl ChunkReader {
     pub(super) fn new(fork: Fork, chunks: Chunks, len: u64) -> Self {
         Self {
             fork,
             chunks,
-            cache: Cache::new(CACHE),
+            cache: ChunkCache::new(CACHE),
             len,
         }
     }

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
 
 use super::chunks::{Chunk, ChunkIndex};
-use super::contents::Contents;
+use super::contents::ChunkReader;
 use crate::codec::Codec;
 
 /// Bytes of a chunk that are kept at a time.
@@ -19,17 +19,17 @@ const MOST: usize = 32;
 
 /// What was seen so far.
 #[derive(Debug, Default)]
-pub(super) struct Glance(Mutex<Vec<Piece>>);
+pub(super) struct Glance(Mutex<Vec<DecodePart>>);
 
 #[derive(Debug)]
-struct Piece {
+struct DecodePart {
     chunk: ChunkIndex,
     /// Counted in pieces from the chunk's first byte.
     number: usize,
     bytes: Vec<u8>,
 }
 
-impl Piece {
+impl DecodePart {
     /// Returns how far the chunk is decoded for it, from its beginning.
     fn reach(number: usize) -> u64 {
         (number as u64 + 1) * PIECE as u64
@@ -42,7 +42,7 @@ impl Glance {
     /// which is then told.
     pub(super) fn read(
         &self,
-        contents: &Contents,
+        contents: &ChunkReader,
         (index, chunk, codec): (ChunkIndex, &Chunk, Codec),
         within: usize,
         out: &mut [u8],
@@ -52,10 +52,10 @@ impl Glance {
         }
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Whoever lets as much be decoded as the chunk is long is quicker served with all of it.
-        let decoded = |seen: &[Piece]| -> u64 {
+        let decoded = |seen: &[DecodePart]| -> u64 {
             seen.iter()
                 .filter(|piece| piece.chunk == index)
-                .map(|piece| Piece::reach(piece.number))
+                .map(|piece| DecodePart::reach(piece.number))
                 .sum()
         };
         let mut done = 0;
@@ -66,7 +66,7 @@ impl Glance {
                 .position(|piece| (piece.chunk, piece.number) == (index, number));
             let at = match known {
                 Some(at) => at,
-                None if decoded(&seen) + Piece::reach(number)
+                None if decoded(&seen) + DecodePart::reach(number)
                     > chunk.len.next_multiple_of(PIECE as u64) =>
                 {
                     return false;
@@ -78,7 +78,7 @@ impl Glance {
                     if seen.len() == MOST {
                         seen.remove(0);
                     }
-                    seen.push(Piece {
+                    seen.push(DecodePart {
                         chunk: index,
                         number,
                         bytes,
@@ -96,8 +96,8 @@ impl Glance {
 }
 
 /// A piece of a chunk, with no more of the chunk decoded than what comes before.
-fn decode(contents: &Contents, chunk: &Chunk, codec: Codec, number: usize) -> Option<Vec<u8>> {
-    let mut plain = codec.stream(Stored {
+fn decode(contents: &ChunkReader, chunk: &Chunk, codec: Codec, number: usize) -> Option<Vec<u8>> {
+    let mut plain = codec.stream(StoredChunk {
         contents,
         at: chunk.offset,
         left: chunk.stored,
@@ -111,14 +111,14 @@ fn decode(contents: &Contents, chunk: &Chunk, codec: Codec, number: usize) -> Op
 }
 
 /// The stored bytes of a chunk.
-struct Stored<'a> {
-    contents: &'a Contents,
+struct StoredChunk<'a> {
+    contents: &'a ChunkReader,
     /// In the data fork.
     at: u64,
     left: u64,
 }
 
-impl Read for Stored<'_> {
+impl Read for StoredChunk<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let len = buf
             .len()

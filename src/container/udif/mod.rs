@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use self::ahead::Ahead;
 use self::chunks::Chunks;
-use self::contents::Contents;
+use self::contents::ChunkReader;
 use self::glance::Glance;
 use self::index::{disk_len, parse_tables, read_resources, read_trailer};
 use self::layout::{KOLY_MAGIC, KOLY_SIZE, Koly, RunKind, Table};
@@ -72,7 +72,7 @@ const LAYER: &str = "udif";
 /// A disk in a UDIF file.
 #[derive(Debug)]
 pub struct Udif {
-    contents: Arc<Contents>,
+    contents: Arc<ChunkReader>,
     /// The file, or the first of the set.
     first: Arc<dyn BlockDevice>,
     koly: Koly,
@@ -165,7 +165,7 @@ impl Udif {
         let tables = parse_tables(&resources, &koly)?;
         let chunks = Chunks::new(&tables, fork.len())?;
         let len = disk_len(&koly, &chunks)?;
-        let contents = Arc::new(Contents::new(fork, chunks, len));
+        let contents = Arc::new(ChunkReader::new(fork, chunks, len));
         Ok(Self {
             contents,
             first,

@@ -53,13 +53,13 @@ pub fn first_path(part: &Path) -> Option<PathBuf> {
 /// The joined data fork.
 #[derive(Debug)]
 pub(super) struct Fork {
-    pieces: Vec<Piece>,
+    pieces: Vec<FilePart>,
     len: u64,
 }
 
 /// The part of the fork that is in one file.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct FilePart {
     /// In the joined fork.
     pub(super) start: u64,
     pub(super) data: Slice,
@@ -68,7 +68,7 @@ pub(super) struct Piece {
     pub(super) name: Option<PathBuf>,
 }
 
-impl Piece {
+impl FilePart {
     fn end(&self) -> u64 {
         self.start + self.data.info().len
     }
@@ -79,7 +79,7 @@ impl Fork {
         let data = Slice::new(file, koly.data_fork.clone())?;
         let len = data.info().len;
         Ok(Self {
-            pieces: vec![Piece {
+            pieces: vec![FilePart {
                 start: 0,
                 data,
                 checksum: koly.data_checksum,
@@ -97,7 +97,7 @@ impl Fork {
             let first = first.get_or_insert_with(|| koly.clone());
             check(&koly, first, number, len).map_err(|error| error.in_file(&part.name))?;
             let data = Slice::new(part.file, koly.data_fork)?;
-            let piece = Piece {
+            let piece = FilePart {
                 start: len,
                 data,
                 checksum: koly.data_checksum,
@@ -113,7 +113,7 @@ impl Fork {
         self.len
     }
 
-    pub(super) fn pieces(&self) -> &[Piece] {
+    pub(super) fn pieces(&self) -> &[FilePart] {
         &self.pieces
     }
 
@@ -165,7 +165,7 @@ impl Fork {
     }
 
     /// Pieces without bytes hold none.
-    fn piece(&self, offset: u64) -> Option<&Piece> {
+    fn piece(&self, offset: u64) -> Option<&FilePart> {
         let after = self.pieces.partition_point(|piece| piece.start <= offset);
         self.pieces
             .get(after.checked_sub(1)?)

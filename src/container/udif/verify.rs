@@ -3,9 +3,9 @@
 use crc32fast::Hasher;
 use rayon::prelude::*;
 
-use super::contents::Contents;
+use super::contents::ChunkReader;
 use super::layout::{Checksum, RunKind, Table};
-use super::set::Piece;
+use super::set::FilePart;
 use super::{BlockDevice, BlockDeviceExt, Udif};
 use crate::container::SECTOR;
 use crate::progress::Progress;
@@ -105,7 +105,12 @@ impl Udif {
             .collect()
     }
 
-    fn verify_piece(&self, number: u32, piece: &Piece, progress: &dyn Progress) -> Result<Verdict> {
+    fn verify_piece(
+        &self,
+        number: u32,
+        piece: &FilePart,
+        progress: &dyn Progress,
+    ) -> Result<Verdict> {
         let of = if piece.name.is_some() {
             format!("data fork of part {number}")
         } else {
@@ -137,7 +142,7 @@ const PIECE: usize = 1 << 20;
 /// Runs that are decoded side by side before their sums are joined.
 const BATCH: usize = 64;
 
-impl Contents {
+impl ChunkReader {
     /// The sum of a table's content: zeros count, what the file system has not allocated does not.
     pub(super) fn table_sum(&self, table: &Table, progress: &dyn Progress) -> Result<u32> {
         let mut runs: Vec<_> = table

@@ -13,7 +13,7 @@ use super::layout::{
 };
 use super::omap::{Omap, View};
 use super::store::{Expected, Store};
-use super::writer::Writer;
+use super::writer::VolumeWriter;
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
@@ -39,7 +39,7 @@ pub struct Container {
     /// The transactions of all superblocks that were found, newest first.
     checkpoints: Vec<u64>,
     problems: Vec<Error>,
-    pub(super) writer: Writer,
+    pub(super) writer: VolumeWriter,
 }
 
 impl Container {
@@ -101,7 +101,7 @@ impl Container {
                         pending,
                         checkpoints,
                         problems,
-                        writer: Writer::default(),
+                        writer: VolumeWriter::default(),
                     });
                 }
                 Err(error) if matches!(error.kind(), Kind::Io | Kind::Unsupported) => {
@@ -121,7 +121,7 @@ impl Container {
     /// The same, for one of several openings of one container that `writer` keeps from being
     /// changed at the same time.
     #[must_use]
-    pub fn with_writer(mut self, writer: &Writer) -> Self {
+    pub fn with_writer(mut self, writer: &VolumeWriter) -> Self {
         self.writer = writer.clone();
         self
     }

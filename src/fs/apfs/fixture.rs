@@ -44,14 +44,14 @@ pub(crate) const FILES: Oid = Oid(0x404);
 const LEAF: usize = 3000;
 
 /// A key and its value, as they lie on disk.
-type Record = (Vec<u8>, Vec<u8>);
+type RawRecord = (Vec<u8>, Vec<u8>);
 /// What records are sorted by.
-type Place = (u64, u8, Vec<u8>);
+type RecordOrder = (u64, u8, Vec<u8>);
 
 /// What is drawn.
 pub(crate) struct Fixture {
     rules: NameRules,
-    records: BTreeMap<Place, Record>,
+    records: BTreeMap<RecordOrder, RawRecord>,
     contents: Vec<u8>,
     next: u64,
 }
@@ -251,7 +251,7 @@ impl Fixture {
 
     /// The nodes of the tree of files, the root first.
     fn nodes(&self) -> Vec<Vec<u8>> {
-        let mut leaves: Vec<Vec<&Record>> = vec![Vec::new()];
+        let mut leaves: Vec<Vec<&RawRecord>> = vec![Vec::new()];
         let mut used = 0;
         for record in self.records.values() {
             let len = record.0.len() + record.1.len() + size_of::<EntryRaw>();
@@ -292,7 +292,7 @@ impl Fixture {
             None,
             Some(&info),
         );
-        let leaf = |(number, leaf): (u64, &Vec<&Record>)| {
+        let leaf = |(number, leaf): (u64, &Vec<&RawRecord>)| {
             let records: Vec<_> = leaf
                 .iter()
                 .map(|record| (&record.0[..], &record.1[..]))

@@ -30,12 +30,12 @@ pub struct ApfsFree {
     /// The addresses of all CABs, or of all CIBs where there are none.
     addresses: Vec<u64>,
     in_order: bool,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptBlocks>,
 }
 
 /// The blocks that were read last, by what they are.
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptBlocks {
     cab: Option<(u64, Vec<u8>)>,
     cib: Option<(u64, Vec<u8>)>,
     bitmap: Option<(u64, Vec<u8>)>,
@@ -122,7 +122,7 @@ impl ApfsFree {
     }
 
     /// What is said of chunk `index`, which the container has.
-    fn chunk(&self, kept: &mut Kept, index: u64) -> Result<Chunk> {
+    fn chunk(&self, kept: &mut KeptBlocks, index: u64) -> Result<Chunk> {
         let per_cib = u64::from(chunks_per_cib(self.block_size));
         let (cib, place) = (index / per_cib, index % per_cib);
         if kept.cib.as_ref().is_none_or(|(number, _)| *number != cib) {
@@ -163,7 +163,7 @@ impl ApfsFree {
         })
     }
 
-    fn cib_address(&self, kept: &mut Kept, cib: u64) -> Result<u64> {
+    fn cib_address(&self, kept: &mut KeptBlocks, cib: u64) -> Result<u64> {
         let missing = || {
             corrupt(format!(
                 "block {cib} of chunk descriptions is listed nowhere"

@@ -36,7 +36,7 @@ mod volume;
 mod write;
 mod writer;
 
-pub use self::writer::Writer;
+pub use self::writer::VolumeWriter;
 #[cfg(feature = "testing")]
 pub(crate) use check::corruptions::{corrupted_at_random, damaged};
 pub use container::Container;

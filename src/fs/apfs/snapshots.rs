@@ -7,7 +7,7 @@ use super::layout::{
     timestamp,
 };
 use super::summary::Snapshot;
-use super::volume::State;
+use super::volume::OpenState;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs snapshots";
@@ -30,7 +30,7 @@ impl Container {
     }
 
     /// The state of a volume in the snapshot of this name.
-    pub(super) fn snapshot(&self, volume: &VolumeRaw, name: &str) -> Result<State> {
+    pub(super) fn snapshot(&self, volume: &VolumeRaw, name: &str) -> Result<OpenState> {
         let mut found = None;
         self.each_snapshot(volume, |snapshot| {
             if snapshot.snapshot.name == name {
@@ -48,7 +48,7 @@ impl Container {
         let old = read_volume(&self.store, paddr, Oid(paddr.0))?;
         let kept = raw.extent_ref_tree_oid.get() != 0
             && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0;
-        Ok(State {
+        Ok(OpenState {
             raw: old,
             omap: Paddr(volume.omap_oid.get()),
             xid: Xid(snapshot.xid),

@@ -20,7 +20,7 @@ const LAYER: &str = "apfs stream";
 
 /// What lies at a run of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stored {
+pub(super) enum StoredRun {
     /// Blocks from this byte of the container on; the first one's number for the cipher.
     Data { at: u64, crypto_id: u64 },
     /// Blocks that were never written.
@@ -29,13 +29,13 @@ pub(super) enum Stored {
 
 /// A run of a stream: whole blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct StreamRun {
     pub(super) start: u64,
     pub(super) len: u64,
-    pub(super) stored: Stored,
+    pub(super) stored: StoredRun,
 }
 
-impl Run {
+impl StreamRun {
     fn end(&self) -> u64 {
         // Checked when the run was made.
         self.start + self.len
@@ -45,11 +45,11 @@ impl Run {
     fn within(&self, range: Range<u64>, block: u64) -> Self {
         let before = range.start - self.start;
         let stored = match self.stored {
-            Stored::Data { at, crypto_id } => Stored::Data {
+            StoredRun::Data { at, crypto_id } => StoredRun::Data {
                 at: at + before,
                 crypto_id: crypto_id.wrapping_add(before / block),
             },
-            Stored::Unwritten => Stored::Unwritten,
+            StoredRun::Unwritten => StoredRun::Unwritten,
         };
         Self {
             start: range.start,
@@ -72,7 +72,7 @@ pub(super) struct Stream {
     store: Store,
     cipher: Option<Arc<VolumeCipher>>,
     /// By where they begin; what is between them is zero.
-    runs: BTreeMap<u64, Run>,
+    runs: BTreeMap<u64, StreamRun>,
     len: u64,
 }
 
@@ -110,7 +110,7 @@ impl Stream {
 
     /// The stream is `len` bytes long now, and `range` of it, whole blocks, lies in `runs`, which
     /// may reach beyond.
-    pub(super) fn change(&mut self, range: Range<u64>, runs: &[Run], len: u64) {
+    pub(super) fn change(&mut self, range: Range<u64>, runs: &[StreamRun], len: u64) {
         let start = runs
             .first()
             .map_or(range.start, |first| first.start.min(range.start));
@@ -154,7 +154,7 @@ impl Stream {
 
     /// The run at `offset`, which is below the length, cut to `length` bytes; `None` for zeros that
     /// nothing is stored for.
-    fn locate(&self, offset: u64, length: u64) -> (u64, Option<&Run>) {
+    fn locate(&self, offset: u64, length: u64) -> (u64, Option<&StreamRun>) {
         if let Some((_, run)) = self
             .runs
             .range(..=offset)
@@ -170,8 +170,8 @@ impl Stream {
         )
     }
 
-    fn read_run(&self, run: &Run, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let Stored::Data { at, crypto_id } = run.stored else {
+    fn read_run(&self, run: &StreamRun, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let StoredRun::Data { at, crypto_id } = run.stored else {
             buf.fill(0);
             return Ok(());
         };
@@ -201,11 +201,11 @@ impl Stream {
 struct Collector<'a> {
     store: &'a Store,
     id: FileId,
-    runs: BTreeMap<u64, Run>,
+    runs: BTreeMap<u64, StreamRun>,
 }
 
 impl Collector<'_> {
-    fn collect(mut self, extents: Extents<'_>, len: u64) -> Result<BTreeMap<u64, Run>> {
+    fn collect(mut self, extents: Extents<'_>, len: u64) -> Result<BTreeMap<u64, StreamRun>> {
         match extents {
             Extents::Records(tree) => {
                 let mut cursor = tree.seek(&Key::Record(RecordKey::numbered(
@@ -295,13 +295,13 @@ impl Collector<'_> {
             return Err(self.corrupt(&message));
         }
         let stored = match extent.flags() & extent_flags::UNWRITTEN {
-            0 => Stored::Data {
+            0 => StoredRun::Data {
                 at: self.store.offset(paddr),
                 crypto_id: extent.crypto_id.get(),
             },
-            _ => Stored::Unwritten,
+            _ => StoredRun::Unwritten,
         };
-        self.runs.insert(start, Run { start, len, stored });
+        self.runs.insert(start, StreamRun { start, len, stored });
         Ok(())
     }
 
@@ -343,7 +343,7 @@ impl BlockDevice for Stream {
                 kind: ExtentKind::Hole,
                 len,
             }),
-            Some((_, Stored::Unwritten)) => Ok(Extent {
+            Some((_, StoredRun::Unwritten)) => Ok(Extent {
                 kind: ExtentKind::Zero,
                 len,
             }),
@@ -352,7 +352,7 @@ impl BlockDevice for Stream {
                 kind: ExtentKind::Data,
                 len,
             }),
-            Some((run, Stored::Data { at, .. })) => {
+            Some((run, StoredRun::Data { at, .. })) => {
                 let start = at + (range.start - run.start);
                 self.store.device.extent_at(start..start + len)
             }
@@ -369,9 +369,9 @@ impl BlockDevice for Stream {
         match self.locate(range.start, range.end - range.start) {
             (
                 len,
-                Some(&Run {
+                Some(&StreamRun {
                     start,
-                    stored: Stored::Data { at, .. },
+                    stored: StoredRun::Data { at, .. },
                     ..
                 }),
             ) => {

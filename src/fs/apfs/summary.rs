@@ -11,7 +11,7 @@ use super::layout::{
     volume_incompatible,
 };
 use super::names::NameRules;
-use super::volume::{Apfs, State};
+use super::volume::{Apfs, OpenState};
 use crate::fs::{LockedVolume, Timestamp, VolumeKey};
 use crate::{Error, Result};
 
@@ -171,7 +171,7 @@ impl Container {
         let (raw, _) = self.volume_superblock(oid)?;
         let state = match snapshot {
             Some(name) => self.snapshot(&raw, name)?,
-            None => State {
+            None => OpenState {
                 raw,
                 omap: Paddr(raw.omap_oid.get()),
                 xid: Xid(self.checkpoint()),

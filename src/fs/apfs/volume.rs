@@ -47,7 +47,7 @@ pub struct Apfs {
 
 /// Which state of a volume is opened.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct State {
+pub(super) struct OpenState {
     /// The superblock of that state.
     pub(super) raw: VolumeRaw,
     /// The object map, which is that of the live volume whatever the state.
@@ -62,7 +62,7 @@ impl Apfs {
     /// Opens a state of a volume. An encrypted volume needs its cipher.
     pub(super) fn open(
         container: &Arc<Container>,
-        state: &State,
+        state: &OpenState,
         cipher: Option<Arc<VolumeCipher>>,
     ) -> Result<Self> {
         let (store, raw) = (&container.store, &state.raw);

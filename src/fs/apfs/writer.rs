@@ -6,13 +6,13 @@ use crate::{Error, Kind, Result};
 
 /// The place of the volume that is open for changes. Its clones are the same place.
 #[derive(Debug, Clone, Default)]
-pub struct Writer(Arc<Mutex<Weak<Taken>>>);
+pub struct VolumeWriter(Arc<Mutex<Weak<Taken>>>);
 
 /// Holds the place for as long as it lives.
 #[derive(Debug)]
 pub(super) struct Taken;
 
-impl Writer {
+impl VolumeWriter {
     /// Takes the place. [`Kind::Conflict`] while somebody has it.
     pub(super) fn take(&self) -> Result<Arc<Taken>> {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn the_place_is_taken_once_at_a_time() {
-        let writer = Writer::default();
+        let writer = VolumeWriter::default();
         let taken = writer.take().unwrap();
         assert_eq!(writer.clone().take().unwrap_err().kind(), Kind::Conflict);
         drop(taken);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::layout::exfat::{Boot, BootRaw, EntryRaw, SUMMED_SECTORS, boot_sum, entry, flags};
-use super::map::{ForeignFree, Geometry, Piece, Pieces};
+use super::map::{BlockMap, ForeignFree, MapEntry, MapReader};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
@@ -26,7 +26,7 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     let boot = Boot::parse(&raw, device.info().len)?;
     check_sum(&*device, &boot)?;
     let (bitmap, upcase) = find_structures(&*device, &boot)?;
-    let geometry = Geometry {
+    let geometry = BlockMap {
         start: boot.heap_at,
         block_size: boot.cluster_size,
         blocks: boot.clusters,
@@ -180,8 +180,8 @@ impl Boot {
     }
 }
 
-impl Pieces for ExFat {
-    fn piece(&self, index: u64, count: usize) -> Result<Piece> {
+impl MapReader for ExFat {
+    fn piece(&self, index: u64, count: usize) -> Result<MapEntry> {
         let mut bits = vec![0; count.div_ceil(8)];
         let (mut at, mut rest) = (index * (PER_PIECE / 8), &mut bits[..]);
         while !rest.is_empty() {
@@ -198,7 +198,7 @@ impl Pieces for ExFat {
             at += now.len() as u64;
             rest = later;
         }
-        Ok(Piece::Bits(bits))
+        Ok(MapEntry::Bits(bits))
     }
 
     fn check(&self, map: &ForeignFree) -> Result<()> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::fat::{Boot, BootRaw, Width, boot_flags};
-use super::map::{ForeignFree, Geometry, Piece, Pieces};
+use super::map::{BlockMap, ForeignFree, MapEntry, MapReader};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::bitmap::set_bits;
 use crate::{Error, Result};
@@ -29,7 +29,7 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
         device,
     };
     let boot = &fat.boot;
-    let geometry = Geometry {
+    let geometry = BlockMap {
         start: boot.clusters_at,
         block_size: boot.cluster_size,
         blocks: boot.clusters,
@@ -130,8 +130,8 @@ impl Fat {
     }
 }
 
-impl Pieces for Fat {
-    fn piece(&self, index: u64, count: usize) -> Result<Piece> {
+impl MapReader for Fat {
+    fn piece(&self, index: u64, count: usize) -> Result<MapEntry> {
         let mut bits = vec![0; count.div_ceil(8)];
         for table in self.boot.tables.clone() {
             let entries = self.entries(table, FIRST + index * PER_PIECE, count)?;
@@ -140,7 +140,7 @@ impl Pieces for Fat {
                 .filter(|(_, entry)| *entry != 0)
                 .for_each(|(at, _)| set_bits(&mut bits, at..at + 1));
         }
-        Ok(Piece::Bits(bits))
+        Ok(MapEntry::Bits(bits))
     }
 
     fn check(&self, map: &ForeignFree) -> Result<()> {

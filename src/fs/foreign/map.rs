@@ -12,7 +12,7 @@ use crate::{Error, Kind, Result};
 
 /// Where blocks are. The numbers were checked against the device: the last block ends on it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Geometry {
+pub(super) struct BlockMap {
     /// Where block 0 of the map begins, in bytes of the volume.
     pub(super) start: u64,
     /// Bytes of a block.
@@ -25,7 +25,7 @@ pub(super) struct Geometry {
 
 /// What a piece of a map says.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum MapEntry {
     /// All of its blocks are used, or nobody can tell.
     Used,
     /// A bit for each block, set where it is used, the first in the lowest bit of the first byte.
@@ -33,10 +33,10 @@ pub(super) enum Piece {
 }
 
 /// A file system's own way to its map.
-pub(super) trait Pieces: fmt::Debug + Send + Sync {
-    /// Piece `index` of the map, which has `count` blocks: with [`Piece::Bits`] at least as many
+pub(super) trait MapReader: fmt::Debug + Send + Sync {
+    /// Piece `index` of the map, which has `count` blocks: with [`MapEntry::Bits`] at least as many
     /// bits.
-    fn piece(&self, index: u64, count: usize) -> Result<Piece>;
+    fn piece(&self, index: u64, count: usize) -> Result<MapEntry>;
 
     /// A quick look at what would be lost first if the map were wrong: counts, and what the
     /// volume's own structures lie in.
@@ -47,19 +47,19 @@ pub(super) trait Pieces: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct ForeignFree {
     layer: &'static str,
-    geometry: Geometry,
-    pieces: Box<dyn Pieces>,
+    geometry: BlockMap,
+    pieces: Box<dyn MapReader>,
     /// Why the volume is not in order, if it is not.
     disorder: Option<Cow<'static, str>>,
     /// The piece that was read last.
-    kept: Mutex<Option<(u64, Piece)>>,
+    kept: Mutex<Option<(u64, MapEntry)>>,
 }
 
 impl ForeignFree {
     pub(super) fn new(
         layer: &'static str,
-        geometry: Geometry,
-        pieces: impl Pieces + 'static,
+        geometry: BlockMap,
+        pieces: impl MapReader + 'static,
         disorder: Option<Cow<'static, str>>,
     ) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl ForeignFree {
 
     /// Where the last block of the map ends, in bytes of the volume.
     pub fn end(&self) -> u64 {
-        let Geometry {
+        let BlockMap {
             start,
             block_size,
             blocks,
@@ -101,7 +101,7 @@ impl ForeignFree {
         let mut free = 0;
         for index in 0..self.geometry.blocks.div_ceil(self.geometry.per_piece) {
             let count = self.blocks_in(index);
-            if let Piece::Bits(bits) = self.pieces.piece(index, count)? {
+            if let MapEntry::Bits(bits) = self.pieces.piece(index, count)? {
                 free += count_clear(&bits, count) as u64 * self.geometry.block_size;
             }
         }
@@ -151,8 +151,8 @@ impl ForeignFree {
             other => &mut other.insert((index, self.pieces.piece(index, count)?)).1,
         };
         let (used, until) = match piece {
-            Piece::Used => (true, count),
-            Piece::Bits(bits) => run_at(bits, (block - first) as usize, count),
+            MapEntry::Used => (true, count),
+            MapEntry::Bits(bits) => run_at(bits, (block - first) as usize, count),
         };
         Ok((used, first + until as u64))
     }
@@ -184,13 +184,13 @@ mod tests {
     #[derive(Debug)]
     struct Striped;
 
-    impl Pieces for Striped {
-        fn piece(&self, index: u64, count: usize) -> Result<Piece> {
+    impl MapReader for Striped {
+        fn piece(&self, index: u64, count: usize) -> Result<MapEntry> {
             assert_eq!(count, if index == 3 { 5 } else { 16 });
             Ok(match index % 3 {
-                0 => Piece::Used,
-                1 => Piece::Bits(vec![0x55; 2]),
-                _ => Piece::Bits(vec![0; 2]),
+                0 => MapEntry::Used,
+                1 => MapEntry::Bits(vec![0x55; 2]),
+                _ => MapEntry::Bits(vec![0; 2]),
             })
         }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn striped(disorder: Option<&'static str>) -> ForeignFree {
-        let geometry = Geometry {
+        let geometry = BlockMap {
             start: 100,
             block_size: 10,
             blocks: 53,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::btree::Tree;
-use super::extents::{Owner, Space};
+use super::extents::{ForkSpace, Owner};
 use super::layout::{AttributeKey, AttributeRecord, Cnid, ExtentsRaw, ForkRaw, extents_of};
 use super::unicode::{decode_attribute_name, encode_attribute_name, encode_name};
 use crate::device::{BlockDevice, Memory};
@@ -21,7 +21,7 @@ enum Value {
 
 /// What a record of the tree is.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Stored {
+pub(super) enum AttributeData {
     Inline,
     Fork(ForkRaw),
     Extents(ExtentsRaw),
@@ -55,7 +55,7 @@ impl AttributesTree {
 
     /// The records of attribute `name` of `file` as it stands on disk: their start blocks and
     /// contents.
-    pub(super) fn records(&self, file: Cnid, name: &[U16]) -> Result<Vec<(u32, Stored)>> {
+    pub(super) fn records(&self, file: Cnid, name: &[U16]) -> Result<Vec<(u32, AttributeData)>> {
         let mut found = Vec::new();
         let Some(tree) = &self.tree else {
             return Ok(found);
@@ -69,9 +69,9 @@ impl AttributesTree {
                 break;
             }
             let stored = match AttributeRecord::parse(data) {
-                Some(AttributeRecord::Inline(_)) => Stored::Inline,
-                Some(AttributeRecord::Fork(fork)) => Stored::Fork(*fork),
-                Some(AttributeRecord::Extents(extents)) => Stored::Extents(*extents),
+                Some(AttributeRecord::Inline(_)) => AttributeData::Inline,
+                Some(AttributeRecord::Fork(fork)) => AttributeData::Fork(*fork),
+                Some(AttributeRecord::Extents(extents)) => AttributeData::Extents(*extents),
                 None => return Err(bad_record(file, &decode_attribute_name(name))),
             };
             found.push((key.start_block, stored));
@@ -165,7 +165,7 @@ impl AttributesTree {
     /// The value of attribute `name` of `file` as a device.
     pub(super) fn open(
         &self,
-        space: &Space,
+        space: &ForkSpace,
         file: Cnid,
         name: &str,
     ) -> Result<Option<Arc<dyn BlockDevice>>> {

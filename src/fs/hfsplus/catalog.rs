@@ -78,7 +78,7 @@ impl Object {
 
 /// An object and the folder that its record is in.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct LocatedObject {
     pub(super) parent: Cnid,
     pub(super) name: Vec<U16>,
     pub(super) object: Object,
@@ -139,7 +139,7 @@ impl Catalog {
     }
 
     /// The object with this number, by way of its thread.
-    pub(super) fn by_id(&self, id: Cnid) -> Result<Option<Found>> {
+    pub(super) fn by_id(&self, id: Cnid) -> Result<Option<LocatedObject>> {
         let Some((parent, name)) = self.thread(id)? else {
             return self.scan_for(id);
         };
@@ -151,7 +151,7 @@ impl Catalog {
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         };
-        Ok(Some(Found {
+        Ok(Some(LocatedObject {
             parent,
             name,
             object,
@@ -217,7 +217,7 @@ impl Catalog {
     }
 
     /// The oldest volumes have files without threads; these can only be searched for.
-    fn scan_for(&self, id: Cnid) -> Result<Option<Found>> {
+    fn scan_for(&self, id: Cnid) -> Result<Option<LocatedObject>> {
         let mut cursor = self.tree.first()?;
         while let Some(record) = cursor.next()? {
             let Some((key, data)) = CatalogKey::split(record) else {
@@ -227,7 +227,7 @@ impl Catalog {
                 && file.file_id.get() == id.0
                 && file.flags.get() & record_flags::THREAD_EXISTS == 0
             {
-                return Ok(Some(Found {
+                return Ok(Some(LocatedObject {
                     parent: key.parent,
                     name: key.name.to_vec(),
                     object: Object::File(*file),

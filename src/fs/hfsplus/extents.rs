@@ -12,7 +12,7 @@ const LAYER: &str = "hfs+ extents";
 
 /// The volume below, as far as forks need to know it.
 #[derive(Debug, Clone)]
-pub(super) struct Space {
+pub(super) struct ForkSpace {
     /// The volume's bytes, from its first block on.
     pub(super) device: Arc<dyn BlockDevice>,
     /// Bytes of an allocation block.
@@ -47,7 +47,7 @@ impl fmt::Display for Owner {
 
 /// A run of a fork's bytes that lie together on the volume.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct ForkRun {
     /// Where it begins in the fork.
     fork: u64,
     /// Where it begins on the volume.
@@ -61,11 +61,11 @@ struct Run {
 pub(super) struct ForkDevice {
     device: Arc<dyn BlockDevice>,
     /// Ascending and without gaps; together they hold at least `len` bytes.
-    runs: Box<[Run]>,
+    runs: Box<[ForkRun]>,
     len: u64,
 }
 
-impl Space {
+impl ForkSpace {
     /// The fork as a device. `more` gives the record with the extents from some block of the fork
     /// on, where those in the fork's own record do not reach to its end.
     pub(super) fn fork(
@@ -90,7 +90,7 @@ impl Space {
     pub(super) fn device_over(&self, extents: &[Extent], len: u64) -> ForkDevice {
         let mut at = 0;
         let run = |extent: &Extent| {
-            let run = Run {
+            let run = ForkRun {
                 fork: at,
                 volume: extent.start.offset(self.block_size),
                 len: self.bytes(extent.count),
@@ -308,9 +308,9 @@ mod tests {
     use super::*;
     use crate::device::{BlockDeviceExt, Memory};
 
-    fn space() -> Space {
+    fn space() -> ForkSpace {
         let bytes: Vec<u8> = (0..16_u8).flat_map(|block| [block; 512]).collect();
-        Space {
+        ForkSpace {
             device: Arc::new(Memory::from(bytes)),
             block_size: 512,
             total_blocks: 16,

@@ -28,12 +28,12 @@ pub struct HfsPlusFree {
     /// The blocks that may be free: all but those of the headers.
     blocks: Range<u32>,
     in_order: bool,
-    kept: Mutex<Piece>,
+    kept: Mutex<BitmapPart>,
 }
 
 /// A part of the bitmap in memory.
 #[derive(Debug, Default)]
-struct Piece {
+struct BitmapPart {
     /// The first byte's place in the bitmap.
     start: u32,
     bytes: Vec<u8>,

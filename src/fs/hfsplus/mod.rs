@@ -35,8 +35,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use self::attributes::AttributesTree;
 use self::btree::{Tree, TreeKind};
-use self::catalog::{Catalog, Found, Object};
-use self::extents::{Owner, Space};
+use self::catalog::{Catalog, LocatedObject, Object};
+use self::extents::{ForkSpace, Owner};
 use self::layout::{Cnid, FileRaw, ForkRaw, VolumeHeader};
 use self::layout::{fork_type, timestamp, volume_attributes};
 use self::links::{Link, Links};
@@ -70,7 +70,7 @@ const FINDER_INFO: &str = "com.apple.FinderInfo";
 /// An open HFS+ or HFSX volume, read-only.
 #[derive(Debug)]
 pub struct HfsPlus {
-    space: Space,
+    space: ForkSpace,
     /// Where the volume begins on its device: behind a wrapper.
     start: u64,
     header: VolumeHeader,
@@ -138,7 +138,7 @@ impl HfsPlus {
             header,
             problems,
         } = located;
-        let space = Space {
+        let space = ForkSpace {
             device,
             block_size: header.block_size,
             total_blocks: header.total_blocks,
@@ -160,7 +160,7 @@ impl HfsPlus {
                 Some(Tree::open(file, TreeKind::Attributes)?)
             }
         };
-        let Some(Found {
+        let Some(LocatedObject {
             name,
             object: Object::Folder(root),
             ..

@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::btree::{Tree, TreeKind};
-use super::extents::{Owner, Space};
+use super::extents::{ForkSpace, Owner};
 use super::layout::{Cnid, EXTENTS_KEY_LENGTH, ExtentKeyRaw, ExtentRecordRaw, ExtentsRaw, ForkRaw};
 use crate::Result;
 
@@ -15,7 +15,7 @@ pub(super) struct Overflow {
 
 impl Overflow {
     /// Opens the tree in the volume's extents file.
-    pub(super) fn open(space: &Space, fork: &ForkRaw) -> Result<Self> {
+    pub(super) fn open(space: &ForkSpace, fork: &ForkRaw) -> Result<Self> {
         if fork.total_blocks.get() == 0 {
             return Ok(Self { tree: None });
         }

@@ -45,7 +45,7 @@ pub(super) fn attributes(object: &Object, block_size: u32, links: u32) -> Attrib
     } else {
         0
     };
-    let contents = Contents::of(object, block_size);
+    let contents = NodeFacts::of(object, block_size);
     Attributes {
         id: NodeId(object.id().0.into()),
         kind: contents.kind,
@@ -72,7 +72,7 @@ pub(super) fn attributes(object: &Object, block_size: u32, links: u32) -> Attrib
 }
 
 /// What folders and files tell differently.
-struct Contents {
+struct NodeFacts {
     kind: FileKind,
     size: u64,
     allocated: u64,
@@ -81,7 +81,7 @@ struct Contents {
     device: u32,
 }
 
-impl Contents {
+impl NodeFacts {
     fn of(object: &Object, block_size: u32) -> Self {
         match object {
             Object::Folder(folder) => Self {

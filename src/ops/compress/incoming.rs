@@ -113,7 +113,7 @@ pub(crate) fn compress_tree(
             continue;
         };
         reports.push(report);
-        let Some(Stored { packed, fork }) = stored else {
+        let Some(Spooled { packed, fork }) = stored else {
             continue;
         };
         source.kind = SourceKind::File(Stream::empty());
@@ -137,7 +137,7 @@ pub(crate) fn compress_tree(
     Ok((
         Tree {
             nodes,
-            contents: Box::new(Spooled {
+            contents: Box::new(SpooledFile {
                 below: contents,
                 spool: spool.device,
             }),
@@ -147,7 +147,7 @@ pub(crate) fn compress_tree(
 }
 
 /// What was packed, and where in the spool its fork is.
-struct Stored {
+struct Spooled {
     packed: Packed,
     fork: u64,
 }
@@ -164,7 +164,7 @@ struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
-    fn run(&self, path: &str) -> Result<(FileReport, Option<Stored>)> {
+    fn run(&self, path: &str) -> Result<(FileReport, Option<Spooled>)> {
         let (size, block) = (self.stream.len(), u64::from(self.room.block));
         let report = |before: u64, left| FileReport {
             path: path.to_owned(),
@@ -237,7 +237,7 @@ impl Incoming<'_> {
         Ok(if at < len { taken + block } else { taken })
     }
 
-    fn pack(&self, allocated: u64) -> Result<Option<Stored>> {
+    fn pack(&self, allocated: u64) -> Result<Option<Spooled>> {
         let bounds = self
             .options
             .bounds(self.stream.len(), allocated, self.room.block.into());
@@ -269,13 +269,13 @@ impl Incoming<'_> {
             let fork: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(fork));
             self.with_plain(&mut |plain| compare(plain, &packed, fork.clone(), self.progress))?;
         }
-        Ok(Some(Stored {
+        Ok(Some(Spooled {
             packed,
             fork: place.start,
         }))
     }
 
-    fn pack_large(&self, bounds: decmpfs::Bounds) -> Result<Option<Stored>> {
+    fn pack_large(&self, bounds: decmpfs::Bounds) -> Result<Option<Spooled>> {
         let place = self.spool.take(bounds.fork);
         let mut write = |at: u64, bytes: &[u8]| self.spool.device.write_at(place.start + at, bytes);
         let packed = self.with_plain(&mut |plain| {
@@ -300,7 +300,7 @@ impl Incoming<'_> {
             let fork: Arc<dyn BlockDevice> = Arc::new(fork);
             self.with_plain(&mut |plain| compare(plain, &packed, fork.clone(), self.progress))?;
         }
-        Ok(Some(Stored {
+        Ok(Some(Spooled {
             packed,
             fork: place.start,
         }))
@@ -363,27 +363,27 @@ impl Spool {
 }
 
 /// The contents of a tree of which some are in the spool.
-struct Spooled {
+struct SpooledFile {
     below: Box<dyn Contents>,
     spool: Arc<dyn BlockDevice>,
 }
 
-impl fmt::Debug for Spooled {
+impl fmt::Debug for SpooledFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spooled")
+        f.debug_struct("SpooledFile")
             .field("below", &self.below)
             .finish_non_exhaustive()
     }
 }
 
-impl Contents for Spooled {
+impl Contents for SpooledFile {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         match *stream {
             Stream::Extern {
                 node: SPOOL,
                 offset,
                 len,
-            } => Ok(Box::new(Fork {
+            } => Ok(Box::new(SpoolFork {
                 spool: &*self.spool,
                 offset,
                 len,
@@ -394,13 +394,13 @@ impl Contents for Spooled {
 }
 
 /// One fork in the spool.
-struct Fork<'a> {
+struct SpoolFork<'a> {
     spool: &'a dyn BlockDevice,
     offset: u64,
     len: u64,
 }
 
-impl ContentReader for Fork<'_> {
+impl ContentReader for SpoolFork<'_> {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.spool.read_at(self.offset + offset, buf)
     }

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::host_node::{BUFFER, MadeHere, Maker, Owners};
-use super::walk::Walk;
-use super::{Exported, LAYER, Report, about, is_fatal};
+use super::walk::ExportWalk;
+use super::{Exported, Exports, LAYER, about, is_fatal};
 use crate::fs::{Entry, FileKind, FileSystem, FileSystemExt};
 use crate::progress::Progress;
 use crate::{Error, Result};
@@ -73,13 +73,13 @@ pub fn to_folder(
         owners,
         made_here: &made_here,
     };
-    let shared = Shared {
+    let shared = ExportShared {
         maker,
-        report: Report::default(),
+        report: Exports::default(),
         queue: Mutex::default(),
         changed: Condvar::new(),
     };
-    let mut walk = Walk::new(&shared, path, top.clone(), target, made);
+    let mut walk = ExportWalk::new(&shared, path, top.clone(), target, made);
     let threads = std::thread::available_parallelism()
         .map_or(1, |n| n.get())
         .min(MOST_THREADS);
@@ -142,14 +142,14 @@ struct Queue {
 }
 
 /// What all threads share.
-pub(super) struct Shared<'a> {
+pub(super) struct ExportShared<'a> {
     pub(super) maker: Maker<'a>,
-    pub(super) report: Report,
+    pub(super) report: Exports,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
 
-impl Shared<'_> {
+impl ExportShared<'_> {
     /// Works until the queue is closed and empty, or somebody failed.
     fn work(&self) {
         let mut buffer = vec![0; BUFFER];

@@ -75,9 +75,9 @@ impl Exported {
 
 /// The report of several threads.
 #[derive(Debug, Default)]
-struct Report(Mutex<Exported>);
+struct Exports(Mutex<Exported>);
 
-impl Report {
+impl Exports {
     fn add(&self, part: Exported) {
         self.0
             .lock()

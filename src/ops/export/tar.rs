@@ -15,7 +15,7 @@ use super::{Exported, LAYER, about, is_fatal};
 use crate::device::BlockDevice;
 use crate::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
 use crate::ops::tar::LAYER as ARCHIVE;
-use crate::ops::tar::write::{NewKind, NewMember, Writer};
+use crate::ops::tar::write::{ArchiveWriter, NewKind, NewMember};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -40,7 +40,7 @@ pub fn to_tar(
             top.size
         },
     );
-    let writer = Writer::new(out);
+    let writer = ArchiveWriter::new(out);
     let mut archive = Archive {
         fs,
         progress,
@@ -68,7 +68,7 @@ fn ends(error: &Error) -> bool {
 struct Archive<'a> {
     fs: &'a dyn FileSystem,
     progress: &'a dyn Progress,
-    writer: Writer<'a>,
+    writer: ArchiveWriter<'a>,
     report: Exported,
     /// The first name of each file with hard links.
     names: HashMap<NodeId, String>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 
-use super::folder::{BATCH, Batch, Shared};
+use super::folder::{BATCH, Batch, ExportShared};
 use super::host_node::{check_name, failed};
 use super::{Exported, LAYER, about, is_fatal};
 use crate::fs::{Attributes, Entry, FileKind, NodeId};
@@ -42,8 +42,8 @@ impl Family for Made {
 type Name = (u32, Box<str>);
 
 /// The thread that knows where everything is.
-pub(super) struct Walk<'a, 'b> {
-    shared: &'a Shared<'b>,
+pub(super) struct ExportWalk<'a, 'b> {
+    shared: &'a ExportShared<'b>,
     open: Folders,
     folders: Made,
     /// The first name of each file with hard links.
@@ -52,11 +52,11 @@ pub(super) struct Walk<'a, 'b> {
     links: Vec<(Name, Name)>,
 }
 
-impl<'a, 'b> Walk<'a, 'b> {
+impl<'a, 'b> ExportWalk<'a, 'b> {
     /// A walk that begins at `top`, which is at `path` of the volume and goes to `target`; that was
     /// `made` just now, or was there.
     pub(super) fn new(
-        shared: &'a Shared<'b>,
+        shared: &'a ExportShared<'b>,
         path: &str,
         top: Attributes,
         target: OwnedFd,

@@ -44,14 +44,14 @@ impl Address {
 
 /// A file of blocks. Block 0 is the list of the others.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(super) struct BuddyFile {
     addresses: Vec<Address>,
     bytes: Vec<u8>,
     /// By width: offsets of free blocks.
     free: Vec<BTreeSet<u32>>,
 }
 
-impl Blocks {
+impl BuddyFile {
     pub(super) fn new() -> Self {
         // The header takes the first of the smallest blocks, so one of each size is left.
         let free = (0..=MOST_WIDTH).map(|width| {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn blocks_are_as_large_as_wanted_and_apart() {
-        let mut blocks = Blocks::new();
+        let mut blocks = BuddyFile::new();
         for len in [1, 32, 33, 4096, 20, 4096] {
             blocks.add(&vec![0xAA; len], len).unwrap();
         }

@@ -4,7 +4,7 @@
 //! Source: docs/formats/ds_store.md §2, §3.
 
 use super::LAYER;
-use super::buddy::Blocks;
+use super::buddy::BuddyFile;
 use crate::{Error, Kind, Result};
 
 /// Bytes of a node.
@@ -79,9 +79,9 @@ impl DsStore {
     /// The file.
     pub(super) fn finish(mut self) -> Result<Vec<u8>> {
         self.records.sort_by(|a, b| a.key.cmp(&b.key));
-        let mut blocks = Blocks::new();
+        let mut blocks = BuddyFile::new();
         let count = self.records.len() as u32;
-        let mut tree = Tree {
+        let mut tree = StoreTree {
             blocks: &mut blocks,
             nodes: 0,
         };
@@ -105,8 +105,8 @@ impl DsStore {
     }
 }
 
-struct Tree<'a> {
-    blocks: &'a mut Blocks,
+struct StoreTree<'a> {
+    blocks: &'a mut BuddyFile,
     nodes: u32,
 }
 
@@ -116,7 +116,7 @@ struct Level {
     separators: Vec<Vec<u8>>,
 }
 
-impl Tree<'_> {
+impl StoreTree<'_> {
     /// Packs `records` into nodes. Of an inner level, `children` are the nodes below: one before
     /// each record, and the last.
     fn level(&mut self, children: Option<Vec<u32>>, records: Vec<Vec<u8>>) -> Result<Level> {

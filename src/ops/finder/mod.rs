@@ -39,7 +39,7 @@ const EXTENSION_HIDDEN: u16 = 0x0010;
 const INVISIBLE: u16 = 0x4000;
 
 /// The volume that is dressed.
-pub(super) struct Volume<'a> {
+pub(super) struct DressedVolume<'a> {
     pub(super) name: &'a str,
     pub(super) created: Timestamp,
     /// The number that a node of the tree will have on the volume, where volumes of its kind have
@@ -49,7 +49,7 @@ pub(super) struct Volume<'a> {
 
 /// Adds to `tree` what makes the Finder show it as `look` says. Names that `look` places or hides
 /// must be there.
-pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &Volume<'_>) -> Result<()> {
+pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &DressedVolume<'_>) -> Result<()> {
     let date = volume.created;
     if let Some(path) = &look.icon {
         let icon = read(path)?;
@@ -95,7 +95,7 @@ pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &Volume<'_>) -> Result
 }
 
 /// Puts the picture into its folder; returns the alias that leads there.
-fn picture(tree: &mut Tree, path: &Path, volume: &Volume<'_>) -> Result<Vec<u8>> {
+fn picture(tree: &mut Tree, path: &Path, volume: &DressedVolume<'_>) -> Result<Vec<u8>> {
     let extension = path
         .extension()
         .and_then(|extension| extension.to_str())

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::tar::LAYER;
 use crate::fs::source::Stream;
-use crate::ops::tar::read::{Member, MemberKind, Piece};
+use crate::ops::tar::read::{Member, MemberKind, SparsePiece};
 use crate::{Error, Result};
 
 const MAGIC: u32 = 0x0005_1607;
@@ -32,22 +32,22 @@ const MOST_IN_HAND: u64 = 4096;
 
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct HeaderRaw {
+struct AppleDoubleRaw {
     /*00*/ magic: U32,
     /*04*/ version: U32,
     /*08*/ filler: [u8; 16],
     /*24*/ entries: U16,
 }
-const _: () = assert!(size_of::<HeaderRaw>() == 26);
+const _: () = assert!(size_of::<AppleDoubleRaw>() == 26);
 
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct EntryRaw {
+struct AppleDoubleEntryRaw {
     /*00*/ id: U32,
     /*04*/ offset: U32,
     /*08*/ length: U32,
 }
-const _: () = assert!(size_of::<EntryRaw>() == 12);
+const _: () = assert!(size_of::<AppleDoubleEntryRaw>() == 12);
 
 /// Behind the Finder's 32 bytes and two bytes that align it.
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
@@ -95,7 +95,7 @@ pub(super) fn partner(member: &Member) -> Option<Vec<u8>> {
 
 /// The attributes in an AppleDouble file; `None` if it is none.
 pub(super) fn read(file: &File, member: &Member) -> Result<Option<Xattrs>> {
-    let [Piece { at: 0, offset, len }] = member.pieces[..] else {
+    let [SparsePiece { at: 0, offset, len }] = member.pieces[..] else {
         return Ok(None);
     };
     let mut head = vec![0; len.min(MOST_HEADERS) as usize];
@@ -126,13 +126,13 @@ pub(super) fn read(file: &File, member: &Member) -> Result<Option<Xattrs>> {
 
 /// The attributes by name, and where their values are in the file, whose first bytes are `head`.
 fn parse(head: &[u8], len: u64) -> Option<Places> {
-    let (header, mut rest) = HeaderRaw::ref_from_prefix(head).ok()?;
+    let (header, mut rest) = AppleDoubleRaw::ref_from_prefix(head).ok()?;
     if header.magic != MAGIC || header.version != VERSION {
         return None;
     }
     let mut found = Vec::new();
     for _ in 0..header.entries.get() {
-        let (entry, behind) = EntryRaw::ref_from_prefix(rest).ok()?;
+        let (entry, behind) = AppleDoubleEntryRaw::ref_from_prefix(rest).ok()?;
         rest = behind;
         let (offset, length) = (u64::from(entry.offset.get()), u64::from(entry.length.get()));
         if offset + length > len {

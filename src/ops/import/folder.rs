@@ -13,11 +13,11 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 
 use super::host_contents::{HostContents, HostEntry};
-use super::look::{Found, Place, What};
+use super::look::{ListedEntry, OpenFolder, What};
 use super::walk::{Listing, walk};
 use crate::fs::Timestamp;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
-use crate::platform::nodes::{Moment, Node};
+use crate::platform::nodes::{HostNode, Moment};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -44,8 +44,8 @@ pub fn folder(path: &Path, options: &FolderOptions, progress: &dyn Progress) -> 
 /// Puts the listed folders together: each folder's entries side by side, then its folders one after
 /// another.
 pub(super) struct Assembly {
-    root: Arc<Place>,
-    folders: Vec<Vec<Found>>,
+    root: Arc<OpenFolder>,
+    folders: Vec<Vec<ListedEntry>>,
     nodes: Vec<SourceNode>,
     entries: Vec<HostEntry>,
     /// First index of each node with several names.
@@ -103,8 +103,8 @@ impl Assembly {
         })
     }
 
-    fn add(&mut self, parent: u32, child: u32, found: Found) {
-        let Found {
+    fn add(&mut self, parent: u32, child: u32, found: ListedEntry) {
+        let ListedEntry {
             name,
             node,
             xattrs,
@@ -143,7 +143,7 @@ impl Assembly {
 fn source_node(
     parent: u32,
     name: Box<str>,
-    node: &Node,
+    node: &HostNode,
     kind: SourceKind,
     xattrs: Vec<(Box<str>, Stream)>,
 ) -> SourceNode {

@@ -74,18 +74,18 @@ pub fn items(
     }
     Ok(Tree {
         nodes: joined.nodes,
-        contents: Box::new(Parts(joined.parts)),
+        contents: Box::new(TreeParts(joined.parts)),
     })
 }
 
 struct Joined {
     nodes: Vec<SourceNode>,
-    parts: Vec<Part>,
+    parts: Vec<TreePart>,
 }
 
 /// The contents of one tree among others.
 #[derive(Debug)]
-struct Part {
+struct TreePart {
     /// Its first node here.
     first: u32,
     /// What is added to its own numbers.
@@ -123,7 +123,7 @@ impl Joined {
                 .for_each(|(_, stream)| moved(stream, shift));
             self.nodes.push(node);
         }
-        self.parts.push(Part {
+        self.parts.push(TreePart {
             first,
             shift,
             contents: tree.contents,
@@ -183,9 +183,9 @@ fn moved(stream: &mut Stream, shift: u32) {
 
 /// In the order of their nodes.
 #[derive(Debug)]
-struct Parts(Vec<Part>);
+struct TreeParts(Vec<TreePart>);
 
-impl Contents for Parts {
+impl Contents for TreeParts {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         let &Stream::Extern { node, offset, len } = stream else {
             return Err(Error::new(

@@ -10,14 +10,14 @@ use rustix::fs::FileType;
 use super::folder::LAYER;
 use crate::fs::FileKind;
 use crate::fs::source::Stream;
-use crate::platform::nodes::{self, Node};
+use crate::platform::nodes::{self, HostNode};
 use crate::{Error, Kind, Result};
 
 /// An entry of a listed folder.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ListedEntry {
     pub(super) name: Box<str>,
-    pub(super) node: Node,
+    pub(super) node: HostNode,
     pub(super) xattrs: Vec<(Box<str>, Stream)>,
     pub(super) what: What,
 }
@@ -32,14 +32,14 @@ pub(super) enum What {
 
 /// A folder on the way down, kept open while folders in it wait to be listed.
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) parent: Option<Arc<Place>>,
+pub(super) struct OpenFolder {
+    pub(super) parent: Option<Arc<OpenFolder>>,
     /// Of the topmost folder its path.
     pub(super) name: Box<str>,
     pub(super) fd: OwnedFd,
 }
 
-impl Place {
+impl OpenFolder {
     /// For people.
     pub(super) fn path(&self) -> PathBuf {
         match &self.parent {
@@ -50,7 +50,7 @@ impl Place {
 }
 
 /// Looks at one entry of a folder, of which the listing said that it is of this `kind`.
-pub(super) fn look(place: &Place, name: &CStr, kind: FileType) -> Result<Found> {
+pub(super) fn look(place: &OpenFolder, name: &CStr, kind: FileType) -> Result<ListedEntry> {
     let text = name.to_str().map_err(|_| {
         let path = place.path().join(name.to_string_lossy().as_ref());
         Error::unsupported(LAYER, "a name on an Apple volume must be UTF-8").in_file(path)
@@ -84,7 +84,7 @@ pub(super) fn look(place: &Place, name: &CStr, kind: FileType) -> Result<Found> 
         }
         None => (look()?, Vec::new()),
     };
-    Ok(Found {
+    Ok(ListedEntry {
         name: text.into(),
         what: what(place, text, &node)?,
         node,
@@ -92,7 +92,7 @@ pub(super) fn look(place: &Place, name: &CStr, kind: FileType) -> Result<Found> 
     })
 }
 
-fn what(place: &Place, name: &str, node: &Node) -> Result<What> {
+fn what(place: &OpenFolder, name: &str, node: &HostNode) -> Result<What> {
     Ok(match node.kind {
         FileType::RegularFile => What::File,
         FileType::Directory => What::Folder { number: 0 },
@@ -111,7 +111,7 @@ fn what(place: &Place, name: &str, node: &Node) -> Result<What> {
     })
 }
 
-fn target(place: &Place, name: &str) -> Result<Box<str>> {
+fn target(place: &OpenFolder, name: &str) -> Result<Box<str>> {
     let target = rustix::fs::readlinkat(&place.fd, name, Vec::new())
         .map_err(|error| failed("read link", error, place, name))?;
     match target.into_string() {
@@ -124,7 +124,7 @@ fn target(place: &Place, name: &str) -> Result<Box<str>> {
     }
 }
 
-fn device(node: &Node, place: &Place, name: &str) -> Result<u32> {
+fn device(node: &HostNode, place: &OpenFolder, name: &str) -> Result<u32> {
     nodes::device_to_mac(node.special).ok_or_else(|| {
         Error::unsupported(
             LAYER,
@@ -148,7 +148,7 @@ pub(super) fn xattrs_of(fd: &OwnedFd) -> Result<Vec<(Box<str>, Stream)>> {
 pub(super) fn failed(
     doing: &'static str,
     error: impl Into<std::io::Error>,
-    place: &Place,
+    place: &OpenFolder,
     name: &str,
 ) -> Error {
     let error = error.into();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::folder::{Assembly, LAYER};
-use super::look::{Place, What, look};
+use super::look::{OpenFolder, What, look};
 use super::walk::Listing;
 use crate::fs::source::Tree;
 use crate::platform::nodes::{c_name, node_of};
@@ -36,7 +36,7 @@ pub fn single(path: &Path) -> Result<Tree> {
     std::fs::symlink_metadata(path).map_err(failed)?;
     let root_node = node_of(&fd).map_err(failed)?;
     let text = folder.to_string_lossy().into_owned().into_boxed_str();
-    let root = Arc::new(Place {
+    let root = Arc::new(OpenFolder {
         parent: None,
         name: text,
         fd,

@@ -13,10 +13,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::apple_double::{self, Xattrs};
-use super::tar_contents::{Pieces, TarContents};
+use super::tar_contents::{SparsePieces, TarContents};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{FileKind, Timestamp};
-use crate::ops::tar::read::{Member, MemberKind, Piece, Reader, Value, check_start};
+use crate::ops::tar::read::{Member, MemberKind, SparsePiece, TarReader, Value, check_start};
 use crate::platform::nodes;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -71,7 +71,7 @@ fn fill(stream: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
 
 fn from_file(file: File, progress: &dyn Progress) -> Result<Tree> {
     progress.stage("scan", 0);
-    let mut reader = Reader::new(&file)?;
+    let mut reader = TarReader::new(&file)?;
     let mut growing = Growing::new();
     while let Some(member) = reader.next()? {
         progress.check()?;
@@ -89,10 +89,10 @@ fn from_file(file: File, progress: &dyn Progress) -> Result<Tree> {
 struct Growing {
     nodes: Vec<SourceNode>,
     /// By node: whether a later member took its place, and how many nodes are in it.
-    state: Vec<State>,
+    state: Vec<ArchiveState>,
     by_name: HashMap<(u32, Box<str>), u32>,
     /// The pieces of sparse files, by where their contents begin.
-    pieces: HashMap<u64, Pieces>,
+    pieces: HashMap<u64, SparsePieces>,
     pending: Option<Pending>,
     /// The archive says what the root folder is like.
     root_known: bool,
@@ -108,7 +108,7 @@ struct Pending {
 }
 
 #[derive(Clone, Copy, Default)]
-struct State {
+struct ArchiveState {
     replaced: bool,
     children: u32,
 }
@@ -118,7 +118,7 @@ impl Growing {
         let root = Tree::empty(Timestamp::from_seconds(0)).nodes;
         Self {
             nodes: root,
-            state: vec![State::default()],
+            state: vec![ArchiveState::default()],
             by_name: HashMap::new(),
             pieces: HashMap::new(),
             pending: None,
@@ -258,14 +258,14 @@ impl Growing {
     }
 
     fn stream(&mut self, member: &Member, node: u32) -> Stream {
-        let whole = Piece {
+        let whole = SparsePiece {
             at: 0,
             offset: 0,
             len: member.len,
         };
         let offset = match member.pieces[..] {
             _ if member.len == 0 => return Stream::empty(),
-            [Piece { at: 0, offset, len }] if len == whole.len => offset,
+            [SparsePiece { at: 0, offset, len }] if len == whole.len => offset,
             // A sparse file is known by where its header is, which nothing else is.
             _ => {
                 self.pieces
@@ -333,7 +333,7 @@ impl Growing {
     fn push(&mut self, source: SourceNode) {
         self.state[source.parent as usize].children += 1;
         self.nodes.push(source);
-        self.state.push(State::default());
+        self.state.push(ArchiveState::default());
     }
 
     /// The nodes that nothing replaced. Where hard links lead to a node that was, the first of them

@@ -9,22 +9,22 @@ use std::sync::Arc;
 
 use super::tar::LAYER;
 use crate::fs::source::{ContentReader, Contents, Stream, data_in_file};
-use crate::ops::tar::read::Piece;
+use crate::ops::tar::read::SparsePiece;
 use crate::{Error, Kind, Result};
 
 /// The pieces of a sparse file, in order.
-pub(super) type Pieces = Arc<[Piece]>;
+pub(super) type SparsePieces = Arc<[SparsePiece]>;
 
 /// Reads from an archive in a file.
 #[derive(Debug)]
 pub(super) struct TarContents {
     file: Arc<File>,
     /// Of sparse files, by the offset that their streams have.
-    pieces: HashMap<u64, Pieces>,
+    pieces: HashMap<u64, SparsePieces>,
 }
 
 impl TarContents {
-    pub(super) fn new(file: Arc<File>, pieces: HashMap<u64, Pieces>) -> Self {
+    pub(super) fn new(file: Arc<File>, pieces: HashMap<u64, SparsePieces>) -> Self {
         Self { file, pieces }
     }
 }
@@ -93,7 +93,7 @@ impl ContentReader for Plain<'_> {
 /// Pieces with zeros between them.
 struct Sparse<'a> {
     file: &'a File,
-    pieces: &'a [Piece],
+    pieces: &'a [SparsePiece],
     len: u64,
 }
 

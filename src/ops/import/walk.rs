@@ -8,9 +8,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use rustix::fs::FileType;
 
 use super::folder::{FolderOptions, LAYER};
-use super::look::{Found, Place, What, failed, look, xattrs_of};
+use super::look::{ListedEntry, OpenFolder, What, failed, look, xattrs_of};
 use crate::fs::source::Stream;
-use crate::platform::nodes::{self, Node};
+use crate::platform::nodes::{self, HostNode};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -20,12 +20,12 @@ const MOST_THREADS: usize = 4;
 /// Everything below a folder.
 #[derive(Debug)]
 pub(super) struct Listing {
-    pub(super) root: Arc<Place>,
-    pub(super) root_node: Node,
+    pub(super) root: Arc<OpenFolder>,
+    pub(super) root_node: HostNode,
     pub(super) root_xattrs: Vec<(Box<str>, Stream)>,
     /// By the numbers that [`What::Folder`] has: 0 is the root. Entries are in the order of their
     /// names.
-    pub(super) folders: Vec<Vec<Found>>,
+    pub(super) folders: Vec<Vec<ListedEntry>>,
 }
 
 /// Lists everything below `path`.
@@ -49,30 +49,30 @@ pub(super) fn walk(
 
 /// A folder that waits to be listed.
 #[derive(Debug)]
-struct Job {
+struct FolderJob {
     number: usize,
-    parent: Arc<Place>,
+    parent: Arc<OpenFolder>,
     name: Box<str>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    waiting: Vec<Job>,
+struct WalkShared {
+    waiting: Vec<FolderJob>,
     /// Threads that list a folder now and may yet find more.
     busy: usize,
     /// By folder number; empty until listed.
-    listed: Vec<Vec<Found>>,
+    listed: Vec<Vec<ListedEntry>>,
     failure: Option<Error>,
 }
 
 struct Walk<'a> {
-    root: Arc<Place>,
-    root_node: Node,
+    root: Arc<OpenFolder>,
+    root_node: HostNode,
     root_xattrs: Vec<(Box<str>, Stream)>,
     /// Folder (device and inode) and name.
     leave_out: Vec<((u64, u64), CString)>,
     progress: &'a dyn Progress,
-    shared: Mutex<Shared>,
+    shared: Mutex<WalkShared>,
     changed: Condvar,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Walk<'a> {
             return Err(Error::new(Kind::Invalid, LAYER, "is no folder").in_file(path));
         }
         let root_xattrs = xattrs_of(&fd).map_err(|error| error.in_file(path))?;
-        let root = Arc::new(Place {
+        let root = Arc::new(OpenFolder {
             parent: None,
             name: path.to_string_lossy().into(),
             fd,
@@ -95,9 +95,9 @@ impl<'a> Walk<'a> {
             .iter()
             .filter_map(|path| place_of(path))
             .collect();
-        let shared = Shared {
+        let shared = WalkShared {
             listed: vec![Vec::new()],
-            ..Shared::default()
+            ..WalkShared::default()
         };
         let walk = Self {
             root,
@@ -129,7 +129,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn take(&self) -> Option<Job> {
+    fn take(&self) -> Option<FolderJob> {
         let mut shared = self.shared();
         loop {
             if shared.failure.is_some() {
@@ -149,11 +149,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn enter(&self, job: Job) -> Result<(Arc<Place>, Vec<Found>)> {
+    fn enter(&self, job: FolderJob) -> Result<(Arc<OpenFolder>, Vec<ListedEntry>)> {
         self.progress.check()?;
         let fd = nodes::open_folder(&job.parent.fd, &job.name)
             .map_err(|error| failed("open folder", error, &job.parent, &job.name))?;
-        let place = Arc::new(Place {
+        let place = Arc::new(OpenFolder {
             parent: Some(job.parent),
             name: job.name,
             fd,
@@ -163,7 +163,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Puts what was found in folder `number` in its place, and its folders in line.
-    fn file(&self, number: usize, place: &Arc<Place>, mut found: Vec<Found>) {
+    fn file(&self, number: usize, place: &Arc<OpenFolder>, mut found: Vec<ListedEntry>) {
         found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self.progress.advance(found.len() as u64);
         let mut shared = self.shared();
@@ -171,7 +171,7 @@ impl<'a> Walk<'a> {
             if let What::Folder { number } = &mut entry.what {
                 *number = shared.listed.len();
                 shared.listed.push(Vec::new());
-                shared.waiting.push(Job {
+                shared.waiting.push(FolderJob {
                     number: *number,
                     parent: place.clone(),
                     name: entry.name.clone(),
@@ -183,7 +183,7 @@ impl<'a> Walk<'a> {
         self.changed.notify_all();
     }
 
-    fn list(&self, place: &Place) -> Result<Vec<Found>> {
+    fn list(&self, place: &OpenFolder) -> Result<Vec<ListedEntry>> {
         let fail =
             |error: rustix::io::Errno| Error::io(LAYER, "list folder", error).in_file(place.path());
         let here = nodes::node_of(&place.fd)
@@ -212,7 +212,7 @@ impl<'a> Walk<'a> {
             shared,
             ..
         } = self;
-        let Shared {
+        let WalkShared {
             listed, failure, ..
         } = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
         match failure {
@@ -226,7 +226,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn shared(&self) -> std::sync::MutexGuard<'_, Shared> {
+    fn shared(&self) -> std::sync::MutexGuard<'_, WalkShared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use crate::decision::{Alternative, Undecided, Which};
 use crate::device::{Access, AfterDiscard, BlockDevice, Overlay};
 use crate::fs::LockedVolume;
 use crate::fs::apfs::FallBack;
-use crate::open::{self, OpenOptions, Stored, Volume, VolumeFormat};
+use crate::open::{self, OpenOptions, StoredImage, Volume, VolumeFormat};
 use crate::partition::{self, gpt};
 use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
@@ -66,7 +66,7 @@ impl<'a> Work<'a> {
         if self.target.file.is_none() {
             return self.bundle();
         }
-        let Stored::File(file) =
+        let StoredImage::File(file) =
             super::stored(self.target, Arc::new(self.staged.clone()), Open::Write)?
         else {
             return Ok(());
@@ -76,7 +76,7 @@ impl<'a> Work<'a> {
         }
         let disk = open::disk_of(
             &self.target.path,
-            Stored::File(file),
+            StoredImage::File(file),
             self.options,
             &mut Vec::new(),
         )?;
@@ -118,7 +118,7 @@ impl<'a> Work<'a> {
                 break;
             }
         }
-        let stored = Stored::Folder(Arc::new(self.staged.clone()));
+        let stored = StoredImage::Folder(Arc::new(self.staged.clone()));
         match open::disk_of(&self.target.path, stored, self.options, &mut Vec::new()) {
             Ok(disk) => self.map(&disk),
             // Told among what is refused.
@@ -260,7 +260,7 @@ impl<'a> Work<'a> {
         &self,
         open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>>,
     ) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let Stored::File(file) =
+        let StoredImage::File(file) =
             super::stored(self.target, Arc::new(self.staged.clone()), Open::Read)?
         else {
             return Ok(None);

@@ -8,7 +8,7 @@ use super::evidence::{self, Evidence};
 use crate::container::sparsebundle::{self, Facts, Listed, name_of};
 use crate::decision::{Alternative, Assumptions, Undecided, Which};
 use crate::device::BlockDevice;
-use crate::open::{self, OpenOptions, Stored};
+use crate::open::{self, OpenOptions, StoredImage};
 use crate::partition::gpt;
 use crate::progress::Progress;
 use crate::store::Staged;
@@ -148,7 +148,7 @@ impl Question<'_> {
         sparsebundle::put_lists(&tried, facts)?;
         open::disk_of(
             self.path,
-            Stored::Folder(Arc::new(tried)),
+            StoredImage::Folder(Arc::new(tried)),
             self.options,
             &mut Vec::new(),
         )

@@ -52,24 +52,24 @@ impl std::fmt::Display for Loss {
 
 /// A volume on a view of an image.
 #[derive(Debug)]
-struct Found {
+struct VolumeCount {
     /// Its name for people.
     volume: String,
     /// The counts in its headers, if they can be read.
-    recorded: Option<Recorded>,
+    recorded: Option<HeaderCounts>,
     /// Files in its folders. `None`: it does not open.
     count: Option<u64>,
 }
 
 /// Counts in the headers of a volume.
 #[derive(Debug, Clone, Copy)]
-struct Recorded {
+struct HeaderCounts {
     files: u64,
     /// Records in the tree of files, which the header of the tree counts.
     records: Option<u64>,
 }
 
-impl Recorded {
+impl HeaderCounts {
     /// Returns whether both counts are lower than `before`: one of them alone may have been wrong.
     fn is_less_than(self, before: Self) -> bool {
         let fewer_records = self
@@ -81,7 +81,7 @@ impl Recorded {
 }
 
 /// Volumes by where they begin on the disk and their number there.
-type Counts = BTreeMap<(u64, u32), Found>;
+type Counts = BTreeMap<(u64, u32), VolumeCount>;
 
 /// The volumes of an image that hold fewer files on the staged view than on the untouched one. If
 /// the repair `changed_volumes`, one of which nothing was known before counts as well.
@@ -167,7 +167,7 @@ fn counts(
             let count = fs.map(|fs| count(&*fs, progress)).transpose()?;
             counts.insert(
                 (volume.range.start, number),
-                Found {
+                VolumeCount {
                     volume: name,
                     recorded,
                     count,
@@ -188,12 +188,12 @@ fn readable<T>(found: Result<T>) -> Result<Option<T>> {
 }
 
 /// The numbers of volumes, the files that their headers count, and the volumes where they open.
-type Opened = Vec<(u32, Option<Recorded>, Option<Arc<dyn FileSystem>>)>;
+type Opened = Vec<(u32, Option<HeaderCounts>, Option<Arc<dyn FileSystem>>)>;
 
 fn opened(volume: &Volume, options: &OpenOptions<'_>) -> Result<Opened> {
     if volume.format != VolumeFormat::Apfs {
         let recorded = hfsplus::recorded_counts(volume.device())
-            .map(|(files, records)| Recorded { files, records });
+            .map(|(files, records)| HeaderCounts { files, records });
         return Ok(vec![(1, recorded, readable(volume.open())?)]);
     }
     let Some(container) = readable(volume.container())? else {
@@ -205,7 +205,7 @@ fn opened(volume: &Volume, options: &OpenOptions<'_>) -> Result<Opened> {
             continue;
         };
         let number = summary.label.number;
-        let recorded = Recorded {
+        let recorded = HeaderCounts {
             files: summary.files,
             records: None,
         };

@@ -28,7 +28,7 @@ use self::layers::Work;
 use self::undo::check_finished;
 use crate::decision::{Alternative, Assumptions, Undecided};
 use crate::device::Access;
-use crate::open::{self, Keys, OpenOptions, Stored};
+use crate::open::{self, Keys, OpenOptions, StoredImage};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
 use crate::store::{Open, Staged, Store};
@@ -331,10 +331,10 @@ pub fn commit_target(target: &Target) -> Result<Undone> {
 }
 
 /// The stored bytes of a target, seen through `store`.
-fn stored(target: &Target, store: Arc<dyn Store>, how: Open) -> Result<Stored> {
+fn stored(target: &Target, store: Arc<dyn Store>, how: Open) -> Result<StoredImage> {
     Ok(match &target.file {
-        None => Stored::Folder(store),
-        Some(name) => Stored::File(
+        None => StoredImage::Folder(store),
+        Some(name) => StoredImage::File(
             store
                 .open(name, how)?
                 .ok_or_else(|| Error::not_found(LAYER, name))?,

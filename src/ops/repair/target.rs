@@ -10,7 +10,7 @@ use super::{LAYER, Options};
 use crate::container::sparsebundle;
 use crate::device::{Access, BlockDevice, BlockDeviceExt, regions};
 use crate::open::interrupted::{self, UNDO_SUFFIX};
-use crate::open::{self, OpenOptions, Stored};
+use crate::open::{self, OpenOptions, StoredImage};
 use crate::store::{Entry, Guard, Local, Lock, Meta, Open, Put, Store};
 use crate::{Error, Kind, Result};
 
@@ -45,19 +45,19 @@ impl Target {
         let path_of_bytes = options.shadows.last().map_or(path, PathBuf::as_path);
         let stored = match options.shadows.is_empty() {
             true => open::stored(path, &options)?,
-            false => Stored::File(open::lock_file(path_of_bytes, access)?),
+            false => StoredImage::File(open::lock_file(path_of_bytes, access)?),
         };
         let is_here = open::remote::url(path_of_bytes).is_none();
         let (mut locks, mut root) = (Vec::new(), None);
         let (store, file): (Arc<dyn Store>, _) = match stored {
-            Stored::Folder(store) => {
+            StoredImage::Folder(store) => {
                 if is_here {
                     locks = lock_bundle(&*store, access)?;
                     root = Some(path_of_bytes.to_owned());
                 }
                 (store, None)
             }
-            Stored::File(file) => {
+            StoredImage::File(file) => {
                 let name = path_of_bytes
                     .file_name()
                     .map_or("image".into(), |name| name.to_string_lossy().into_owned());
@@ -129,7 +129,7 @@ impl Target {
         };
         let vault = Vault {
             store: Box::new(store_of_undo),
-            place: Place::Store {
+            place: UndoPlace::Store {
                 parent,
                 image: prefix,
                 undo,
@@ -312,11 +312,11 @@ impl Store for Within {
 #[derive(Debug)]
 pub(super) struct Vault {
     store: Box<dyn Store>,
-    place: Place,
+    place: UndoPlace,
 }
 
 #[derive(Debug)]
-enum Place {
+enum UndoPlace {
     Host {
         folder: PathBuf,
         /// The folder of the image's files; `None`: it is not on this host.
@@ -345,7 +345,7 @@ impl Vault {
             .iter()
             .find_map(|path| fs::metadata(path).ok())
             .map_or(0o600, |meta| meta.mode() & 0o666);
-        let place = Place::Host {
+        let place = UndoPlace::Host {
             folder: folder.clone(),
             image,
             mode: mode | 0o600,
@@ -365,15 +365,17 @@ impl Vault {
     /// The folder on this host.
     pub(super) fn folder(&self) -> Option<&Path> {
         match &self.place {
-            Place::Host { folder, .. } => Some(folder),
-            Place::Store { .. } => None,
+            UndoPlace::Host { folder, .. } => Some(folder),
+            UndoPlace::Store { .. } => None,
         }
     }
 
     /// Refuses what stands in the place of the folder.
     pub(super) fn check(&self) -> Result<()> {
         match &self.place {
-            Place::Host { folder, .. } if fs::metadata(folder).is_ok_and(|meta| !meta.is_dir()) => {
+            UndoPlace::Host { folder, .. }
+                if fs::metadata(folder).is_ok_and(|meta| !meta.is_dir()) =>
+            {
                 Err(no_undo(folder, io::ErrorKind::NotADirectory.into()))
             }
             _ => Ok(()),
@@ -382,7 +384,7 @@ impl Vault {
 
     /// Makes the folder if it is missing, closed to others, and fails where nothing can be written.
     pub(super) fn make(&self) -> Result<()> {
-        let Place::Host {
+        let UndoPlace::Host {
             folder, changed, ..
         } = &self.place
         else {
@@ -417,7 +419,7 @@ impl Vault {
 
     /// Gives a new file the permissions of the image.
     pub(super) fn protect(&self, name: &str) -> Result<()> {
-        let Place::Host { folder, mode, .. } = &self.place else {
+        let UndoPlace::Host { folder, mode, .. } = &self.place else {
             return Ok(());
         };
         let path = folder.join(name);
@@ -428,7 +430,7 @@ impl Vault {
 
     /// Gives a file that a repair made in the image the permissions of the others.
     pub(super) fn adopt(&self, name: &str) -> Result<()> {
-        let Place::Host {
+        let UndoPlace::Host {
             image: Some(root),
             mode,
             ..
@@ -444,12 +446,12 @@ impl Vault {
     /// Moves a file of the image here.
     pub(super) fn take(&self, image: &dyn Store, name: &str, to: &str) -> Result<()> {
         match &self.place {
-            Place::Store {
+            UndoPlace::Store {
                 parent,
                 image,
                 undo,
             } => parent.rename(&format!("{image}{name}"), &format!("{undo}{to}")),
-            Place::Host {
+            UndoPlace::Host {
                 folder,
                 image: Some(root),
                 ..
@@ -461,19 +463,19 @@ impl Vault {
                     move_by_copy(image, name, &*self.store, to)
                 }
             }
-            Place::Host { image: None, .. } => move_by_copy(image, name, &*self.store, to),
+            UndoPlace::Host { image: None, .. } => move_by_copy(image, name, &*self.store, to),
         }
     }
 
     /// Moves it back.
     pub(super) fn give_back(&self, image: &dyn Store, from: &str, name: &str) -> Result<()> {
         match &self.place {
-            Place::Store {
+            UndoPlace::Store {
                 parent,
                 image,
                 undo,
             } => parent.rename(&format!("{undo}{from}"), &format!("{image}{name}")),
-            Place::Host {
+            UndoPlace::Host {
                 folder,
                 image: Some(root),
                 ..
@@ -485,13 +487,13 @@ impl Vault {
                     move_by_copy(&*self.store, from, image, name)
                 }
             }
-            Place::Host { image: None, .. } => move_by_copy(&*self.store, from, image, name),
+            UndoPlace::Host { image: None, .. } => move_by_copy(&*self.store, from, image, name),
         }
     }
 
     /// `false`: they are on different file systems.
     fn rename(&self, from: &Path, to: &Path) -> Result<bool> {
-        let Place::Host { changed, .. } = &self.place else {
+        let UndoPlace::Host { changed, .. } = &self.place else {
             return Ok(false);
         };
         let parents = [from.parent(), to.parent()]
@@ -527,7 +529,7 @@ impl Vault {
     /// Makes all names durable.
     pub(super) fn sync(&self) -> Result<()> {
         self.store.sync()?;
-        let Place::Host { changed, .. } = &self.place else {
+        let UndoPlace::Host { changed, .. } = &self.place else {
             return Ok(());
         };
         for folder in std::mem::take(&mut *changed.lock().unwrap_or_else(PoisonError::into_inner)) {
@@ -546,15 +548,15 @@ impl Vault {
     /// elsewhere.
     pub(super) fn stamp(&self, image: &dyn Store, name: &str) -> Result<u64> {
         match &self.place {
-            Place::Host {
+            UndoPlace::Host {
                 image: Some(root), ..
             } => Ok(fs::metadata(root.join(name)).map_or(0, |meta| {
                 (meta.mtime().cast_unsigned())
                     .wrapping_mul(1_000_000_000)
                     .wrapping_add(meta.mtime_nsec().cast_unsigned())
             })),
-            Place::Host { image: None, .. } => Ok(0),
-            Place::Store { .. } => {
+            UndoPlace::Host { image: None, .. } => Ok(0),
+            UndoPlace::Store { .. } => {
                 let Some(file) = image.open(name, Open::Read)? else {
                     return Ok(0);
                 };
@@ -572,7 +574,7 @@ impl Vault {
 
     /// Removes all undo data whose names begin with `prefix`, a folder.
     pub(super) fn clear(&self, prefix: &str) -> Result<()> {
-        if let Place::Host { folder, .. } = &self.place {
+        if let UndoPlace::Host { folder, .. } = &self.place {
             let path = folder.join(prefix.trim_end_matches('/'));
             match fs::remove_dir_all(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -597,7 +599,7 @@ impl Vault {
 impl Vault {
     /// Removes the folder, if nothing is left in it.
     pub(super) fn remove(&self) -> Result<()> {
-        let Place::Host { folder, .. } = &self.place else {
+        let UndoPlace::Host { folder, .. } = &self.place else {
             return Ok(());
         };
         match fs::remove_dir(folder) {

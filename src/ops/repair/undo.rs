@@ -48,7 +48,7 @@ struct Old {
 
 /// One change of the image's files.
 #[derive(Debug, PartialEq, Eq)]
-enum Change {
+enum FileChange {
     /// The file is moved to `files/` of the undo data.
     Take(String),
     /// A file gets another name, which is free.
@@ -69,7 +69,7 @@ enum Change {
 /// All changes of a repair in the order in which they are made.
 #[derive(Debug, Default)]
 struct Log {
-    changes: Vec<Change>,
+    changes: Vec<FileChange>,
 }
 
 /// What an undo, or a commit, did.
@@ -172,12 +172,12 @@ fn plan(staged: &Staged) -> Result<Planned> {
         let moves_away = origins.contains_key(name.as_str());
         let Some(content) = content else {
             if was_there && !moves_away {
-                taken.push(Change::Take(name.clone()));
+                taken.push(FileChange::Take(name.clone()));
             }
             continue;
         };
         contents.insert(name.clone(), content.clone());
-        let edit = Change::Edit {
+        let edit = FileChange::Edit {
             name: name.clone(),
             old_len: 0,
             new_len: content.len(),
@@ -187,7 +187,7 @@ fn plan(staged: &Staged) -> Result<Planned> {
             Some(origin) if origin == name => edited.push(edit),
             Some(origin) => {
                 if was_there && !moves_away {
-                    taken.push(Change::Take(name.clone()));
+                    taken.push(FileChange::Take(name.clone()));
                 }
                 renamed.push((origin.clone(), name.clone()));
                 edited.push(edit);
@@ -198,11 +198,11 @@ fn plan(staged: &Staged) -> Result<Planned> {
                 return Err(Error::unsupported(LAYER, message).named(name));
             }
             None if was_there && content.is_put => {
-                new.push(Change::Replace(name.clone(), Vec::new()))
+                new.push(FileChange::Replace(name.clone(), Vec::new()))
             }
             None if was_there => edited.push(edit),
             None => {
-                new.push(Change::Create(name.clone()));
+                new.push(FileChange::Create(name.clone()));
                 edited.push(edit);
             }
         }
@@ -220,8 +220,10 @@ fn plan(staged: &Staged) -> Result<Planned> {
                 "files change names in a circle, which this version cannot undo",
             ));
         }
-        log.changes
-            .extend(free.into_iter().map(|(from, to)| Change::Rename(from, to)));
+        log.changes.extend(
+            free.into_iter()
+                .map(|(from, to)| FileChange::Rename(from, to)),
+        );
         waiting = blocked;
     }
     log.changes.extend(new);
@@ -245,15 +247,15 @@ fn keep(vault: &Vault, folder: &str, staged: &Staged, planned: &Planned) -> Resu
     let mut log = Log::default();
     for change in &planned.log.changes {
         log.changes.push(match change {
-            Change::Take(name) => Change::Take(name.clone()),
-            Change::Rename(from, to) => Change::Rename(from.clone(), to.clone()),
-            Change::Create(name) => Change::Create(name.clone()),
-            Change::Replace(name, _) => {
-                Change::Replace(name.clone(), read_all(&**staged.below(), name)?)
+            FileChange::Take(name) => FileChange::Take(name.clone()),
+            FileChange::Rename(from, to) => FileChange::Rename(from.clone(), to.clone()),
+            FileChange::Create(name) => FileChange::Create(name.clone()),
+            FileChange::Replace(name, _) => {
+                FileChange::Replace(name.clone(), read_all(&**staged.below(), name)?)
             }
-            Change::Edit { name, .. } => {
+            FileChange::Edit { name, .. } => {
                 match keeper.edit(staged, name, &planned.contents[name])? {
-                    Change::Edit {
+                    FileChange::Edit {
                         old_len,
                         new_len,
                         old,
@@ -297,7 +299,7 @@ struct Keeper<'a> {
 
 impl Keeper<'_> {
     /// The ranges of a file that differ, their old bytes kept.
-    fn edit(&mut self, staged: &Staged, name: &str, content: &Arc<Content>) -> Result<Change> {
+    fn edit(&mut self, staged: &Staged, name: &str, content: &Arc<Content>) -> Result<FileChange> {
         let old_name = content.origin.as_deref().unwrap_or(name);
         let below = staged.below().open(old_name, Open::Read)?;
         let missing = || Error::not_found(LAYER, name);
@@ -335,7 +337,7 @@ impl Keeper<'_> {
         if let Some(below) = below.filter(|_| new_len < old_len) {
             self.cut(&*below, new_len..old_len, &mut old)?;
         }
-        Ok(Change::Edit {
+        Ok(FileChange::Edit {
             name: name.to_owned(),
             old_len,
             new_len,
@@ -437,13 +439,13 @@ fn apply(
     let mut has_names = false;
     for change in &log.changes {
         match change {
-            Change::Take(name) => vault.take(image, name, &format!("{folder}{FILES}{name}"))?,
-            Change::Rename(from, to) => image.rename(from, to)?,
-            Change::Create(name) => {
+            FileChange::Take(name) => vault.take(image, name, &format!("{folder}{FILES}{name}"))?,
+            FileChange::Rename(from, to) => image.rename(from, to)?,
+            FileChange::Create(name) => {
                 image.open(name, Open::CreateNew)?;
                 vault.adopt(name)?;
             }
-            Change::Replace(name, _) => {
+            FileChange::Replace(name, _) => {
                 let content = &planned.contents[name];
                 let missing = || Error::not_found(LAYER, name);
                 let new = staged
@@ -455,7 +457,7 @@ fn apply(
                     Put::Replace,
                 )?;
             }
-            Change::Edit { .. } => continue,
+            FileChange::Edit { .. } => continue,
         }
         has_names = true;
     }
@@ -464,7 +466,7 @@ fn apply(
         vault.sync()?;
     }
     let edits = log.changes.iter().filter_map(|change| match change {
-        Change::Edit {
+        FileChange::Edit {
             name, new_len, old, ..
         } => Some((name, *new_len, old)),
         _ => None,
@@ -650,7 +652,7 @@ fn check_unchanged(target: &Target, vault: &Vault, folder: &str, log: &Log) -> R
         return changed(unescaped(line.splitn(4, ' ').last().unwrap_or_default()));
     }
     for change in &log.changes {
-        let Change::Edit {
+        let FileChange::Edit {
             name, new_len, old, ..
         } = change
         else {
@@ -682,15 +684,15 @@ fn revert(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<Und
     let data = vault.store().open(&format!("{folder}{DATA}"), Open::Read)?;
     for change in log.changes.iter().rev() {
         match change {
-            Change::Edit {
+            FileChange::Edit {
                 name, old_len, old, ..
             } => {
                 let is_new = log
                     .changes
                     .iter()
-                    .any(|change| matches!(change, Change::Create(new) if new == name));
+                    .any(|change| matches!(change, FileChange::Create(new) if new == name));
                 let was = log.changes.iter().find_map(|change| match change {
-                    Change::Rename(from, to) if to == name => Some(from.as_str()),
+                    FileChange::Rename(from, to) if to == name => Some(from.as_str()),
                     _ => None,
                 });
                 // The names may not have changed yet.
@@ -707,19 +709,19 @@ fn revert(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<Und
                 done.bytes += restore(&*file, *old_len, old, data.as_deref())?;
                 done.files += 1;
             }
-            Change::Replace(name, bytes) => {
+            FileChange::Replace(name, bytes) => {
                 image.put(name, bytes, Put::Replace)?;
                 done.files += 1;
                 done.bytes += bytes.len() as u64;
             }
-            Change::Create(name) => drop(image.remove(name)?),
-            Change::Rename(from, to) => {
+            FileChange::Create(name) => drop(image.remove(name)?),
+            FileChange::Rename(from, to) => {
                 if image.stat(from)?.is_none() && image.stat(to)?.is_some() {
                     image.rename(to, from)?;
                     done.files += 1;
                 }
             }
-            Change::Take(name) => {
+            FileChange::Take(name) => {
                 let kept = format!("{folder}{FILES}{name}");
                 if vault.store().stat(&kept)?.is_some() {
                     vault.give_back(image, &kept, name)?;
@@ -813,26 +815,26 @@ impl Log {
         let mut text = format!("{HEAD}\n");
         for change in &self.changes {
             let _ = match change {
-                Change::Take(name) => writeln!(text, "take {}", escaped(name)),
-                Change::Rename(from, to) => {
+                FileChange::Take(name) => writeln!(text, "take {}", escaped(name)),
+                FileChange::Rename(from, to) => {
                     writeln!(text, "rename {} {}", escaped(from), escaped(to))
                 }
-                Change::Create(name) => writeln!(text, "create {}", escaped(name)),
-                Change::Replace(name, bytes) => {
+                FileChange::Create(name) => writeln!(text, "create {}", escaped(name)),
+                FileChange::Replace(name, bytes) => {
                     let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
                         let _ = write!(hex, "{byte:02x}");
                         hex
                     });
                     writeln!(text, "replace {} {hex}", escaped(name))
                 }
-                Change::Edit {
+                FileChange::Edit {
                     name,
                     old_len,
                     new_len,
                     ..
                 } => writeln!(text, "edit {} {old_len} {new_len}", escaped(name)),
             };
-            let Change::Edit { old, .. } = change else {
+            let FileChange::Edit { old, .. } = change else {
                 continue;
             };
             for Old {
@@ -873,13 +875,13 @@ impl Log {
 
     fn add(&mut self, words: &[&str]) -> Option<()> {
         let change = match words {
-            ["take", name] => Change::Take(unescaped(name)),
-            ["rename", from, to] => Change::Rename(unescaped(from), unescaped(to)),
-            ["create", name] => Change::Create(unescaped(name)),
-            ["replace", name, hex] => Change::Replace(unescaped(name), from_hex(hex)?),
+            ["take", name] => FileChange::Take(unescaped(name)),
+            ["rename", from, to] => FileChange::Rename(unescaped(from), unescaped(to)),
+            ["create", name] => FileChange::Create(unescaped(name)),
+            ["replace", name, hex] => FileChange::Replace(unescaped(name), from_hex(hex)?),
             ["edit", name, old_len, new_len] => {
                 let (old_len, new_len) = (old_len.parse().ok()?, new_len.parse().ok()?);
-                Change::Edit {
+                FileChange::Edit {
                     name: unescaped(name),
                     old_len,
                     new_len,
@@ -887,7 +889,7 @@ impl Log {
                 }
             }
             ["bytes", start, end, kept, new, epoch] => {
-                let Some(Change::Edit { old, .. }) = self.changes.last_mut() else {
+                let Some(FileChange::Edit { old, .. }) = self.changes.last_mut() else {
                     return None;
                 };
                 let range = start.parse().ok()?..end.parse().ok()?;
@@ -954,11 +956,11 @@ mod tests {
         ];
         let log = Log {
             changes: vec![
-                Change::Take("bands/ a%b\nc".into()),
-                Change::Rename("bands/A".into(), "bands/a".into()),
-                Change::Create("bands/1".into()),
-                Change::Replace("Info.plist".into(), vec![0, 255, 16]),
-                Change::Edit {
+                FileChange::Take("bands/ a%b\nc".into()),
+                FileChange::Rename("bands/A".into(), "bands/a".into()),
+                FileChange::Create("bands/1".into()),
+                FileChange::Replace("Info.plist".into(), vec![0, 255, 16]),
+                FileChange::Edit {
                     name: "bands/0".into(),
                     old_len: 900,
                     new_len: 700,

@@ -124,7 +124,7 @@ fn resize_to(store: &PowerCut, len: u64) -> Result<()> {
         volume: None,
         dry_run: false,
     };
-    let resized = Plan::new(parted, the_volume(&volumes)?)?.run(&options, &Silent)?;
+    let resized = ResizePlan::new(parted, the_volume(&volumes)?)?.run(&options, &Silent)?;
     assert_eq!((resized.to, disk.info().len), (len, len));
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::{LAYER, no_snapshot};
 use crate::container::sparsebundle::{self, SNAPSHOTS};
 use crate::device::BlockDeviceExt;
 use crate::open::NewMode;
-use crate::open::place::{Place, folder_of};
+use crate::open::place::{ImagePlace, folder_of};
 use crate::progress::Progress;
 use crate::store::{Local, Open, Snapshot, Store};
 use crate::{Error, Kind, Result, platform};
@@ -37,7 +37,7 @@ pub(super) struct Folder {
 }
 
 /// Files below one folder of a store that are to be copied below another.
-struct Files<'a> {
+struct CopiedFiles<'a> {
     store: &'a Local,
     from: &'a str,
     to: &'a str,
@@ -147,7 +147,7 @@ impl Folder {
         progress: &dyn Progress,
     ) -> Result<()> {
         let to = format!("{SNAPSHOTS}{unfinished}/");
-        Files::new(&self.store, "", &to)?.copy(previous, progress)?;
+        CopiedFiles::new(&self.store, "", &to)?.copy(previous, progress)?;
         self.store.sync()
     }
 
@@ -156,14 +156,16 @@ impl Folder {
         let failed = |source| Error::io(LAYER, "take over who may use the bundle", source);
         let mode = fs::metadata(&self.path).map_err(failed)?.permissions();
         // From here on nobody else has it open.
-        let mut place = Place::claim(&self.path, true, NewMode::default())?;
+        let mut place = ImagePlace::claim(&self.path, true, NewMode::default())?;
         fs::create_dir(place.aside())
             .and_then(|()| fs::set_permissions(place.aside(), mode))
             .map_err(failed)?;
         let store = Local::new(folder_of(&self.path));
         let (old, new) = (folder_name(&self.path)?, folder_name(place.aside())?);
-        Files::new(&store, &format!("{old}{SNAPSHOTS}{name}/"), &new)?.copy(None, progress)?;
-        Files::new(&store, &format!("{old}{OURS}"), &format!("{new}{OURS}"))?.link(progress)?;
+        CopiedFiles::new(&store, &format!("{old}{SNAPSHOTS}{name}/"), &new)?
+            .copy(None, progress)?;
+        CopiedFiles::new(&store, &format!("{old}{OURS}"), &format!("{new}{OURS}"))?
+            .link(progress)?;
         store.sync()?;
         place.take()
     }
@@ -222,7 +224,7 @@ fn folder_name(path: &Path) -> Result<String> {
     Ok(format!("{name}/"))
 }
 
-impl<'a> Files<'a> {
+impl<'a> CopiedFiles<'a> {
     /// Those of a bundle. Locks, and what is not the bundle's own but ours, are left out.
     fn new(store: &'a Local, from: &'a str, to: &'a str) -> Result<Self> {
         let mut names = Vec::new();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::container::Placed;
 use crate::container::asif::Asif;
-use crate::container::sparsebundle::{Bundle, Stored};
+use crate::container::sparsebundle::{Bundle, StoredBands};
 use crate::container::sparseimage::SparseImage;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::open::{Image, Layer, remote};
@@ -45,7 +45,7 @@ impl UnitKind {
 /// What a disk is stored in.
 pub(crate) enum Storage<'a> {
     /// Files of bands.
-    Bundle(&'a Bundle, Stored),
+    Bundle(&'a Bundle, StoredBands),
     /// One file; the disk's bytes, or the container's, begin at `offset` in it.
     File {
         file: LocalFile,

@@ -9,7 +9,7 @@ pub(super) const BLOCK: u64 = 512;
 /// A member's header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct HeaderRaw {
+pub(super) struct MemberRaw {
     /*000*/ pub(super) name: [u8; 100],
     /*100*/ pub(super) mode: [u8; 8],
     /*108*/ pub(super) uid: [u8; 8],
@@ -28,7 +28,7 @@ pub(super) struct HeaderRaw {
     /*345*/ pub(super) prefix: [u8; 155], // of the name, in ustar alone
     /*500*/ pub(super) pad: [u8; 12],
 }
-const _: () = assert!(size_of::<HeaderRaw>() as u64 == BLOCK);
+const _: () = assert!(size_of::<MemberRaw>() as u64 == BLOCK);
 
 /// What GNU tar has from byte 345 on.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -92,7 +92,7 @@ pub(super) mod type_flag {
     pub(crate) const GNU_LABEL: u8 = b'V';
 }
 
-impl HeaderRaw {
+impl MemberRaw {
     /// Returns whether the checksum is right. Old programs summed signed bytes.
     pub(super) fn checksum_fits(&self) -> bool {
         let bytes = self.as_bytes();

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 /// One record: its key, and where in the header's contents its value is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Record<'a> {
+pub(super) struct PaxRecord<'a> {
     pub(super) key: &'a [u8],
     pub(super) value: Range<usize>,
 }
 
 /// The records of a header's contents one after another; `None` in place of the first that is none,
 /// and then no more.
-pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Option<Record<'_>>> {
+pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Option<PaxRecord<'_>>> {
     let mut at = Some(0);
     std::iter::from_fn(move || {
         // Some programs pad with zeros.
@@ -22,7 +22,7 @@ pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Option<Record<'_>>> 
     })
 }
 
-fn parse(bytes: &[u8], start: usize) -> Option<Record<'_>> {
+fn parse(bytes: &[u8], start: usize) -> Option<PaxRecord<'_>> {
     let digits = bytes[start..]
         .iter()
         .take(10)
@@ -41,7 +41,7 @@ fn parse(bytes: &[u8], start: usize) -> Option<Record<'_>> {
     };
     let key = body.iter().position(|byte| *byte == b'=')?;
     let from = start + digits + 1;
-    Some(Record {
+    Some(PaxRecord {
         key: &body[..key],
         value: from + key + 1..from + body.len(),
     })
@@ -67,7 +67,7 @@ mod tests {
         let wrong_second = records(bytes).collect::<Vec<_>>();
         assert_eq!(
             wrong_second[0],
-            Some(Record {
+            Some(PaxRecord {
                 key: b"path",
                 value: 8..11
             })
@@ -76,7 +76,7 @@ mod tests {
         let bytes = b"20 key=with\nnewline\n";
         assert_eq!(
             records(bytes).collect::<Vec<_>>(),
-            [Some(Record {
+            [Some(PaxRecord {
                 key: b"key",
                 value: 7..19
             })]

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::extended::{Extended, PaxSparse};
 use super::layout::{
-    BLOCK, GNU, GnuTailRaw, HeaderRaw, SparseBlockRaw, SparseRaw, USTAR, text, type_flag,
+    BLOCK, GNU, GnuTailRaw, MemberRaw, SparseBlockRaw, SparseRaw, USTAR, text, type_flag,
 };
 use super::{LAYER, number, pax};
 use crate::fs::Timestamp;
@@ -30,7 +30,7 @@ pub(crate) enum MemberKind {
 
 /// Bytes at a place of the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct SparsePiece {
     /// Where in the file, which has zeros between its pieces.
     pub(crate) at: u64,
     /// Where in the archive.
@@ -59,7 +59,7 @@ pub(crate) struct Member {
     /// Bytes of the contents, holes included.
     pub(crate) len: u64,
     /// Where the contents are. One piece, but for sparse files.
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<SparsePiece>,
     /// Under the host's names.
     pub(crate) xattrs: Vec<(String, Value)>,
 }
@@ -71,14 +71,14 @@ const MOST_PIECES: usize = 4 << 20;
 
 /// Reads an archive from a file.
 #[derive(Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct TarReader<'a> {
     file: &'a File,
     len: u64,
     at: u64,
     global: Extended,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TarReader<'a> {
     /// An archive that fills `file`. Refuses what does not begin with a header, and says how to
     /// deal with compression.
     pub(crate) fn new(file: &'a File) -> Result<Self> {
@@ -125,12 +125,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The header at the current place, which is then behind it.
-    fn header(&mut self) -> Result<Option<HeaderRaw>> {
+    fn header(&mut self) -> Result<Option<MemberRaw>> {
         if self.at >= self.len {
             return Ok(None); // archives without an end are common enough
         }
         let offset = self.at;
-        let mut header = HeaderRaw::new_zeroed();
+        let mut header = MemberRaw::new_zeroed();
         self.read(offset, header.as_mut_bytes())?;
         if header.as_bytes().iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
 
     fn member(
         &mut self,
-        header: &HeaderRaw,
+        header: &MemberRaw,
         offset: u64,
         size: u64,
         extended: Extended,
@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
             }
             MemberKind::File => {
                 self.skip(data, stored)?;
-                member.pieces.extend((stored > 0).then_some(Piece {
+                member.pieces.extend((stored > 0).then_some(SparsePiece {
                     at: 0,
                     offset: data,
                     len: stored,
@@ -224,7 +224,7 @@ impl<'a> Reader<'a> {
         Ok(member)
     }
 
-    fn kind(&self, header: &HeaderRaw, offset: u64, extended: &Extended) -> Result<MemberKind> {
+    fn kind(&self, header: &MemberRaw, offset: u64, extended: &Extended) -> Result<MemberKind> {
         Ok(match header.typeflag {
             type_flag::OLD_FILE | type_flag::FILE => {
                 // Before POSIX, a slash at the end made a folder.
@@ -308,7 +308,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn gnu_sparse(&mut self, header: &HeaderRaw, member: &mut Member, stored: u64) -> Result<()> {
+    fn gnu_sparse(&mut self, header: &MemberRaw, member: &mut Member, stored: u64) -> Result<()> {
         let offset = member.offset;
         let tail = GnuTailRaw::read_from_bytes(&header.as_bytes()[345..]);
         let tail = tail.map_err(|_| Error::corrupt(LAYER, offset, "no GNU header"))?;
@@ -446,7 +446,7 @@ fn bad_map(offset: u64) -> Error {
 
 /// Where the pieces of `map` (offset and length in turn) lie in `stored` bytes of contents at
 /// `data`: each begins with a block.
-fn lay_out(map: &[u64], data: u64, stored: u64, len: u64) -> Option<Vec<Piece>> {
+fn lay_out(map: &[u64], data: u64, stored: u64, len: u64) -> Option<Vec<SparsePiece>> {
     let mut pieces = Vec::with_capacity(map.len() / 2);
     let (mut behind, mut taken) = (0, 0_u64);
     for pair in map.chunks(2) {
@@ -455,7 +455,7 @@ fn lay_out(map: &[u64], data: u64, stored: u64, len: u64) -> Option<Vec<Piece>> 
             .checked_add(length)
             .filter(|&end| at >= behind && end <= len)?;
         if length > 0 {
-            pieces.push(Piece {
+            pieces.push(SparsePiece {
                 at,
                 offset: data + taken,
                 len: length,
@@ -470,7 +470,7 @@ fn lay_out(map: &[u64], data: u64, stored: u64, len: u64) -> Option<Vec<Piece>> 
     Some(pieces)
 }
 
-fn header_path(header: &HeaderRaw) -> Vec<u8> {
+fn header_path(header: &MemberRaw) -> Vec<u8> {
     let name = text(&header.name);
     let prefix = if header.magic == USTAR {
         text(&header.prefix)
@@ -495,7 +495,7 @@ pub(crate) fn check_start(start: &[u8]) -> Result<()> {
         );
         return Err(Error::unsupported(LAYER, message));
     }
-    let header = HeaderRaw::read_from_bytes(start).ok();
+    let header = MemberRaw::read_from_bytes(start).ok();
     let blank = start.iter().all(|byte| *byte == 0) && start.len() as u64 == BLOCK;
     if blank || header.is_some_and(|header| header.checksum_fits()) {
         return Ok(());

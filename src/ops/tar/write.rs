@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::layout::{BLOCK, HeaderRaw, USTAR, type_flag};
+use super::layout::{BLOCK, MemberRaw, USTAR, type_flag};
 use super::{CREATION_TIME, FILE_FLAGS, FLAG_NAMES, LAYER, SCHILY_XATTR, number, pax};
 use crate::device::BlockDevice;
 use crate::fs::Timestamp;
@@ -41,7 +41,7 @@ pub(crate) struct NewMember<'a> {
 }
 
 /// Writes an archive to a stream.
-pub(crate) struct Writer<'a> {
+pub(crate) struct ArchiveWriter<'a> {
     out: &'a mut dyn Write,
     /// Bytes written of the member's contents.
     written: u64,
@@ -50,12 +50,12 @@ pub(crate) struct Writer<'a> {
 }
 
 /// A value of a pax record.
-enum Value<'a> {
+enum PaxValue<'a> {
     Text(String),
     Device(&'a dyn BlockDevice),
 }
 
-impl<'a> Writer<'a> {
+impl<'a> ArchiveWriter<'a> {
     pub(crate) fn new(out: &'a mut dyn Write) -> Self {
         Self {
             out,
@@ -67,14 +67,14 @@ impl<'a> Writer<'a> {
     /// Begins a member. The contents of a file come with [`append`](Self::append), then
     /// [`pad`](Self::pad).
     pub(crate) fn member(&mut self, member: &NewMember<'_>) -> Result<()> {
-        let mut records: Vec<(String, Value<'_>)> = Vec::new();
+        let mut records: Vec<(String, PaxValue<'_>)> = Vec::new();
         let header = header(member, &mut |key, value| {
-            records.push((key.to_owned(), Value::Text(value)))
+            records.push((key.to_owned(), PaxValue::Text(value)))
         });
         for (name, value) in &member.xattrs {
             // A key ends at the first `=`: GNU tar's way around that.
             let name = name.replace('%', "%25").replace('=', "%3D");
-            records.push((format!("{SCHILY_XATTR}{name}"), Value::Device(&**value)));
+            records.push((format!("{SCHILY_XATTR}{name}"), PaxValue::Device(&**value)));
         }
         if !records.is_empty() {
             self.pax(member, &records)?;
@@ -107,13 +107,13 @@ impl<'a> Writer<'a> {
         self.out.flush().map_err(failed)
     }
 
-    fn pax(&mut self, member: &NewMember<'_>, records: &[(String, Value<'_>)]) -> Result<()> {
-        let length = |key: &String, value: &Value<'_>| match value {
-            Value::Text(text) => pax::record_length(key.len(), text.len() as u64),
-            Value::Device(device) => pax::record_length(key.len(), device.info().len),
+    fn pax(&mut self, member: &NewMember<'_>, records: &[(String, PaxValue<'_>)]) -> Result<()> {
+        let length = |key: &String, value: &PaxValue<'_>| match value {
+            PaxValue::Text(text) => pax::record_length(key.len(), text.len() as u64),
+            PaxValue::Device(device) => pax::record_length(key.len(), device.info().len),
         };
         let size: u64 = records.iter().map(|(key, value)| length(key, value)).sum();
-        let mut header = HeaderRaw::new_zeroed();
+        let mut header = MemberRaw::new_zeroed();
         let name = member.path.rsplit('/').next().unwrap_or_default();
         let name: String = format!("PaxHeaders/{name}")
             .chars()
@@ -138,8 +138,8 @@ impl<'a> Writer<'a> {
         for (key, value) in records {
             self.put(format!("{} {key}=", length(key, value)).as_bytes())?;
             match value {
-                Value::Text(text) => self.put(text.as_bytes())?,
-                Value::Device(device) => self.copy(*device)?,
+                PaxValue::Text(text) => self.put(text.as_bytes())?,
+                PaxValue::Device(device) => self.copy(*device)?,
             }
             self.put(b"\n")?;
         }
@@ -174,15 +174,15 @@ fn failed(error: io::Error) -> Error {
     Error::io(LAYER, "write", error)
 }
 
-fn sealed(mut header: HeaderRaw) -> HeaderRaw {
+fn sealed(mut header: MemberRaw) -> MemberRaw {
     (header.magic, header.version) = (USTAR, *b"00");
     header.seal();
     header
 }
 
 /// The header of a member; what does not fit is told to `extend` by its pax key.
-fn header(member: &NewMember<'_>, extend: &mut dyn FnMut(&str, String)) -> HeaderRaw {
-    let mut header = HeaderRaw::new_zeroed();
+fn header(member: &NewMember<'_>, extend: &mut dyn FnMut(&str, String)) -> MemberRaw {
+    let mut header = MemberRaw::new_zeroed();
     let slash = if matches!(member.kind, NewKind::Folder) {
         "/"
     } else {

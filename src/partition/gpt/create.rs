@@ -25,12 +25,12 @@ const NAME: &str = "disk image";
 
 /// Where things are on a disk of a certain length with a new GPT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Geometry {
+pub struct MapGeometry {
     block: u32,
     blocks: u64,
 }
 
-impl Geometry {
+impl MapGeometry {
     /// Of a disk of `disk_len` bytes in blocks of 512 or 4096; a rest of less than a block is not
     /// used. [`Kind::Invalid`] if there is no room for a partition.
     pub fn of(disk_len: u64, block: u32) -> Result<Self> {
@@ -170,7 +170,7 @@ pub fn create_single(
     type_guid: Uuid,
     guids: Guids,
 ) -> Result<Range<u64>> {
-    let range = Geometry::of(disk.info().len, block)?.partition();
+    let range = MapGeometry::of(disk.info().len, block)?.partition();
     let partition = NewPartition {
         range: range.clone(),
         type_guid,
@@ -194,7 +194,7 @@ pub fn create(
     partitions: &[NewPartition],
 ) -> Result<()> {
     disk.info().check_writable(LAYER)?;
-    let geometry = Geometry::of(disk.info().len, block)?;
+    let geometry = MapGeometry::of(disk.info().len, block)?;
     check(&geometry, partitions)?;
     let table = table(&geometry, partitions);
     let header = Header {
@@ -277,7 +277,7 @@ pub(super) fn protective_mbr(blocks: u64) -> MbrRaw {
     mbr
 }
 
-fn check(geometry: &Geometry, partitions: &[NewPartition]) -> Result<()> {
+fn check(geometry: &MapGeometry, partitions: &[NewPartition]) -> Result<()> {
     let invalid = |what: String| Err(Error::new(Kind::Invalid, LAYER, what));
     if partitions.len() > ENTRY_COUNT as usize {
         return invalid(format!(
@@ -319,7 +319,7 @@ fn check(geometry: &Geometry, partitions: &[NewPartition]) -> Result<()> {
 }
 
 /// The table's bytes, unused entries zero.
-fn table(geometry: &Geometry, partitions: &[NewPartition]) -> Vec<u8> {
+fn table(geometry: &MapGeometry, partitions: &[NewPartition]) -> Vec<u8> {
     let block = u64::from(geometry.block);
     let mut table = Vec::with_capacity((ENTRY_COUNT * ENTRY_SIZE) as usize);
     for partition in partitions {

@@ -19,7 +19,7 @@ use crate::{Error, Kind, Result};
 pub(super) use areas::copies;
 pub use change::{Change, PlannedChange, change, disk_len_for, last_end, plan_change};
 pub(super) use check::check;
-pub use create::{Geometry, Guids, NewPartition, create, create_single};
+pub use create::{Guids, MapGeometry, NewPartition, create, create_single};
 pub use repair::{Repair, Repaired, plan, plan_with, repair};
 
 const LAYER: &str = "gpt";

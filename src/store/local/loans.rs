@@ -9,19 +9,19 @@ use crate::Result;
 /// its place.
 #[derive(Debug, Default)]
 pub(super) struct Loans {
-    state: Mutex<State>,
+    state: Mutex<LoanState>,
     returned: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LoanState {
     ends: Vec<u64>,
     /// Cuts that wait. To wake nobody is a system call, too, for every loan.
     cuts: usize,
 }
 
 impl Loans {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LoanState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -45,7 +45,7 @@ impl Loans {
     }
 
     pub(super) fn wait_until_none_beyond(&self, len: u64) {
-        let beyond = |state: &mut State| state.ends.iter().any(|end| *end > len);
+        let beyond = |state: &mut LoanState| state.ends.iter().any(|end| *end > len);
         let mut state = self.state();
         state.cuts += 1;
         self.returned

@@ -13,15 +13,15 @@ const LAYER: &str = "memory objects";
 
 /// Objects in memory. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct MemoryObjects(Arc<Mutex<BTreeMap<String, Object>>>);
+pub struct MemoryObjects(Arc<Mutex<BTreeMap<String, StoredObject>>>);
 
 #[derive(Clone)]
-struct Object {
+struct StoredObject {
     bytes: Arc<[u8]>,
     modified: SystemTime,
 }
 
-impl Object {
+impl StoredObject {
     fn new(bytes: &[u8]) -> Self {
         Self {
             bytes: bytes.into(),
@@ -39,7 +39,7 @@ impl Object {
     }
 }
 
-impl std::fmt::Debug for Object {
+impl std::fmt::Debug for StoredObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Object")
             .field("len", &self.bytes.len())
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Object {
 }
 
 impl MemoryObjects {
-    fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Object>> {
+    fn objects(&self) -> MutexGuard<'_, BTreeMap<String, StoredObject>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,7 +70,7 @@ impl Objects for MemoryObjects {
 
     fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
         check_name(key)?;
-        let object = Object::new(bytes);
+        let object = StoredObject::new(bytes);
         let mut objects = self.objects();
         if cond == Put::IfAbsent && objects.contains_key(key) {
             return Ok(None);
@@ -91,7 +91,7 @@ impl Objects for MemoryObjects {
             .clone();
         objects.insert(
             to.to_owned(),
-            Object {
+            StoredObject {
                 bytes,
                 modified: SystemTime::now(),
             },
@@ -106,7 +106,7 @@ impl Objects for MemoryObjects {
 
     fn stat(&self, key: &str) -> Result<Option<ObjectMeta>> {
         check_name(key)?;
-        Ok(self.objects().get(key).map(Object::meta))
+        Ok(self.objects().get(key).map(StoredObject::meta))
     }
 
     fn list(

@@ -7,11 +7,11 @@ use std::thread;
 #[derive(Debug)]
 pub(super) struct Helpers {
     name: &'static str,
-    state: Arc<(Mutex<State>, Condvar)>,
+    state: Arc<(Mutex<HelperState>, Condvar)>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HelperState {
     running: usize,
     /// How many are done, ever.
     done: u64,
@@ -19,9 +19,9 @@ struct State {
 }
 
 /// Counts a thread as running until it is dropped.
-struct Running(Arc<(Mutex<State>, Condvar)>);
+struct Running(Arc<(Mutex<HelperState>, Condvar)>);
 
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn locked(state: &Mutex<HelperState>) -> MutexGuard<'_, HelperState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -13,14 +13,14 @@ use crate::{Error, Kind, Result};
 /// its own will do.
 pub fn objects(make: impl Fn() -> Arc<dyn Objects>) {
     for (promise, check) in CHECKS {
-        check(&Case {
+        check(&ObjectsCase {
             promise,
             objects: make(),
         });
     }
 }
 
-type Check = fn(&Case);
+type Check = fn(&ObjectsCase);
 
 const CHECKS: &[(&str, Check)] = &[
     ("an object is read as it was put", reads_what_was_put),
@@ -48,12 +48,12 @@ const CHECKS: &[(&str, Check)] = &[
     ("requests go side by side", side_by_side),
 ];
 
-struct Case {
+struct ObjectsCase {
     promise: &'static str,
     objects: Arc<dyn Objects>,
 }
 
-impl Case {
+impl ObjectsCase {
     #[track_caller]
     fn must<T>(&self, doing: impl Display, result: Result<T>) -> T {
         result.unwrap_or_else(|error| panic!("{}: {doing}: {error}", self.promise))
@@ -132,7 +132,7 @@ impl Case {
     }
 }
 
-fn reads_what_was_put(case: &Case) {
+fn reads_what_was_put(case: &ObjectsCase) {
     let bytes = Random::new(1).bytes(100_000);
     case.claim(
         case.read("bands/0", 0, 10).is_none(),
@@ -176,7 +176,7 @@ fn reads_what_was_put(case: &Case) {
     );
 }
 
-fn keys_lead_nowhere_else(case: &Case) {
+fn keys_lead_nowhere_else(case: &ObjectsCase) {
     case.put("file", b"1");
     for key in [
         "",
@@ -224,7 +224,7 @@ fn keys_lead_nowhere_else(case: &Case) {
     case.expect_keys("", &["file"]);
 }
 
-fn keys_are_any_text(case: &Case) {
+fn keys_are_any_text(case: &ObjectsCase) {
     let mut keys = [
         "Möbel & Töpfe/a b+c",
         "100%/50%25",
@@ -250,7 +250,7 @@ fn keys_are_any_text(case: &Case) {
     }
 }
 
-fn put_replaces_or_leaves(case: &Case) {
+fn put_replaces_or_leaves(case: &ObjectsCase) {
     let put = |bytes, cond| case.must("put", case.objects.put("deep/key", bytes, cond));
     case.claim(put(b"one", Put::IfAbsent).is_some(), "a free key is taken");
     case.claim(put(b"two", Put::IfAbsent).is_none(), "a taken key is free");
@@ -268,7 +268,7 @@ fn put_replaces_or_leaves(case: &Case) {
     case.expect("deep/key", b"four");
 }
 
-fn one_put_wins(case: &Case) {
+fn one_put_wins(case: &ObjectsCase) {
     for round in 0..5 {
         let key = format!("race/{round}");
         let winner = AtomicUsize::new(usize::MAX);
@@ -295,7 +295,7 @@ fn one_put_wins(case: &Case) {
     }
 }
 
-fn stat_knows(case: &Case) {
+fn stat_knows(case: &ObjectsCase) {
     case.claim(case.stat("none").is_none(), "knows what nobody put");
     let put = case.put("folder/file", &[1; 10_000]);
     case.claim(case.stat("folder").is_none(), "a folder is an object");
@@ -313,7 +313,7 @@ fn stat_knows(case: &Case) {
     );
 }
 
-fn copies(case: &Case) {
+fn copies(case: &ObjectsCase) {
     let bytes = Random::new(4).bytes(70_000);
     case.put("from", &bytes);
     case.put("to", b"old");
@@ -330,7 +330,7 @@ fn copies(case: &Case) {
     case.expect_keys("", &["from", "new/to", "to"]);
 }
 
-fn removes(case: &Case) {
+fn removes(case: &ObjectsCase) {
     case.put("x/a", b"1");
     case.put("x/ab", b"2");
     case.must("remove nothing", case.objects.remove("x"));
@@ -347,7 +347,7 @@ fn removes(case: &Case) {
     case.expect_keys("", &["x/ab"]);
 }
 
-fn lists(case: &Case) {
+fn lists(case: &ObjectsCase) {
     for key in [
         "Info.plist",
         "bands/0",
@@ -393,7 +393,7 @@ fn lists(case: &Case) {
 }
 
 /// More than the 1,000 that one answer holds.
-fn lists_many(case: &Case) {
+fn lists_many(case: &ObjectsCase) {
     let keys: Vec<String> = (0..1_100).map(|n| format!("bands/{n:04x}")).collect();
     thread::scope(|scope| {
         for part in keys.chunks(138) {
@@ -407,7 +407,7 @@ fn lists_many(case: &Case) {
 }
 
 /// Above what goes up in one piece.
-fn large_objects(case: &Case) {
+fn large_objects(case: &ObjectsCase) {
     let mut bytes = Random::new(6).bytes(1 << 20).repeat(40);
     bytes.extend(b"and a tail");
     let meta = case.put("large", &bytes);
@@ -426,7 +426,7 @@ fn large_objects(case: &Case) {
 }
 
 /// What is put piece by piece is seen once all of it is there and whoever puts it agrees.
-fn in_pieces(case: &Case) {
+fn in_pieces(case: &ObjectsCase) {
     let len = (20 << 20) + 12_345;
     let byte_at = |at: u64| (at / 4096 * 7 + at % 251) as u8;
     let fill = |offset: u64, into: &mut [u8]| {
@@ -473,7 +473,7 @@ fn in_pieces(case: &Case) {
     case.expect_keys("", &["pieces"]);
 }
 
-fn buffers(case: &Case) {
+fn buffers(case: &ObjectsCase) {
     let all = Random::new(8).bytes(21 << 20);
     // One that goes up in one request, and one that may not.
     for len in [100_000, all.len()] {
@@ -516,7 +516,7 @@ fn buffers(case: &Case) {
     case.claim(nothing.is_none(), "read what nobody put");
 }
 
-fn side_by_side(case: &Case) {
+fn side_by_side(case: &ObjectsCase) {
     thread::scope(|scope| {
         for n in 0..8_u64 {
             scope.spawn(move || {

@@ -47,7 +47,7 @@ impl<'a> Stores<'a> {
     /// Runs the suite.
     pub fn check(&self) {
         for (promise, check) in CHECKS {
-            check(&Case {
+            check(&StoreCase {
                 promise,
                 store: (self.make)(),
             });
@@ -79,7 +79,7 @@ impl<'a> Stores<'a> {
                 })
                 .check(),
         }
-        let case = Case {
+        let case = StoreCase {
             promise: "a file opened for reading is read-only",
             store: (self.make)(),
         };
@@ -90,7 +90,7 @@ impl<'a> Stores<'a> {
     fn check_lasting(&self) {
         let Some(reopen) = &self.reopen else { return };
         let promise = "names and contents are there when opened again";
-        let case = Case {
+        let case = StoreCase {
             promise,
             store: (self.make)(),
         };
@@ -103,7 +103,7 @@ impl<'a> Stores<'a> {
         case.must("copy", case.store.copy("moved", "copied"));
         case.must("sync", case.store.sync());
         drop((file, case));
-        let case = Case {
+        let case = StoreCase {
             promise,
             store: reopen(),
         };
@@ -113,7 +113,7 @@ impl<'a> Stores<'a> {
     }
 }
 
-type Check = fn(&Case);
+type Check = fn(&StoreCase);
 
 const CHECKS: &[(&str, Check)] = &[
     ("open finds and makes", open_finds_and_makes),
@@ -132,12 +132,12 @@ const CHECKS: &[(&str, Check)] = &[
     ("threads make files side by side", threads_make_files),
 ];
 
-struct Case {
+struct StoreCase {
     promise: &'static str,
     store: Arc<dyn Store>,
 }
 
-impl Case {
+impl StoreCase {
     #[track_caller]
     fn must<T>(&self, doing: impl Display, result: Result<T>) -> T {
         result.unwrap_or_else(|error| panic!("{}: {doing}: {error}", self.promise))
@@ -243,7 +243,7 @@ impl Case {
     }
 }
 
-fn open_finds_and_makes(case: &Case) {
+fn open_finds_and_makes(case: &StoreCase) {
     let open = |name, how| {
         case.must(
             format_args!("open {name} ({how:?})"),
@@ -281,7 +281,7 @@ fn open_finds_and_makes(case: &Case) {
     case.expect_names("", &["a/b/c", "d"]);
 }
 
-fn names_lead_nowhere_else(case: &Case) {
+fn names_lead_nowhere_else(case: &StoreCase) {
     case.put("file", b"1");
     for name in [
         "",
@@ -311,7 +311,7 @@ fn names_lead_nowhere_else(case: &Case) {
     case.expect_names("", &["file"]);
 }
 
-fn put_replaces_or_leaves(case: &Case) {
+fn put_replaces_or_leaves(case: &StoreCase) {
     let put = |bytes, cond| case.must("put", case.store.put("deep/name", bytes, cond));
     case.claim(put(b"one", Put::IfAbsent), "a free name is taken");
     case.claim(!put(b"two", Put::IfAbsent), "a taken name is free");
@@ -329,7 +329,7 @@ fn put_replaces_or_leaves(case: &Case) {
     case.expect_names("", &["deep/name"]);
 }
 
-fn stat_knows(case: &Case) {
+fn stat_knows(case: &StoreCase) {
     let stat = |name| case.must("stat", case.store.stat(name));
     case.claim(
         stat("none").is_none() && stat("no/ne").is_none(),
@@ -360,7 +360,7 @@ fn stat_knows(case: &Case) {
     );
 }
 
-fn copies_are_independent(case: &Case) {
+fn copies_are_independent(case: &StoreCase) {
     let file = case.filled("from", 70_000, 4);
     let bytes = Random::new(4).bytes(70_000);
     case.must("flush", file.flush());
@@ -393,7 +393,7 @@ fn copies_are_independent(case: &Case) {
     case.expect_names("", &["from", "new/to", "to"]);
 }
 
-fn renames_replace(case: &Case) {
+fn renames_replace(case: &StoreCase) {
     case.put("a", b"1");
     case.put("b", b"2");
     match case.store.rename("a", "b") {
@@ -427,7 +427,7 @@ fn renames_replace(case: &Case) {
     case.expect_names("", &["new/folder/c"]);
 }
 
-fn removes(case: &Case) {
+fn removes(case: &StoreCase) {
     case.put("x/a", b"1");
     let remove = |name| case.must("remove", case.store.remove(name));
     case.claim(!remove("a") && !remove("y/a"), "removed what was not there");
@@ -441,7 +441,7 @@ fn removes(case: &Case) {
     case.expect("x/a", b"2");
 }
 
-fn lists(case: &Case) {
+fn lists(case: &StoreCase) {
     for name in [
         "Info.plist",
         "bands/0",
@@ -490,7 +490,7 @@ fn lists(case: &Case) {
     );
 }
 
-fn one_file(case: &Case) {
+fn one_file(case: &StoreCase) {
     let one = case.filled("file", 8192, 5);
     let two = case.open("file", Open::Write);
     case.must("write", one.write_at(100, b"seen at once"));
@@ -507,7 +507,7 @@ fn one_file(case: &Case) {
     );
 }
 
-fn locks_shut_out(case: &Case) {
+fn locks_shut_out(case: &StoreCase) {
     let lock = |name, mode| case.store.lock(name, mode);
     let nothing = case.must("share a lock nobody made", lock("lock", Lock::Shared));
     case.claim(!case.exists("lock"), "a reader made a lock file");
@@ -544,7 +544,7 @@ fn locks_shut_out(case: &Case) {
     drop(case.must("lock what is free", lock("lock", Lock::Exclusive)));
 }
 
-fn threads_make_files(case: &Case) {
+fn threads_make_files(case: &StoreCase) {
     let name = |thread: u64, file: u64| format!("bands/{:x}", file * 8 + thread);
     thread::scope(|scope| {
         for thread in 0..8 {

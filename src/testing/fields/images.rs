@@ -280,7 +280,7 @@ pub(super) fn all(folder: &Path) -> Vec<Image> {
 
 /// A change of one field.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(super) struct FieldChange {
     /// Its name for people: structure, field, value.
     pub(super) name: String,
     /// The file.
@@ -304,7 +304,7 @@ impl Image {
     }
 
     /// The change number `which` of field number `field`; `None` if it changes nothing.
-    pub(super) fn change(&self, mut field: usize, which: u64, random: u64) -> Option<Change> {
+    pub(super) fn change(&self, mut field: usize, which: u64, random: u64) -> Option<FieldChange> {
         for structure in &self.structures {
             if let Some(field) = structure.fields.get(field) {
                 return self.change_bytes(structure, field, which, random);
@@ -325,7 +325,7 @@ impl Image {
         field: &super::layout::Field,
         which: u64,
         random: u64,
-    ) -> Option<Change> {
+    ) -> Option<FieldChange> {
         let original = &self.files[&structure.file];
         let mut bytes = original.clone();
         let range = structure.offset + field.offset..structure.offset + field.offset + field.size;
@@ -372,7 +372,7 @@ impl Image {
             field.name,
             if is_sealed { ", checksum right" } else { "" }
         );
-        Some(Change {
+        Some(FieldChange {
             name,
             file: structure.file.clone(),
             structure: structure.range(),
@@ -381,7 +381,7 @@ impl Image {
         })
     }
 
-    fn change_list(&self, list: &str, key: &str, which: u64, random: u64) -> Option<Change> {
+    fn change_list(&self, list: &str, key: &str, which: u64, random: u64) -> Option<FieldChange> {
         let original = std::str::from_utf8(&self.files[list]).unwrap();
         let at = original.find(&format!("<key>{key}</key>"))?;
         let (open, close) = if key.ends_with("-type") || key.contains("Version") {
@@ -398,7 +398,7 @@ impl Image {
         let text = format!("{}{new}{}", &original[..start], &original[end..]);
         let name = format!("{list}, {key}, {} -> {new}", &original[start..end]);
         let len = text.len();
-        (text != original).then(|| Change {
+        (text != original).then(|| FieldChange {
             name,
             file: list.to_owned(),
             structure: 0..len,

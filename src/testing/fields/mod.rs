@@ -19,17 +19,17 @@ use crate::store::Store;
 use crate::testing::Random;
 use crate::testing::contents::Contents;
 
-use self::images::{Change, Files, Image};
+use self::images::{FieldChange, Files, Image};
 
 /// An image with one field changed, and what `repair` makes of it.
-struct Case<'a> {
+struct FieldCase<'a> {
     image: &'a Image,
     expected: &'a Contents,
-    change: &'a Change,
+    change: &'a FieldChange,
     keys: &'a Secret,
 }
 
-impl Case<'_> {
+impl FieldCase<'_> {
     fn run(&self) -> Result<&'static str, String> {
         let mut damaged = self.image.files.clone();
         damaged.insert(self.change.file.clone(), self.change.bytes.clone());
@@ -169,7 +169,7 @@ pub fn run(scratch: &Path, cases: usize, seed: u64, only: &str) -> Report {
                     {
                         continue;
                     }
-                    let outcome = Case {
+                    let outcome = FieldCase {
                         image,
                         expected: &expected[at],
                         change: &change,

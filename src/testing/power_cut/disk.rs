@@ -34,9 +34,9 @@ pub(super) enum Event {
     },
     /// All names are durable.
     Sync,
-    Change {
+    ContentChange {
         file: FileId,
-        change: Change,
+        change: ContentChange,
     },
     /// The file's contents and length are durable.
     Flush {
@@ -46,7 +46,7 @@ pub(super) enum Event {
 
 /// Something that was done to a file's contents.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
+pub(super) enum ContentChange {
     /// What whole sectors hold now (the file's last one may be a part).
     Data { sector: u64, bytes: Arc<[u8]> },
     /// These sectors are zeros now.
@@ -78,7 +78,7 @@ struct NameChange {
 struct FileState {
     live: Pages,
     durable: Pages,
-    unflushed: Vec<Change>,
+    unflushed: Vec<ContentChange>,
     changes: u64,
 }
 
@@ -150,7 +150,7 @@ impl Disk {
                 self.synced = self.names.clone();
                 self.unsynced.clear();
             }
-            Event::Change { file, change } => {
+            Event::ContentChange { file, change } => {
                 if let Some(state) = self.files.get_mut(file) {
                     apply_change(&mut state.live, change);
                     state.unflushed.push(change.clone());
@@ -264,7 +264,7 @@ impl FileState {
             .unflushed
             .iter()
             .map(|change| {
-                if let Change::Len { len } = change {
+                if let ContentChange::Len { len } = change {
                     *len
                 } else {
                     0
@@ -276,8 +276,8 @@ impl FileState {
         for change in &self.unflushed {
             let kept = random.within(0..4) < odds;
             match change {
-                Change::Len { len: changed } if kept => len = *changed,
-                Change::Len { .. } => {}
+                ContentChange::Len { len: changed } if kept => len = *changed,
+                ContentChange::Len { .. } => {}
                 change if random.one_in(4) => tear(&mut contents, change, random),
                 change if kept => apply_change(&mut contents, change),
                 _ => {}
@@ -288,29 +288,31 @@ impl FileState {
     }
 }
 
-fn apply_change(contents: &mut Pages, change: &Change) {
+fn apply_change(contents: &mut Pages, change: &ContentChange) {
     match change {
-        Change::Data { sector, bytes } => contents.write(sector * SECTOR, bytes),
-        Change::Zeros { sectors } => contents.zero(sectors.start * SECTOR..sectors.end * SECTOR),
-        Change::Len { len } => contents.set_len(*len),
+        ContentChange::Data { sector, bytes } => contents.write(sector * SECTOR, bytes),
+        ContentChange::Zeros { sectors } => {
+            contents.zero(sectors.start * SECTOR..sectors.end * SECTOR)
+        }
+        ContentChange::Len { len } => contents.set_len(*len),
     }
 }
 
 /// Applies a change to some of its sectors.
-fn tear(contents: &mut Pages, change: &Change, random: &mut Random) {
+fn tear(contents: &mut Pages, change: &ContentChange, random: &mut Random) {
     match change {
-        Change::Data { sector, bytes } => {
+        ContentChange::Data { sector, bytes } => {
             for (at, part) in (*sector..).zip(bytes.chunks(SECTOR as usize)) {
                 if random.one_in(2) {
                     contents.write(at * SECTOR, part);
                 }
             }
         }
-        Change::Zeros { sectors } if !sectors.is_empty() => {
+        ContentChange::Zeros { sectors } if !sectors.is_empty() => {
             let from = random.within(sectors.clone());
             let to = random.within(from..sectors.end + 1);
             contents.zero(from * SECTOR..to * SECTOR);
         }
-        Change::Zeros { .. } | Change::Len { .. } => {}
+        ContentChange::Zeros { .. } | ContentChange::Len { .. } => {}
     }
 }

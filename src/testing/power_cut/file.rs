@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::disk::{Change, Event, FileId, SECTOR};
+use super::disk::{ContentChange, Event, FileId, SECTOR};
 use super::{LAYER, Recorder};
 use crate::Result;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
@@ -39,8 +39,8 @@ impl PowerCutFile {
         }
     }
 
-    fn record(&self, recorder: &mut Recorder, change: Change) {
-        recorder.record(Event::Change {
+    fn record(&self, recorder: &mut Recorder, change: ContentChange) {
+        recorder.record(Event::ContentChange {
             file: self.file,
             change,
         });
@@ -58,7 +58,7 @@ impl PowerCutFile {
         whole[(offset % SECTOR) as usize..][..bytes.len()].copy_from_slice(bytes);
         self.record(
             recorder,
-            Change::Data {
+            ContentChange::Data {
                 sector,
                 bytes: whole.into(),
             },
@@ -83,7 +83,7 @@ impl PowerCutFile {
         if first < last {
             self.record(
                 recorder,
-                Change::Zeros {
+                ContentChange::Zeros {
                     sectors: first / SECTOR..last.div_ceil(SECTOR),
                 },
             );
@@ -161,7 +161,7 @@ impl BlockDevice for PowerCutFile {
             self.record_zeros(&mut recorder, len..info.len);
         }
         if len != info.len {
-            self.record(&mut recorder, Change::Len { len });
+            self.record(&mut recorder, ContentChange::Len { len });
         }
         Ok(())
     }

@@ -93,7 +93,7 @@ impl<'a> Survival<'a> {
     }
 
     /// The first step stands for what the creation left.
-    fn work(&self, cut: &PowerCut, seed: u64) -> Vec<Step> {
+    fn work(&self, cut: &PowerCut, seed: u64) -> Vec<RecordedRequest> {
         let mut random = Random::new(seed);
         let mut device = (self.create)(cut).expect("create the device");
         let first_len = device.info().len;
@@ -103,15 +103,15 @@ impl<'a> Survival<'a> {
         let begin = cut.position();
         let versions = sectors(&model, 0..first_len);
         let mut steps = vec![
-            Step {
+            RecordedRequest {
                 begin,
                 end: begin,
-                what: What::Change {
+                what: What::ContentChange {
                     versions,
                     len: Some(first_len),
                 },
             },
-            Step {
+            RecordedRequest {
                 begin,
                 end: begin,
                 what: What::Flush,
@@ -136,7 +136,7 @@ impl<'a> Survival<'a> {
                     What::Flush
                 }
             };
-            steps.push(Step {
+            steps.push(RecordedRequest {
                 begin,
                 end: cut.position(),
                 what,
@@ -216,7 +216,7 @@ impl<'a> Survival<'a> {
 
 /// One request, and the events that it caused.
 #[derive(Debug)]
-struct Step {
+struct RecordedRequest {
     begin: usize,
     end: usize,
     what: What,
@@ -226,7 +226,7 @@ struct Step {
 enum What {
     Flush,
     /// What sectors held from then on, and the length if it changed.
-    Change {
+    ContentChange {
         versions: Vec<(u64, Version)>,
         len: Option<u64>,
     },
@@ -271,7 +271,7 @@ fn write(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> Wha
     let bytes = random.bytes((range.end - range.start) as usize);
     device.write_at(range.start, &bytes).expect("write");
     model[range.start as usize..range.end as usize].copy_from_slice(&bytes);
-    What::Change {
+    What::ContentChange {
         versions: sectors(model, range),
         len: None,
     }
@@ -285,7 +285,7 @@ fn discard(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> W
             .discard(range.clone(), AfterDiscard::Zeros)
             .expect("discard to zeros");
         model[part].fill(0);
-        return What::Change {
+        return What::ContentChange {
             versions: sectors(model, range),
             len: None,
         };
@@ -295,7 +295,7 @@ fn discard(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> W
     let whole = range.start.next_multiple_of(SECTOR)
         ..(range.end / SECTOR * SECTOR).max(range.start.next_multiple_of(SECTOR));
     if whole.end > range.end || whole.is_empty() {
-        return What::Change {
+        return What::ContentChange {
             versions: Vec::new(),
             len: None,
         };
@@ -312,7 +312,7 @@ fn discard(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> W
         .map(|sector| (sector, Version::Anything))
         .collect();
     versions.extend(sectors(model, whole));
-    What::Change {
+    What::ContentChange {
         versions,
         len: None,
     }
@@ -337,7 +337,7 @@ fn resize(
     } else {
         sectors(model, old..len)
     };
-    What::Change {
+    What::ContentChange {
         versions: changed,
         len: Some(len),
     }
@@ -362,7 +362,7 @@ fn some_range(model: &[u8], random: &mut Random) -> Range<u64> {
 
 /// The steps so far, as a crash sees them.
 struct Past {
-    steps: Vec<Step>,
+    steps: Vec<RecordedRequest>,
     /// Where the walk is: steps before this were made durable by a flush.
     settled_steps: usize,
     durable: Vec<Version>,
@@ -371,7 +371,7 @@ struct Past {
 }
 
 impl Past {
-    fn new(steps: Vec<Step>) -> Self {
+    fn new(steps: Vec<RecordedRequest>) -> Self {
         Self {
             steps,
             settled_steps: 0,
@@ -384,7 +384,8 @@ impl Past {
     /// Moves on to a crash after `position` events.
     fn advance(&mut self, position: usize) {
         self.position = position;
-        let done = |step: &Step| matches!(step.what, What::Flush) && step.end <= position;
+        let done =
+            |step: &RecordedRequest| matches!(step.what, What::Flush) && step.end <= position;
         let Some(last) = self
             .steps
             .iter()
@@ -394,7 +395,7 @@ impl Past {
             return;
         };
         for step in &self.steps[self.settled_steps..=last] {
-            let What::Change { versions, len } = &step.what else {
+            let What::ContentChange { versions, len } = &step.what else {
                 continue;
             };
             for (sector, version) in versions {
@@ -411,12 +412,13 @@ impl Past {
 
     /// Changes since the last flush, the one in flight among them.
     fn unsettled(&self) -> impl Iterator<Item = (&[(u64, Version)], Option<u64>)> {
-        let begun = |step: &&Step| step.begin < self.position || step.end <= self.position;
+        let begun =
+            |step: &&RecordedRequest| step.begin < self.position || step.end <= self.position;
         self.steps[self.settled_steps..]
             .iter()
             .take_while(begun)
             .filter_map(|step| match &step.what {
-                What::Change { versions, len } => Some((versions.as_slice(), *len)),
+                What::ContentChange { versions, len } => Some((versions.as_slice(), *len)),
                 What::Flush => None,
             })
     }

@@ -9,13 +9,13 @@ use crate::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId};
 const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 
 /// The name of an entry as it was given, and its object.
-pub(super) type Entry = (String, u64);
+pub(super) type WorldEntry = (String, u64);
 
 /// What an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Body {
     /// Entries by their names as the volume compares them.
-    Folder(BTreeMap<String, Entry>),
+    Folder(BTreeMap<String, WorldEntry>),
     /// Data fork and resource fork.
     File([Arc<Vec<u8>>; 2]),
     Symlink(String),
@@ -128,14 +128,14 @@ impl World {
         Arc::make_mut(self.objects.get_mut(&id).expect("an object of the model"))
     }
 
-    pub(super) fn folder(&self, id: u64) -> &BTreeMap<String, Entry> {
+    pub(super) fn folder(&self, id: u64) -> &BTreeMap<String, WorldEntry> {
         match &self.get(id).body {
             Body::Folder(entries) => entries,
             body => panic!("{id} is no folder: {body:?}"),
         }
     }
 
-    pub(super) fn lookup(&self, dir: u64, name: &str) -> Option<&Entry> {
+    pub(super) fn lookup(&self, dir: u64, name: &str) -> Option<&WorldEntry> {
         self.folder(dir).get(&self.key(name))
     }
 

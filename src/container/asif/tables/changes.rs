@@ -10,7 +10,7 @@ use zerocopy::big_endian::U64;
 use super::super::layout::{DiskChunk, FileChunk};
 use super::super::mask::Mask;
 use super::super::space::Space;
-use super::{Page, State, Tables};
+use super::{TablePage, TableState, Tables};
 use crate::Result;
 
 /// The entry of a bitmap.
@@ -26,7 +26,7 @@ pub(super) struct NewBitmap {
 pub(in crate::container::asif) struct Changes {
     pub(in crate::container::asif) masks: Vec<(u64, Arc<Mask>)>,
     pub(in crate::container::asif) bitmap_entries: Vec<(u64, U64)>,
-    pages: Vec<(Range<u64>, Arc<Page>)>,
+    pages: Vec<(Range<u64>, Arc<TablePage>)>,
     /// The whole directory, if it is another.
     pub(in crate::container::asif) directory: Option<BTreeMap<u32, FileChunk>>,
 }
@@ -68,8 +68,8 @@ impl Tables {
         }
     }
 
-    fn changes(&self, state: &mut State) -> Changes {
-        let table = |state: &State, table: u32| state.directory.get(&table).copied();
+    fn changes(&self, state: &mut TableState) -> Changes {
+        let table = |state: &TableState, table: u32| state.directory.get(&table).copied();
         let mut changes = Changes {
             masks: Vec::new(),
             bitmap_entries: Vec::new(),

@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::super::LAYER;
-use super::super::geometry::Place;
+use super::super::geometry::TablePlace;
 use super::super::layout::{DiskChunk, FileChunk, parse_bitmap_entry};
 use super::super::mask::Mask;
 use super::super::space::Space;
-use super::{NewBitmap, PAST_ANY_FILE, PER_PAGE, PageId, State, Tables};
+use super::{NewBitmap, PAST_ANY_FILE, PER_PAGE, PageId, TableState, Tables};
 use crate::{Error, Result};
 
 /// The mask of a chunk, and the bitmap that has a place for it, if that is known to be there.
@@ -62,7 +62,7 @@ impl Tables {
         })
     }
 
-    pub(super) fn mask_place(&self, bitmap: FileChunk, place: &Place) -> Range<u64> {
+    pub(super) fn mask_place(&self, bitmap: FileChunk, place: &TablePlace) -> Range<u64> {
         let bytes = u64::from(self.geometry.mask_bytes());
         let start = u64::from(place.in_group) * bytes;
         self.geometry.in_file(bitmap, start..start + bytes)
@@ -107,7 +107,7 @@ impl Tables {
     }
 }
 
-impl State {
+impl TableState {
     pub(super) fn set_mask(&mut self, chunk: DiskChunk, mask: Option<Arc<Mask>>) {
         let Some(mask) = mask else {
             return self.masks.remove(chunk);

@@ -23,8 +23,8 @@ use self::changes::NewBitmap;
 use self::masks::MaskSlot;
 use super::LAYER;
 use super::cache::Cache;
-use super::geometry::{Geometry, Place};
-use super::layout::{DiskChunk, Entry, FileChunk};
+use super::geometry::{Geometry, TablePlace};
+use super::layout::{ChunkEntry, DiskChunk, FileChunk};
 use super::mask::Mask;
 use super::space::Space;
 use crate::device::units::Units;
@@ -44,7 +44,7 @@ const LEAST_KEPT: usize = 64;
 const PAST_ANY_FILE: &str = "a chunk past the end of any file";
 
 /// Part of a table, as on disk.
-type Page = [U64; PER_PAGE as usize];
+type TablePage = [U64; PER_PAGE as usize];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct PageId {
@@ -69,7 +69,7 @@ impl PageId {
 pub(super) struct Tables {
     file: Arc<dyn BlockDevice>,
     geometry: Geometry,
-    state: RwLock<State>,
+    state: RwLock<TableState>,
     /// One for each page: only one reads it.
     paging: Units,
     /// One for each table: shared while its page or a mask of it is read, exclusive while it, or a
@@ -78,10 +78,10 @@ pub(super) struct Tables {
 }
 
 #[derive(Debug)]
-struct State {
+struct TableState {
     directory: BTreeMap<u32, FileChunk>,
     directory_changed: bool,
-    pages: Cache<PageId, Arc<Page>>,
+    pages: Cache<PageId, Arc<TablePage>>,
     masks: Cache<DiskChunk, MaskSlot>,
     /// Entries of bitmaps that are not on disk yet. They must be there before any mask in them is
     /// told of.
@@ -97,7 +97,7 @@ impl Tables {
         bitmaps: u64,
     ) -> Self {
         let masks = MASK_BYTES / geometry.mask_bytes().max(64) as usize;
-        let state = State {
+        let state = TableState {
             directory,
             directory_changed: false,
             pages: Cache::new(PAGES),
@@ -114,11 +114,11 @@ impl Tables {
         }
     }
 
-    fn state(&self) -> RwLockReadGuard<'_, State> {
+    fn state(&self) -> RwLockReadGuard<'_, TableState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+    fn state_mut(&self) -> RwLockWriteGuard<'_, TableState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,10 +137,10 @@ impl Tables {
     }
 
     /// What stands for `chunk`.
-    pub(super) fn entry(&self, chunk: DiskChunk) -> Result<Entry> {
+    pub(super) fn entry(&self, chunk: DiskChunk) -> Result<ChunkEntry> {
         let place = self.geometry.place(chunk);
         let raw = self.raw_entry(place.table, place.entry)?;
-        let entry = Entry::parse(raw).map_err(|wrong| self.wrong(&place, wrong))?;
+        let entry = ChunkEntry::parse(raw).map_err(|wrong| self.wrong(&place, wrong))?;
         // Opening refuses such a number, but a check goes on.
         match entry.chunk() {
             Some(chunk) if !self.geometry.can_be(chunk) => Err(self.wrong(&place, PAST_ANY_FILE)),
@@ -163,7 +163,7 @@ impl Tables {
         }
     }
 
-    fn wrong(&self, place: &Place, what: &'static str) -> Error {
+    fn wrong(&self, place: &TablePlace, what: &'static str) -> Error {
         let table = self
             .state()
             .directory
@@ -212,7 +212,7 @@ impl Tables {
                 _ => return Ok(()),
             }
         };
-        let mut page: Page = FromZeros::new_zeroed();
+        let mut page: TablePage = FromZeros::new_zeroed();
         let at = self.page_place(table, id);
         self.read_padded(
             at.start,
@@ -252,7 +252,7 @@ impl Tables {
     pub(super) fn set(
         &self,
         chunk: DiskChunk,
-        entry: Entry,
+        entry: ChunkEntry,
         mask: Option<Mask>,
         space: &Space,
     ) -> Result<()> {
@@ -275,7 +275,7 @@ impl Tables {
 
     /// Lets `entry` stand for `chunk`, which keeps its mask. The caller holds the chunk alone; its
     /// table is there.
-    pub(super) fn replace(&self, chunk: DiskChunk, entry: Entry) -> Result<()> {
+    pub(super) fn replace(&self, chunk: DiskChunk, entry: ChunkEntry) -> Result<()> {
         let place = self.geometry.place(chunk);
         let id = PageId::of(place.table, place.entry);
         loop {
@@ -316,7 +316,7 @@ impl Tables {
     /// What each entry of a table says that is not zero, in memory or on disk, with its number.
     pub(super) fn each_entry(&self, table: u32, each: &mut dyn FnMut(u32, u64)) -> Result<()> {
         let pages = self.geometry.entries_per_table().div_ceil(PER_PAGE);
-        let mut from_file: Page = FromZeros::new_zeroed();
+        let mut from_file: TablePage = FromZeros::new_zeroed();
         for page in 0..pages {
             let id = PageId { table, page };
             let in_memory = self.state().pages.get(id).cloned();
@@ -325,7 +325,7 @@ impl Tables {
                 .directory
                 .get(&table)
                 .map(|chunk| self.page_place(*chunk, id));
-            let entries: &Page = match (&in_memory, place) {
+            let entries: &TablePage = match (&in_memory, place) {
                 (Some(page), _) => page,
                 (None, None) => return Ok(()),
                 (None, Some(at)) => {
@@ -353,7 +353,7 @@ impl Tables {
     }
 }
 
-impl State {
+impl TableState {
     fn raw_in_memory(&self, table: u32, entry: u32) -> Option<u64> {
         Some(self.pages.get(PageId::of(table, entry))?[(entry % PER_PAGE) as usize].get())
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use super::run::Run;
+use super::run::MoveTask;
 use crate::Result;
 use crate::device::ExtentKind;
 use crate::progress::Progress;
@@ -12,7 +12,7 @@ use crate::progress::Progress;
 const PIECE: u64 = 256 << 10;
 const MOST_THREADS: usize = 4;
 
-impl Run<'_> {
+impl MoveTask<'_> {
     /// Copies a range of the disk, several new bands side by side.
     pub(super) fn copy(&self, start: u64, end: u64, progress: &dyn Progress) -> Result<()> {
         let to = self.state.to;

@@ -55,7 +55,7 @@ pub(super) struct Rebanding {
 
 /// The values of the keys, as far as they were met.
 #[derive(Default)]
-struct Found {
+struct PlistValues {
     size: Option<u64>,
     version: Option<u64>,
     from: Option<u64>,
@@ -64,7 +64,7 @@ struct Found {
     naming: Option<bool>,
 }
 
-impl Found {
+impl PlistValues {
     fn take(&mut self, key: &str, value: Event<'_>) {
         match (key, value) {
             ("size", Event::Integer(number)) => self.size = number.as_unsigned(),
@@ -97,9 +97,9 @@ impl Rebanding {
     }
 
     fn parse(bytes: &[u8]) -> Result<Self> {
-        let mut found = Found::default();
+        let mut found = PlistValues::default();
         plist::each_value(bytes, &mut |key, value| found.take(key, value))?;
-        let Found {
+        let PlistValues {
             size: Some(size),
             version: Some(version),
             from: Some(from),

@@ -90,7 +90,7 @@ impl Bundle {
             return Err(Error::new(Kind::Conflict, LAYER, message).named(LIST));
         }
         migrating_bands.flush(&self.bands)?;
-        let mut run = Run {
+        let mut run = MoveTask {
             old: &self.bands,
             new: migrating_bands.bands,
             state: migrating_bands.state,
@@ -206,7 +206,7 @@ fn take_back(store: &dyn Store, state: &Rebanding) -> Result<()> {
 }
 
 /// A change under way.
-pub(super) struct Run<'a> {
+pub(super) struct MoveTask<'a> {
     pub(super) old: &'a Bands,
     pub(super) new: Bands,
     /// As far as it was when this began; what goes on from there counts once a range is marked.
@@ -215,7 +215,7 @@ pub(super) struct Run<'a> {
     pub(super) copied: AtomicU64,
 }
 
-impl Run<'_> {
+impl MoveTask<'_> {
     fn go(&mut self, progress: &dyn Progress) -> Result<()> {
         if let Err(error) = self.move_all(progress) {
             if self.state.moved == 0 {

@@ -29,12 +29,12 @@ const CHANGES: [(u64, u64); 6] = [
 const IDENTITY: &str = "com.apple.TimeMachine.MachineID.plist";
 
 /// A bundle in some store, plain or encrypted, made and opened again.
-struct Case {
+struct StoreCase {
     store: Arc<dyn Store>,
     keys: Option<(Locked, KeyMaterial)>,
 }
 
-impl Case {
+impl StoreCase {
     fn new(store: Arc<dyn Store>, band_size: u64, encrypted: bool) -> Self {
         let options = CreateOptions {
             len: DISK,
@@ -160,7 +160,7 @@ fn assert_finished(store: &dyn Store, disk: &[u8], to: u64, place: &str) {
 fn bands_become_longer_and_shorter() {
     for (from, to) in CHANGES {
         for encrypted in [false, true] {
-            let case = Case::new(Arc::new(MemoryStore::default()), from, encrypted);
+            let case = StoreCase::new(Arc::new(MemoryStore::default()), from, encrypted);
             let disk = case.fill();
             let done = case.reband(Some(to)).unwrap();
             assert_eq!((done.from, done.to, done.resumed), (from, to, false));
@@ -175,8 +175,8 @@ fn bands_become_longer_and_shorter() {
 
 /// Opens in whatever state it is, holds what it held, may be written, is finished, and holds it
 /// still.
-fn assert_survives(case: &Case, store: &PowerCut, disk: &[u8], to: u64, place: &str) {
-    let found = Case {
+fn assert_survives(case: &StoreCase, store: &PowerCut, disk: &[u8], to: u64, place: &str) {
+    let found = StoreCase {
         store: Arc::new(store.clone()),
         keys: None,
     };
@@ -216,7 +216,7 @@ fn no_power_cut_loses_anything() {
     ];
     for (seed, (from, to, encrypted)) in (0..).zip(changes) {
         let cut = PowerCut::default();
-        let case = Case::new(Arc::new(cut.clone()), from, encrypted);
+        let case = StoreCase::new(Arc::new(cut.clone()), from, encrypted);
         let disk = case.fill();
         let begin = cut.position();
         case.reband(Some(to)).unwrap();
@@ -276,7 +276,7 @@ impl Progress for StopAfter {
 fn it_can_be_stopped_and_gone_on_with() {
     let (mut between, mut untouched) = (0, 0);
     for patience in 0..40 {
-        let case = Case::new(Arc::new(MemoryStore::default()), MIB, patience % 2 == 1);
+        let case = StoreCase::new(Arc::new(MemoryStore::default()), MIB, patience % 2 == 1);
         let disk = case.fill();
         let before = names(&*case.store);
         let stopped = case.open(Access::ReadWrite).unwrap().reband_by(
@@ -420,7 +420,7 @@ fn what_cannot_be_done_changes_nothing() {
         (Some(2 * MIB), "bands/2", "expected at most 1048576 bytes"),
     ];
     for (to, name, why) in cases {
-        let case = Case::new(Arc::new(MemoryStore::default()), MIB, false);
+        let case = StoreCase::new(Arc::new(MemoryStore::default()), MIB, false);
         case.fill();
         if !name.is_empty() {
             case.store
@@ -443,7 +443,7 @@ fn what_cannot_be_done_changes_nothing() {
 
 #[test]
 fn maps_of_blocks_go_with_their_bands() {
-    let case = Case::new(Arc::new(MemoryStore::default()), MIB, false);
+    let case = StoreCase::new(Arc::new(MemoryStore::default()), MIB, false);
     case.fill();
     let list = plist::Info {
         size: DISK,
@@ -517,7 +517,7 @@ fn a_list_that_makes_no_sense_is_refused() {
         Rebanding::parse(missing.as_bytes()).unwrap_err().kind(),
         Kind::Corrupt
     );
-    let case = Case::new(Arc::new(MemoryStore::default()), MIB, false);
+    let case = StoreCase::new(Arc::new(MemoryStore::default()), MIB, false);
     write_lists(&*case.store, &plist::rebanding_xml()).unwrap();
     let error = case.open(Access::ReadOnly).unwrap_err();
     assert!(

@@ -21,7 +21,7 @@ const LEAST_ZEROS_RAW: usize = 4096;
 /// What a chunk has become.
 #[derive(Debug)]
 pub(super) struct Packed {
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<ChunkPart>,
     /// All that is stored of it.
     pub(super) bytes: Vec<u8>,
     pub(super) stored_sum: Hasher,
@@ -31,7 +31,7 @@ pub(super) struct Packed {
 
 /// A part of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct ChunkPart {
     pub(super) kind: RunKind,
     pub(super) sectors: u64,
     pub(super) stored: u64,
@@ -97,7 +97,7 @@ impl Packer {
                 RunKind::Zero
             };
             let stored = (packed.bytes.len() - before) as u64;
-            packed.pieces.push(Piece {
+            packed.pieces.push(ChunkPart {
                 kind,
                 sectors: bytes.len() as u64 / SECTOR,
                 stored,

@@ -25,7 +25,7 @@ use uuid::Uuid;
 use zerocopy::IntoBytes;
 
 use self::chunk::{Packed, Packer};
-use self::plan::Step;
+use self::plan::AreaStep;
 use self::tables::TableBuilder;
 use super::layout::{KOLY_SIZE, KolyRaw, NewKoly};
 use super::list::image_list;
@@ -241,8 +241,8 @@ fn run(
         for area in areas {
             for step in plan::steps(disk, area) {
                 match step? {
-                    Step::Zeros(len) => queue.push_back(Next::Zeros(len)),
-                    Step::Read(step) => {
+                    AreaStep::Zeros(len) => queue.push_back(Next::Zeros(len)),
+                    AreaStep::Read(step) => {
                         let (reply, wait) = channel();
                         queue.push_back(Next::Chunk(wait, step.len));
                         begun += 1;

@@ -6,7 +6,7 @@ use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 
 /// What comes next in an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum AreaStep {
     /// A chunk, or what is left of the area.
     Read(Read),
     /// So many bytes of whole chunks, or up to the area's end, that the disk says are zeros.
@@ -25,7 +25,7 @@ pub(super) struct Read {
 pub(super) fn steps<'a>(
     disk: &'a dyn BlockDevice,
     area: &Area,
-) -> impl Iterator<Item = Result<Step>> + use<'a> {
+) -> impl Iterator<Item = Result<AreaStep>> + use<'a> {
     let (first, end) = (area.range.start, area.range.end);
     let mut extents = disk.extents(first..end);
     let mut at = first;
@@ -53,15 +53,15 @@ pub(super) fn steps<'a>(
             chunks * CHUNK as u64
         };
         let step = if zeros > 0 {
-            Step::Zeros(zeros)
+            AreaStep::Zeros(zeros)
         } else {
-            Step::Read(Read {
+            AreaStep::Read(Read {
                 start: at,
                 len: (end - at).min(CHUNK as u64),
             })
         };
         at += match step {
-            Step::Zeros(len) | Step::Read(Read { len, .. }) => len,
+            AreaStep::Zeros(len) | AreaStep::Read(Read { len, .. }) => len,
         };
         Some(Ok(step))
     })

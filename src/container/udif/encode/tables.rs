@@ -3,7 +3,7 @@
 use crc32fast::Hasher;
 use zerocopy::IntoBytes;
 
-use super::chunk::Piece;
+use super::chunk::ChunkPart;
 use super::{Area, CHUNK_SECTORS, LAYER};
 use crate::container::udif::layout::{MishRaw, RunKind, RunRaw};
 use crate::container::udif::verify;
@@ -47,7 +47,7 @@ impl TableBuilder {
     }
 
     /// Adds a piece that is stored at `offset` of the data fork.
-    pub(super) fn piece(&mut self, piece: &Piece, offset: u64) -> Result<()> {
+    pub(super) fn piece(&mut self, piece: &ChunkPart, offset: u64) -> Result<()> {
         if piece.kind == RunKind::Zero {
             self.zeros(piece.sectors);
             return Ok(());

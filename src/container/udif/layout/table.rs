@@ -93,7 +93,7 @@ impl RunKind {
 
 /// A run of sectors of the disk, relative to its table, and where its bytes are in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct SectorRun {
     pub(crate) kind: RunKind,
     pub(crate) first_sector: u64,
     pub(crate) sector_count: u64,
@@ -108,7 +108,7 @@ pub(crate) struct Table {
     pub(crate) first_sector: u64,
     pub(crate) sector_count: u64,
     pub(crate) checksum: Checksum,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<SectorRun>,
 }
 
 impl Table {
@@ -193,7 +193,7 @@ impl Table {
                 },
             };
             let (first_sector, sector_count) = (run.first_sector.get(), run.sector_count.get());
-            table.runs.push(Run {
+            table.runs.push(SectorRun {
                 kind,
                 first_sector,
                 sector_count,

@@ -6,7 +6,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::objects::Objects;
 use super::records::{Body, Style, mode};
-use super::streams::{Blocks, Part, in_stream, in_streams};
+use super::streams::{NodeBlocks, Part, in_stream, in_streams};
 use crate::Result;
 use crate::fs::apfs::layout::{
     CryptoStateRaw, DEFAULT_CRYPTO_ID, DataStreamIdRaw, ExtentRefRaw, FileExtentRaw, FileId, Paddr,
@@ -25,7 +25,7 @@ pub(super) type Sink<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 pub(super) struct Files<'a> {
     pub(super) tree: &'a Tree,
     pub(super) objects: &'a Objects,
-    pub(super) blocks: &'a Blocks<'a>,
+    pub(super) blocks: &'a NodeBlocks<'a>,
     pub(super) rules: NameRules,
     pub(super) style: Style,
 }

@@ -31,7 +31,7 @@ use places::{Nodes, Places};
 use records::Style;
 use sealing::Sealing;
 use space::Queues;
-use streams::{Blocks, Holes};
+use streams::{Holes, NodeBlocks};
 use volume::{VolumeFacts, VolumeOids, VolumeWriter};
 
 use super::geometry::{Geometry, MIN_CONTAINER_LEN};
@@ -212,7 +212,7 @@ impl Plan {
         device: &dyn BlockDevice,
         geometry: &Geometry,
         places: &Places,
-        first: &Blocks<'_>,
+        first: &NodeBlocks<'_>,
     ) -> Result<Vec<u8>> {
         let (volumes, container) = self.number();
         for (index, (volume, oids)) in (0..).zip(self.volumes.iter().zip(&volumes)) {
@@ -423,8 +423,8 @@ impl PlannedVolume {
     }
 
     /// Gives its contents their blocks, from `start` on.
-    fn allot(&self, start: Paddr) -> Result<Blocks<'_>> {
-        Blocks::allot(
+    fn allot(&self, start: Paddr) -> Result<NodeBlocks<'_>> {
+        NodeBlocks::allot(
             &self.tree,
             &self.holes,
             BLOCK_SIZE,
@@ -433,7 +433,7 @@ impl PlannedVolume {
         )
     }
 
-    fn files<'a>(&'a self, blocks: &'a Blocks<'a>) -> Files<'a> {
+    fn files<'a>(&'a self, blocks: &'a NodeBlocks<'a>) -> Files<'a> {
         Files {
             tree: &self.tree,
             objects: &self.objects,

@@ -4,7 +4,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use super::objects::{Objects, is_device};
-use super::streams::{Blocks, Part};
+use super::streams::{NodeBlocks, Part};
 use crate::fs::apfs::layout::{
     DEFAULT_CRYPTO_ID, DataStreamRaw, DirectoryEntryRaw, FileId, InodeRaw, XFields, entry_field,
     field_flags, inode_field, inode_flags, mode_type, nanoseconds, xattr_name,
@@ -192,7 +192,7 @@ impl<'a> Body<'a> {
         node: u32,
         name: &'a SourceNode,
         objects: &Objects,
-        blocks: &Blocks<'_>,
+        blocks: &NodeBlocks<'_>,
     ) -> Self {
         let bytes = u64::from(blocks.block_size().get());
         let len = match &source.kind {

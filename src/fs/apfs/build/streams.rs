@@ -123,7 +123,7 @@ fn data_runs(
 
 /// A run of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct StreamRun {
     /// Its first block within the stream.
     pub(super) from: u64,
     pub(super) count: u64,
@@ -133,7 +133,7 @@ pub(super) struct Run {
 
 /// Where each node's blocks begin.
 #[derive(Debug)]
-pub(super) struct Blocks<'a> {
+pub(super) struct NodeBlocks<'a> {
     tree: &'a Tree,
     holes: &'a Holes,
     block_size: BlockSize,
@@ -143,7 +143,7 @@ pub(super) struct Blocks<'a> {
     first: Vec<u64>,
 }
 
-impl<'a> Blocks<'a> {
+impl<'a> NodeBlocks<'a> {
     /// Gives every body its blocks, from `start` on.
     pub(super) fn allot(
         tree: &'a Tree,
@@ -222,7 +222,7 @@ impl<'a> Blocks<'a> {
         &self,
         node: u32,
         part: Part,
-        each: &mut dyn FnMut(Run) -> Result<()>,
+        each: &mut dyn FnMut(StreamRun) -> Result<()>,
     ) -> Result<()> {
         let mut start = self.first[node as usize];
         for (this, content) in body(self.tree, node).into_iter().flat_map(contents) {
@@ -240,7 +240,7 @@ impl<'a> Blocks<'a> {
         part: Part,
         len: u64,
         start: u64,
-        each: &mut dyn FnMut(Run) -> Result<()>,
+        each: &mut dyn FnMut(StreamRun) -> Result<()>,
     ) -> Result<()> {
         let whole = 0..self.block_size.blocks_for(len);
         let stored = match self.holes.0.get(&node) {
@@ -250,13 +250,13 @@ impl<'a> Blocks<'a> {
         let (mut from, mut place) = (0, start);
         for run in stored {
             if run.start > from {
-                each(Run {
+                each(StreamRun {
                     from,
                     count: run.start - from,
                     place: None,
                 })?;
             }
-            each(Run {
+            each(StreamRun {
                 from: run.start,
                 count: run.end - run.start,
                 place: Some(Paddr(place)),
@@ -273,7 +273,7 @@ impl<'a> Blocks<'a> {
     }
 }
 
-impl Places for Blocks<'_> {
+impl Places for NodeBlocks<'_> {
     fn range(&self) -> Range<u64> {
         let offset = |block: Option<&u64>| self.offset(block.copied().unwrap_or(0));
         offset(self.first.first())..offset(self.first.last())

@@ -50,13 +50,13 @@ impl fmt::Display for User {
 
 /// All blocks that something uses.
 #[derive(Debug, Default)]
-pub(super) struct Blocks {
+pub(super) struct BlockUsers {
     claims: Vec<(Range<u64>, User)>,
     /// Something could not be looked at, so that blocks may be used without a claim.
     pub(super) incomplete: bool,
 }
 
-impl Blocks {
+impl BlockUsers {
     /// Takes note that blocks are used.
     pub(super) fn claim(&mut self, run: Range<u64>, user: User) {
         if run.is_empty() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::blocks::{Blocks, User};
+use super::blocks::{BlockUsers, User};
 use super::report::Report;
 use crate::fs::apfs::checkpoint::{self, data_area, descriptor_area};
 use crate::fs::apfs::container::Container;
@@ -24,7 +24,7 @@ pub(super) type Ephemerals = HashMap<Oid, (Paddr, Vec<u8>)>;
 /// Checks what finds everything else; returns the checkpoint's ephemeral objects.
 pub(super) fn check(
     container: &Container,
-    blocks: &mut Blocks,
+    blocks: &mut BlockUsers,
     report: &mut Report<'_>,
 ) -> Result<Ephemerals> {
     let (store, raw) = (&container.store, &container.superblock);

@@ -5,9 +5,9 @@ use crate::fs::apfs::layout::*;
 use crate::problem::Severity;
 
 /// What to do to a container, how bad that is, and words of the finding.
-pub(in crate::fs::apfs) type Case = (fn(&mut Sample), Severity, &'static str);
+pub(in crate::fs::apfs) type Corruption = (fn(&mut Sample), Severity, &'static str);
 
-pub(in crate::fs::apfs) const CONTAINER: &[Case] = &[
+pub(in crate::fs::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.block(0)[100] ^= 1,
         Severity::Damage,
@@ -129,7 +129,7 @@ pub(in crate::fs::apfs) const CONTAINER: &[Case] = &[
     ),
 ];
 
-pub(in crate::fs::apfs) const SPACE: &[Case] = &[
+pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.space(|raw| raw.devices[0].free = 5.into()),
         Severity::Damage,
@@ -281,7 +281,7 @@ pub(in crate::fs::apfs) const SPACE: &[Case] = &[
     (|p| p.pool_bitmap()[0] ^= 1, Severity::Damage, "of the pool"),
 ];
 
-pub(in crate::fs::apfs) const TREES: &[Case] = &[
+pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
     (
         |p| p.container_omap(|raw| raw.flags = 0.into()),
         Severity::Warning,
@@ -517,7 +517,7 @@ pub(in crate::fs::apfs) const TREES: &[Case] = &[
     ),
 ];
 
-pub(in crate::fs::apfs) const FILES: &[Case] = &[
+pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.entry("symlink", |key, _| key[10] ^= 0x40),
         Severity::Damage,
@@ -714,7 +714,7 @@ pub(in crate::fs::apfs) const FILES: &[Case] = &[
     ),
 ];
 
-pub(in crate::fs::apfs) const VOLUME: &[Case] = &[
+pub(in crate::fs::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.reference(|raw| raw.references = 5.into()),
         Severity::Warning,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-use super::blocks::{Blocks, User};
+use super::blocks::{BlockUsers, User};
 use super::report::{Report, wrong};
 use crate::Result;
 use crate::fs::apfs::container::Container;
@@ -20,7 +20,7 @@ const LAYER: &str = "apfs keybag";
 pub(super) fn check(
     container: &Container,
     volumes: &[VolumeRaw],
-    blocks: &mut Blocks,
+    blocks: &mut BlockUsers,
     report: &mut Report<'_>,
 ) -> Result<()> {
     let (store, raw) = (&container.store, &container.superblock);
@@ -67,7 +67,7 @@ fn claim(
     place: &PrangeRaw,
     what: &'static str,
     all: u64,
-    blocks: &mut Blocks,
+    blocks: &mut BlockUsers,
     report: &mut Report<'_>,
 ) -> Option<Range<u64>> {
     if place.count.get() == 0 {
@@ -90,7 +90,7 @@ fn claim(
 /// Claims what a Mac starts from.
 pub(super) fn jumpstart(
     container: &Container,
-    blocks: &mut Blocks,
+    blocks: &mut BlockUsers,
     report: &mut Report<'_>,
 ) -> Result<()> {
     const LAYER: &str = "apfs EFI jumpstart";

@@ -29,11 +29,11 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-use self::blocks::Blocks;
+use self::blocks::BlockUsers;
 use self::checkpoint::Ephemerals;
-use self::omap::{Objects, Scope};
+use self::omap::{CheckedObjects, Scope};
 use self::report::{Report, wrong};
-use self::space::Space;
+use self::space::CheckedSpace;
 use self::volume::VolumeCheck;
 use super::container::Container;
 use super::layout::{Oid, ReapListRaw, ReaperRaw, Xid, object_type, reaper_flags};
@@ -45,12 +45,12 @@ use crate::{Error, Result};
 const LAYER: &str = "apfs container";
 
 /// Whoever knows the keys of encrypted volumes.
-pub(super) type Key<'a> = &'a dyn Fn(&LockedVolume) -> Result<VolumeKey>;
+pub(super) type KeyLookup<'a> = &'a dyn Fn(&LockedVolume) -> Result<VolumeKey>;
 
 /// What a check takes along.
 struct Checker<'a> {
     container: &'a Arc<Container>,
-    key: Key<'a>,
+    key: KeyLookup<'a>,
     progress: &'a dyn Progress,
 }
 
@@ -65,7 +65,7 @@ impl Container {
     pub fn check(
         self: &Arc<Self>,
         place: &str,
-        key: Key<'_>,
+        key: KeyLookup<'_>,
         problems: &mut Problems,
         progress: &dyn Progress,
     ) -> Result<Vec<Error>> {
@@ -84,7 +84,7 @@ impl Container {
     pub(super) fn check_state(
         self: &Arc<Self>,
         place: &str,
-        key: Key<'_>,
+        key: KeyLookup<'_>,
         problems: &mut Problems,
         progress: &dyn Progress,
     ) -> Result<Vec<Error>> {
@@ -105,9 +105,10 @@ impl Checker<'_> {
 
     fn run(&self, report: &mut Report<'_>) -> Result<Vec<Error>> {
         let (container, raw) = (self.container, &self.container.superblock);
-        let mut blocks = Blocks::default();
+        let mut blocks = BlockUsers::default();
         let mut objects = checkpoint::check(container, &mut blocks, report)?;
-        let space = Space::read(container, &mut objects, &mut blocks, report, self.progress)?;
+        let space =
+            CheckedSpace::read(container, &mut objects, &mut blocks, report, self.progress)?;
         if is_reaping(&objects) {
             report.note(wrong(
                 LAYER,
@@ -133,7 +134,7 @@ impl Checker<'_> {
             encrypted: false,
         };
         let mut unseen = Vec::new();
-        match Objects::read(
+        match CheckedObjects::read(
             Oid::from(raw.omap_oid).into_paddr(),
             &scope,
             &mut blocks,

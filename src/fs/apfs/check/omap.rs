@@ -2,9 +2,9 @@
 
 use zerocopy::FromBytes;
 
-use super::blocks::{Blocks, User};
+use super::blocks::{BlockUsers, User};
 use super::report::{Report, wrong};
-use super::tree::{Physical, Totals, Walk};
+use super::tree::{Physical, Totals, TreeWalk};
 use crate::fs::apfs::btree::{Key, TreeKind};
 use crate::fs::apfs::layout::{
     Oid, OmapRaw, OmapSnapshotRaw, OmapValueRaw, Paddr, Xid, object_type, omap_flags, omap_value,
@@ -18,7 +18,7 @@ const LAYER: &str = "apfs object map";
 
 /// A record of an object map.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct OmapEntry {
     oid: Oid,
     pub(super) xid: Xid,
     pub(super) paddr: Paddr,
@@ -29,11 +29,11 @@ pub(super) struct Entry {
 
 /// What an object map says.
 #[derive(Debug)]
-pub(super) struct Objects {
+pub(super) struct CheckedObjects {
     /// As it lies on disk.
     pub(super) raw: OmapRaw,
     /// In the order of the tree: number, transaction.
-    entries: Vec<Entry>,
+    entries: Vec<OmapEntry>,
     /// Blocks of the map itself, its trees included.
     pub(super) own_blocks: u64,
     /// Transactions of the snapshots that it serves.
@@ -51,13 +51,13 @@ pub(super) struct Scope<'a> {
     pub(super) encrypted: bool,
 }
 
-impl Objects {
+impl CheckedObjects {
     /// Reads the map in a block, with every object's block claimed. `None`: it cannot be read,
     /// which has been told.
     pub(super) fn read(
         paddr: Paddr,
         scope: &Scope<'_>,
-        blocks: &mut Blocks,
+        blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<Option<Self>> {
         let Scope {
@@ -78,8 +78,8 @@ impl Objects {
             return Ok(None);
         };
         check_head(&raw, paddr, scope, report);
-        let mut entries: Vec<Entry> = Vec::new();
-        let walk = Walk {
+        let mut entries: Vec<OmapEntry> = Vec::new();
+        let walk = TreeWalk {
             store,
             kind: TreeKind::Omap,
             newest,
@@ -98,7 +98,7 @@ impl Objects {
                     return Ok(());
                 };
                 let (paddr, flags) = (Paddr::from(value.paddr), value.flags.get());
-                let entry = Entry {
+                let entry = OmapEntry {
                     oid: Oid(oid),
                     xid: Xid(xid),
                     paddr,
@@ -139,7 +139,7 @@ impl Objects {
         &mut self,
         paddr: Paddr,
         scope: &Scope<'_>,
-        blocks: &mut Blocks,
+        blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<()> {
         let Scope {
@@ -151,7 +151,7 @@ impl Objects {
         } = *scope;
         let root = Oid::from(self.raw.snapshot_tree_oid);
         if root.is_some() {
-            let walk = Walk {
+            let walk = TreeWalk {
                 store,
                 kind: TreeKind::OmapSnapshots,
                 newest,
@@ -198,7 +198,7 @@ impl Objects {
 
     /// Where an object is as of transaction `limit`, which is used by that; and whether it was
     /// before.
-    pub(super) fn use_object(&mut self, oid: Oid, limit: Xid) -> Result<Entry> {
+    pub(super) fn use_object(&mut self, oid: Oid, limit: Xid) -> Result<OmapEntry> {
         let (revert_min, revert_max) = (
             self.raw.pending_revert_min.get(),
             self.raw.pending_revert_max.get(),
@@ -300,7 +300,7 @@ fn check_head(raw: &OmapRaw, paddr: Paddr, scope: &Scope<'_>, report: &mut Repor
 }
 
 /// What makes no sense about a record.
-fn what_is_wrong(entry: &Entry, size: u32, scope: &Scope<'_>) -> Option<String> {
+fn what_is_wrong(entry: &OmapEntry, size: u32, scope: &Scope<'_>) -> Option<String> {
     let (oid, xid, flags) = (entry.oid, entry.xid.0, entry.flags);
     if oid < Oid::FIRST_USER || oid.0 >= scope.next_oid {
         return Some(format!(

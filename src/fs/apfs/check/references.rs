@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use zerocopy::FromBytes;
 
-use super::blocks::{Blocks, User};
+use super::blocks::{BlockUsers, User};
 use super::report::{Report, wrong};
-use super::tree::{Leaf, Physical, Walk};
+use super::tree::{Leaf, Physical, TreeWalk};
 use crate::Result;
 use crate::fs::apfs::btree::{Key, TreeKind};
 use crate::fs::apfs::layout::{
@@ -42,16 +42,16 @@ impl References {
         root: Oid,
         (store, newest, progress): (&Store, Xid, &dyn Progress),
         volume: u32,
-        blocks: &mut Blocks,
+        blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<()> {
-        let walk = Walk {
+        let walk = TreeWalk {
             store,
             kind: TreeKind::ExtentReferences,
             newest,
             progress,
         };
-        let mut own = Blocks::default();
+        let mut own = BlockUsers::default();
         let mut end = 0;
         let user = User::volume(volume, "tree of extent references");
         let totals = walk.run(

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::blocks::{Blocks, User};
-use super::omap::Objects;
+use super::blocks::{BlockUsers, User};
+use super::omap::CheckedObjects;
 use super::report::{Report, wrong};
-use super::tree::{Physical, Walk};
+use super::tree::{Physical, TreeWalk};
 use crate::Result;
 use crate::fs::apfs::btree::{Key, TreeKind};
 use crate::fs::apfs::container::read_volume;
@@ -33,14 +33,14 @@ pub(super) struct Recorded {
 /// The snapshots of a volume, oldest first, and how many nodes their tree has.
 pub(super) fn read(
     raw: &VolumeRaw,
-    objects: &Objects,
+    objects: &CheckedObjects,
     (store, newest, progress): (&Store, Xid, &dyn Progress),
     volume: u32,
-    blocks: &mut Blocks,
+    blocks: &mut BlockUsers,
     report: &mut Report<'_>,
 ) -> Result<(Vec<Recorded>, u64)> {
     let (mut found, mut names) = (Vec::<Recorded>::new(), BTreeMap::new());
-    let walk = Walk {
+    let walk = TreeWalk {
         store,
         kind: TreeKind::Snapshots,
         newest,
@@ -142,7 +142,7 @@ pub(super) fn superblock(
     snapshot: &Recorded,
     store: &Store,
     volume: u32,
-    blocks: &mut Blocks,
+    blocks: &mut BlockUsers,
     report: &mut Report<'_>,
 ) -> Result<Option<VolumeRaw>> {
     let paddr = snapshot.superblock.into_paddr();

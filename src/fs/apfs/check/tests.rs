@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::corruptions::{CONTAINER, Case, FILES, SPACE, TREES, VOLUME};
+use super::corruptions::{CONTAINER, Corruption, FILES, SPACE, TREES, VOLUME};
 use super::sample::Sample;
 use crate::fs::apfs::Container;
 use crate::problem::Problems;
@@ -27,7 +27,7 @@ fn a_sound_container_is_found_sound() {
     assert_ne!(sample.files_root(), sample.first_leaf(), "more than a root");
 }
 
-fn expect_found(cases: &[Case]) {
+fn expect_found(cases: &[Corruption]) {
     let mut missed = Vec::new();
     for (damage, severity, words) in cases {
         let mut sample = Sample::new(LEN);

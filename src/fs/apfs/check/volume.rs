@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::Checker;
-use super::blocks::Blocks;
+use super::blocks::BlockUsers;
 use super::files::{Files, Rules};
-use super::omap::{Objects, Scope};
+use super::omap::{CheckedObjects, Scope};
 use super::references::References;
 use super::report::Report;
 use super::snapshots::{self, Recorded};
-use super::tree::{Nodes, Physical, Virtual, Walk};
+use super::tree::{Nodes, Physical, TreeWalk, Virtual};
 use crate::fs::apfs::btree::{Key, TreeKind};
 use crate::fs::apfs::check::blocks::User;
 use crate::fs::apfs::cipher::VolumeCipher;
@@ -35,7 +35,7 @@ pub(super) struct VolumeCheck<'a, 'b> {
 }
 
 /// A state of a volume: as it is now, or was in a snapshot.
-struct State<'s> {
+struct SnapshotState<'s> {
     raw: &'s VolumeRaw,
     xid: Xid,
     /// The number of its tree of references; `None` if contents were not kept.
@@ -47,7 +47,7 @@ struct State<'s> {
 pub(super) fn superblock(
     checker: &Checker<'_>,
     oid: Oid,
-    objects: &mut Objects,
+    objects: &mut CheckedObjects,
     report: &mut Report<'_>,
 ) -> Result<Option<(VolumeRaw, Paddr)>> {
     let store = &checker.container.store;
@@ -92,7 +92,7 @@ impl VolumeCheck<'_, '_> {
     /// Checks all of it. What cannot be looked at is returned as the reason why.
     pub(super) fn run(
         &self,
-        blocks: &mut Blocks,
+        blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<Option<Error>> {
         self.superblock(report);
@@ -101,7 +101,7 @@ impl VolumeCheck<'_, '_> {
             return Ok(Some(error));
         }
         let scope = self.scope();
-        let read = Objects::read(
+        let read = CheckedObjects::read(
             Oid::from(self.raw.omap_oid).into_paddr(),
             &scope,
             blocks,
@@ -154,7 +154,7 @@ impl VolumeCheck<'_, '_> {
         };
         let known = unseen.is_none();
         if known {
-            let live = State {
+            let live = SnapshotState {
                 raw: &self.raw,
                 xid: scope.newest,
                 references: Some(references.trees().saturating_sub(1)),
@@ -334,7 +334,7 @@ impl VolumeCheck<'_, '_> {
     }
 
     /// Objects that stand beside the trees.
-    fn others(&self, objects: &mut Objects, report: &mut Report<'_>) -> Result<()> {
+    fn others(&self, objects: &mut CheckedObjects, report: &mut Report<'_>) -> Result<()> {
         let (raw, xid) = (&self.raw, self.checker.newest());
         let container = &self.checker.container;
         for (oid, kind) in [
@@ -379,11 +379,11 @@ impl VolumeCheck<'_, '_> {
     /// The files of a state; returns blocks of the volume that only they tell of.
     fn state(
         &self,
-        state: &State<'_>,
-        objects: &mut Objects,
+        state: &SnapshotState<'_>,
+        objects: &mut CheckedObjects,
         references: &References,
         cipher: Option<&VolumeCipher>,
-        blocks: &mut Blocks,
+        blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<u64> {
         let scope = self.scope();
@@ -403,7 +403,7 @@ impl VolumeCheck<'_, '_> {
         let kind = TreeKind::Files {
             hashed: names.hashed(),
         };
-        let walk = Walk {
+        let walk = TreeWalk {
             store: scope.store,
             kind,
             newest: state.xid,
@@ -456,13 +456,13 @@ impl VolumeCheck<'_, '_> {
     /// Extents of a sealed volume, which stand in a tree of their own; returns its nodes.
     fn sealed_extents(
         &self,
-        state: &State<'_>,
+        state: &SnapshotState<'_>,
         files: &mut Files,
-        blocks: &mut Blocks,
+        blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<u64> {
         let scope = self.scope();
-        let walk = Walk {
+        let walk = TreeWalk {
             store: scope.store,
             kind: TreeKind::Fext,
             newest: scope.newest,
@@ -501,7 +501,7 @@ impl VolumeCheck<'_, '_> {
 
     fn check_counts(
         &self,
-        state: &State<'_>,
+        state: &SnapshotState<'_>,
         found: &Counts,
         highest: u64,
         report: &mut Report<'_>,
@@ -546,10 +546,10 @@ impl VolumeCheck<'_, '_> {
         snapshot: &Recorded,
         references: Option<usize>,
         known: bool,
-        objects: &mut Objects,
+        objects: &mut CheckedObjects,
         all: &References,
         cipher: Option<&VolumeCipher>,
-        blocks: &mut Blocks,
+        blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<u64> {
         let store = &self.checker.container.store;
@@ -572,7 +572,7 @@ impl VolumeCheck<'_, '_> {
             "the files of snapshot {} of volume {}",
             snapshot.name, self.number
         );
-        let state = State {
+        let state = SnapshotState {
             raw: &raw,
             xid: Xid(snapshot.xid),
             references,

@@ -14,12 +14,12 @@ use crate::{Error, Kind, Result};
 
 /// An ephemeral object as a checkpoint has it: the entry's place is still to come.
 #[derive(Debug)]
-pub(super) struct Object {
+pub(super) struct EphemeralObject {
     pub(super) entry: CheckpointEntryRaw,
     pub(super) bytes: Vec<u8>,
 }
 
-impl Object {
+impl EphemeralObject {
     /// A node of a free queue.
     pub(super) fn queue_node(oid: Oid, bytes: Vec<u8>) -> Self {
         let mut entry = CheckpointEntryRaw::new_zeroed();
@@ -49,7 +49,7 @@ pub(super) struct Rings<'a> {
 impl Rings<'_> {
     /// Writes the checkpoint of transaction `xid`. When this returns it is durable; when it fails,
     /// the one before it counts.
-    pub(super) fn write(mut self, xid: Xid, objects: &[Object]) -> Result<()> {
+    pub(super) fn write(mut self, xid: Xid, objects: &[EphemeralObject]) -> Result<()> {
         let size = u64::from(self.store.block_size.get());
         let (desc, data) = (
             descriptor_area(self.raw, self.store.blocks)?,

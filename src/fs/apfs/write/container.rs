@@ -33,12 +33,12 @@ const MOST_STEPS: usize = 4;
 /// A container that is changed as a whole, and of which no volume is open for changes.
 #[derive(Debug)]
 pub struct ContainerMut {
-    state: Mutex<State>,
+    state: Mutex<ContainerState>,
     _alone: Arc<Taken>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ContainerState {
     store: Store,
     raw: ContainerRaw,
     ephemeral: Ephemeral,
@@ -89,7 +89,7 @@ impl ContainerMut {
         let space = Space::open(&store, container.spaceman()?, &ephemeral.queue_nodes)?;
         let raw = container.superblock;
         let next_oid = AtomicU64::new(raw.next_oid.get());
-        let state = State {
+        let state = ContainerState {
             store,
             raw,
             ephemeral,
@@ -116,7 +116,7 @@ impl ContainerMut {
         state.write_anchor()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ContainerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -131,7 +131,7 @@ impl ResizeVolume for ContainerMut {
     }
 }
 
-impl State {
+impl ContainerState {
     fn geometry(&self, blocks: u64) -> Result<Geometry> {
         Geometry::new(
             self.store.block_size.of(blocks).unwrap_or(u64::MAX),

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::extents::{Run, StreamIds};
+use super::extents::{StreamIds, StreamRun};
 use super::volume::Volume;
 use crate::Result;
 use crate::crypt::Xts;
@@ -53,7 +53,7 @@ impl Volume {
         &mut self,
         ids: StreamIds,
         range: &Range<u64>,
-    ) -> Result<Option<Vec<Run>>> {
+    ) -> Result<Option<Vec<StreamRun>>> {
         let (block, mut at) = (self.block(), range.start);
         let runs = self.runs(ids.stream, range)?;
         for run in &runs {
@@ -105,7 +105,7 @@ impl Volume {
     /// Writes over a part of blocks of a stream, `old` being what it has there.
     fn write_over(
         &self,
-        runs: &[Run],
+        runs: &[StreamRun],
         old: &dyn BlockDevice,
         offset: u64,
         bytes: &[u8],
@@ -126,7 +126,7 @@ impl Volume {
     }
 
     /// Writes to blocks of a stream, of an encrypted volume in whole units of its cipher.
-    fn write_runs(&self, runs: &[Run], offset: u64, bytes: &[u8]) -> Result<()> {
+    fn write_runs(&self, runs: &[StreamRun], offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset + bytes.len() as u64;
         for run in runs {
             let (from, to) = (run.start.max(offset), run.end().min(end));
@@ -180,7 +180,7 @@ impl Volume {
         let len = range.end - range.start;
         if zeros && stream.sparse {
             stream.holes += len;
-            return self.place(stream.ids, Run::hole(range.start, len));
+            return self.place(stream.ids, StreamRun::hole(range.start, len));
         }
         let runs = self.allocate(stream.ids, range.start, len)?;
         if !zeros {
@@ -221,7 +221,7 @@ impl Volume {
         let len = whole.end - whole.start;
         stream.fill(self.cut(stream.ids.stream, &whole)?);
         stream.holes += len;
-        self.place(stream.ids, Run::hole(whole.start, len))
+        self.place(stream.ids, StreamRun::hole(whole.start, len))
     }
 
     fn write_zeros(

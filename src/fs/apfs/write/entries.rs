@@ -26,7 +26,7 @@ pub(super) type IsOpen<'a> = &'a dyn Fn(FileId) -> bool;
 
 /// An entry of a folder.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct FolderEntry {
     /// As it stands on disk.
     pub(super) name: String,
     pub(super) raw: DirectoryEntryRaw,
@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub(super) sibling: Option<FileId>,
 }
 
-impl Entry {
+impl FolderEntry {
     pub(super) fn id(&self) -> FileId {
         self.raw.file_id.into()
     }
@@ -163,7 +163,7 @@ impl Volume {
     }
 
     /// The entry of a name, by the volume's rules.
-    pub(super) fn entry(&self, dir: FileId, name: &str) -> Result<Option<Entry>> {
+    pub(super) fn entry(&self, dir: FileId, name: &str) -> Result<Option<FolderEntry>> {
         let Some(hash) = self.read.names.hash(name) else {
             return Ok(None);
         };
@@ -191,7 +191,7 @@ impl Volume {
                 let sibling = fields
                     .read::<U64>(entry_field::SIBLING_ID)
                     .map(FileId::from);
-                return Ok(Some(Entry {
+                return Ok(Some(FolderEntry {
                     name: there.to_owned(),
                     raw: *raw,
                     sibling,
@@ -202,7 +202,7 @@ impl Volume {
     }
 
     /// An entry that must be there, and what it leads to.
-    pub(super) fn found(&self, dir: FileId, name: &str) -> Result<(Entry, Inode)> {
+    pub(super) fn found(&self, dir: FileId, name: &str) -> Result<(FolderEntry, Inode)> {
         let entry = self
             .entry(dir, name)?
             .ok_or_else(|| Error::not_found(LAYER, name))?;
@@ -259,7 +259,7 @@ impl Volume {
     }
 
     /// Takes an entry out of a folder, whose record is then to be written.
-    pub(super) fn leave(&mut self, dir: &mut Inode, entry: &Entry) -> Result<()> {
+    pub(super) fn leave(&mut self, dir: &mut Inode, entry: &FolderEntry) -> Result<()> {
         dir.raw.children_or_links = dir.count().saturating_sub(1).into();
         self.touch(dir);
         self.remove_record(RecordKey::entry(
@@ -294,7 +294,7 @@ impl Volume {
     pub(super) fn unname(
         &mut self,
         dir: &mut Inode,
-        entry: &Entry,
+        entry: &FolderEntry,
         mut inode: Inode,
         is_open: IsOpen<'_>,
     ) -> Result<Option<FileId>> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zerocopy::FromBytes;
 
-use super::checkpoint::Object;
+use super::checkpoint::EphemeralObject;
 use super::space::Space;
 use super::{LAYER, queue};
 use crate::fs::apfs::checkpoint::{self, data_area};
@@ -66,7 +66,7 @@ impl Ephemeral {
         space: &mut Space,
         next_oid: &AtomicU64,
         xid: Xid,
-    ) -> Result<Vec<Object>> {
+    ) -> Result<Vec<EphemeralObject>> {
         let new_oid = |count| Oid(next_oid.fetch_add(count, Ordering::Relaxed));
         let mut roots = space.queue_roots();
         for root in &mut roots {
@@ -90,7 +90,7 @@ impl Ephemeral {
             size: (manager.len() as u32).into(),
             ..self.manager
         };
-        let mut objects = vec![Object {
+        let mut objects = vec![EphemeralObject {
             entry,
             bytes: manager,
         }];
@@ -100,7 +100,7 @@ impl Ephemeral {
                 head.xid = xid.into();
             }
             store_checksum(&mut bytes);
-            objects.push(Object {
+            objects.push(EphemeralObject {
                 entry: *entry,
                 bytes,
             });
@@ -108,7 +108,7 @@ impl Ephemeral {
         objects.extend(
             queues
                 .into_iter()
-                .map(|(oid, bytes)| Object::queue_node(oid, bytes)),
+                .map(|(oid, bytes)| EphemeralObject::queue_node(oid, bytes)),
         );
         Ok(objects)
     }

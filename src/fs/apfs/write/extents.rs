@@ -13,12 +13,12 @@ use crate::fs::apfs::layout::{
     ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, UPDATE_OWNER, extent_flags,
     extent_ref_kind, record_type,
 };
-use crate::fs::apfs::stream::{self, Stored};
+use crate::fs::apfs::stream::{self, StoredRun};
 use crate::{Error, Kind, Result};
 
 /// A run of a stream: whole blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct StreamRun {
     /// In bytes of the stream.
     pub(super) start: u64,
     /// In bytes.
@@ -31,7 +31,7 @@ pub(super) struct Run {
     pub(super) crypto_id: Option<u64>,
 }
 
-impl Run {
+impl StreamRun {
     pub(super) fn end(&self) -> u64 {
         self.start + self.len
     }
@@ -81,7 +81,7 @@ impl Volume {
     }
 
     /// The runs of a stream that overlap `range`.
-    pub(super) fn runs(&self, stream: FileId, range: &Range<u64>) -> Result<Vec<Run>> {
+    pub(super) fn runs(&self, stream: FileId, range: &Range<u64>) -> Result<Vec<StreamRun>> {
         let tree = self.files.reader()?;
         let wanted = RecordKey::numbered(stream, record_type::FILE_EXTENT, range.start);
         let first = tree.floor(&Key::Record(wanted), |record| match record.key {
@@ -124,8 +124,8 @@ impl Volume {
         &self,
         stream: FileId,
         range: &Range<u64>,
-    ) -> Result<Vec<stream::Run>> {
-        let stored = |Run {
+    ) -> Result<Vec<stream::StreamRun>> {
+        let stored = |StreamRun {
                           start,
                           len,
                           place,
@@ -134,14 +134,14 @@ impl Volume {
                       }| {
             let at = self.store.offset(place?);
             let stored = if unwritten {
-                Stored::Unwritten
+                StoredRun::Unwritten
             } else {
-                Stored::Data {
+                StoredRun::Data {
                     at,
                     crypto_id: crypto_id.unwrap_or(0),
                 }
             };
-            Some(stream::Run { start, len, stored })
+            Some(stream::StreamRun { start, len, stored })
         };
         Ok(self
             .runs(stream, range)?
@@ -150,7 +150,7 @@ impl Volume {
             .collect())
     }
 
-    fn run(&self, stream: FileId, start: u64, value: &[u8]) -> Result<Run> {
+    fn run(&self, stream: FileId, start: u64, value: &[u8]) -> Result<StreamRun> {
         let (raw, _) = FileExtentRaw::read_from_prefix(value)
             .map_err(|_| corrupt(stream, "an extent is cut short"))?;
         let (len, block) = (raw.len(), self.block());
@@ -171,7 +171,7 @@ impl Volume {
         let crypto_id = place
             .filter(|_| self.read.cipher.is_some())
             .map(|_| raw.crypto_id.get());
-        Ok(Run {
+        Ok(StreamRun {
             start,
             len,
             place,
@@ -180,7 +180,7 @@ impl Volume {
         })
     }
 
-    fn put_run(&mut self, stream: FileId, run: &Run) -> Result<()> {
+    fn put_run(&mut self, stream: FileId, run: &StreamRun) -> Result<()> {
         let flags = if run.unwritten {
             extent_flags::UNWRITTEN
         } else {
@@ -230,7 +230,7 @@ impl Volume {
 
     /// Puts a run where a stream has none. It is joined with the run before it where that goes on
     /// in the same blocks.
-    pub(super) fn place(&mut self, ids: StreamIds, run: Run) -> Result<()> {
+    pub(super) fn place(&mut self, ids: StreamIds, run: StreamRun) -> Result<()> {
         let block = self.block();
         if let Some(blocks) = run.blocks(block) {
             let count = blocks.end - blocks.start;
@@ -245,7 +245,7 @@ impl Volume {
         if let Some(before) =
             before.filter(|before| before.end() == run.start && before.unwritten == run.unwritten)
         {
-            let joined = Run {
+            let joined = StreamRun {
                 len: before.len + run.len,
                 ..before
             };
@@ -279,7 +279,12 @@ impl Volume {
 
     /// Takes blocks for `len` bytes, as few runs as there are, best after `after`, and puts them
     /// where a stream has none.
-    pub(super) fn allocate(&mut self, ids: StreamIds, start: u64, len: u64) -> Result<Vec<Run>> {
+    pub(super) fn allocate(
+        &mut self,
+        ids: StreamIds,
+        start: u64,
+        len: u64,
+    ) -> Result<Vec<StreamRun>> {
         let block = self.block();
         let mut runs = Vec::new();
         let mut at = start;
@@ -302,7 +307,7 @@ impl Volume {
             };
             let len = (blocks.end - blocks.start) * block;
             let crypto_id = self.read.cipher.as_ref().map(|_| blocks.start);
-            let run = Run {
+            let run = StreamRun {
                 start: at,
                 len,
                 place: Some(Paddr(blocks.start)),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::LAYER;
-use super::checkpoint::{Object, Rings};
+use super::checkpoint::{EphemeralObject, Rings};
 use super::ephemeral::Ephemeral;
 use crate::device::BlockDevice;
 use crate::fs::apfs::checkpoint::{self, data_area, descriptor_area};
@@ -153,9 +153,9 @@ impl FallBack {
     }
 
     /// The checkpoint's objects, of another transaction.
-    fn objects(&self, xid: Xid) -> Result<Vec<Object>> {
+    fn objects(&self, xid: Xid) -> Result<Vec<EphemeralObject>> {
         let ephemeral = Ephemeral::read(&self.container)?;
-        let mut objects = vec![Object {
+        let mut objects = vec![EphemeralObject {
             entry: ephemeral.manager,
             bytes: self.container.spaceman()?,
         }];
@@ -163,13 +163,13 @@ impl FallBack {
             ephemeral
                 .objects
                 .into_iter()
-                .map(|(entry, bytes)| Object { entry, bytes }),
+                .map(|(entry, bytes)| EphemeralObject { entry, bytes }),
         );
         objects.extend(
             ephemeral
                 .queue_nodes
                 .into_iter()
-                .map(|(oid, bytes)| Object::queue_node(oid, bytes)),
+                .map(|(oid, bytes)| EphemeralObject::queue_node(oid, bytes)),
         );
         for object in &mut objects {
             if let Ok((head, _)) = ObjectRaw::mut_from_prefix(&mut object.bytes) {

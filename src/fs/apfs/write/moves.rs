@@ -1,7 +1,7 @@
 //! Renaming and moving: over what is in the way if that was asked for, or into its place.
 
 use super::LAYER;
-use super::entries::{Entry, IsOpen};
+use super::entries::{FolderEntry, IsOpen};
 use super::inode::Inode;
 use super::volume::Volume;
 use crate::fs::apfs::layout::FileId;
@@ -88,7 +88,13 @@ impl Volume {
     }
 
     /// Enters what was taken out under `entry` into a folder, under a name that is free there.
-    fn arrive(&mut self, inode: &mut Inode, entry: &Entry, dir: FileId, name: &str) -> Result<()> {
+    fn arrive(
+        &mut self,
+        inode: &mut Inode,
+        entry: &FolderEntry,
+        dir: FileId,
+        name: &str,
+    ) -> Result<()> {
         let mut dir = self.inode(dir)?;
         self.rename_links(inode, entry, &dir, name)?;
         inode.raw.changed = self.date();
@@ -101,7 +107,7 @@ impl Volume {
     fn rename_links(
         &mut self,
         inode: &mut Inode,
-        entry: &Entry,
+        entry: &FolderEntry,
         dir: &Inode,
         name: &str,
     ) -> Result<()> {

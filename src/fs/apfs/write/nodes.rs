@@ -17,7 +17,7 @@ const CACHED: usize = 1024;
 pub(super) struct Nodes {
     store: Store,
     kind: TreeKind,
-    state: RwLock<State>,
+    state: RwLock<NodeTable>,
     cache: NodeCache,
     /// How often a node was asked for.
     #[cfg(test)]
@@ -25,7 +25,7 @@ pub(super) struct Nodes {
 }
 
 #[derive(Debug)]
-struct State {
+struct NodeTable {
     /// How what is on disk is found.
     stored: Addressing,
     changed: HashMap<Oid, Arc<Node>>,
@@ -33,7 +33,7 @@ struct State {
 
 impl Nodes {
     pub(super) fn new(store: Store, kind: TreeKind, stored: Addressing) -> Self {
-        let state = RwLock::new(State {
+        let state = RwLock::new(NodeTable {
             stored,
             changed: HashMap::new(),
         });
@@ -47,11 +47,11 @@ impl Nodes {
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, State> {
+    fn read(&self) -> RwLockReadGuard<'_, NodeTable> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
+    fn write(&self) -> RwLockWriteGuard<'_, NodeTable> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 

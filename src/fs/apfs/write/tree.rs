@@ -24,16 +24,16 @@ use crate::{Error, Kind, Result};
 pub(super) const FIRST_NEW: u64 = 1 << 62;
 
 /// A key and its value.
-type Record<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+type TreeRecord<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 /// A changed node, and what it is in the step before.
 type Replaced = (Oid, Option<Arc<Node>>);
 
 /// Entries of a parent, and the one that comes in their place.
-type Joined = (Range<usize>, Record<'static>);
+type Joined = (Range<usize>, TreeRecord<'static>);
 
 /// What has become of a node's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum NodeChange {
     /// There is one more at the end.
     Appended,
     /// There are others, or more.
@@ -178,9 +178,9 @@ impl ChangingTree {
         }
         self.pull_up(&path);
         let change = match value {
-            None => Change::Removed,
-            Some(_) if at + 1 >= leaf.count => Change::Appended,
-            Some(_) => Change::Put,
+            None => NodeChange::Removed,
+            Some(_) if at + 1 >= leaf.count => NodeChange::Appended,
+            Some(_) => NodeChange::Put,
         };
         self.replace(path, records, change)?;
         Ok(there)
@@ -213,26 +213,26 @@ impl ChangingTree {
     fn replace(
         &mut self,
         mut path: Vec<(Arc<Node>, usize)>,
-        records: Vec<Record<'_>>,
-        change: Change,
+        records: Vec<TreeRecord<'_>>,
+        change: NodeChange,
     ) -> Result<()> {
         let Some((node, _)) = path.pop() else {
             return Ok(());
         };
         let level = node.level;
-        let parts = self.divide(&records, level == 0, change == Change::Appended)?;
+        let parts = self.divide(&records, level == 0, change == NodeChange::Appended)?;
         let Some((parent, index)) = path.last().cloned() else {
             return self.replace_root(level, &records, &parts);
         };
-        if change == Change::Removed
+        if change == NodeChange::Removed
             && parts.len() == 1
             && let Some((joined, entry)) = self.join(&parent, index, &node, &records)?
         {
             let mut above = self::records(&parent);
             above.splice(joined, [entry]);
-            return self.replace(path, above, Change::Removed);
+            return self.replace(path, above, NodeChange::Removed);
         }
-        let mut entries: Vec<Record<'_>> = Vec::with_capacity(parts.len());
+        let mut entries: Vec<TreeRecord<'_>> = Vec::with_capacity(parts.len());
         for (nth, part) in parts.iter().enumerate() {
             let oid = if nth == 0 { node.oid } else { self.new_node() };
             let part = &records[part.clone()];
@@ -252,10 +252,10 @@ impl ChangingTree {
         }
         let mut above = self::records(&parent);
         let change = match entries.len() {
-            0 => Change::Removed,
-            1 => Change::Put,
-            _ if index + 1 == parent.count => Change::Appended,
-            _ => Change::Put,
+            0 => NodeChange::Removed,
+            1 => NodeChange::Put,
+            _ if index + 1 == parent.count => NodeChange::Appended,
+            _ => NodeChange::Put,
         };
         above.splice(index..index + 1, entries);
         self.replace(path, above, change)
@@ -268,10 +268,10 @@ impl ChangingTree {
         parent: &Node,
         index: usize,
         node: &Node,
-        records: &[Record<'_>],
+        records: &[TreeRecord<'_>],
     ) -> Result<Option<Joined>> {
         let leaf = node.level == 0;
-        let size = |records: &[Record<'_>]| {
+        let size = |records: &[TreeRecord<'_>]| {
             records
                 .iter()
                 .map(|(key, value)| key.len() + value.len())
@@ -323,11 +323,11 @@ impl ChangingTree {
     fn replace_root(
         &mut self,
         level: u16,
-        records: &[Record<'_>],
+        records: &[TreeRecord<'_>],
         parts: &[Range<usize>],
     ) -> Result<()> {
         if parts.len() > 1 {
-            let mut entries: Vec<Record<'_>> = Vec::with_capacity(parts.len());
+            let mut entries: Vec<TreeRecord<'_>> = Vec::with_capacity(parts.len());
             for part in parts {
                 let (oid, part) = (self.new_node(), &records[part.clone()]);
                 self.store_node(oid, level, part)?;
@@ -364,11 +364,11 @@ impl ChangingTree {
     /// The records of each node that these fill: one if they fit, none if there are none.
     fn divide(
         &self,
-        records: &[Record<'_>],
+        records: &[TreeRecord<'_>],
         leaf: bool,
         appended: bool,
     ) -> Result<Vec<Range<usize>>> {
-        let size = |record: &Record<'_>| record.0.len() + record.1.len();
+        let size = |record: &TreeRecord<'_>| record.0.len() + record.1.len();
         let bytes: usize = records.iter().map(size).sum();
         if records.is_empty() || self.shape.fits(records.len(), bytes, leaf) {
             return Ok(Some(0..records.len())
@@ -412,7 +412,7 @@ impl ChangingTree {
         self.dropped.push(oid);
     }
 
-    fn store_node(&mut self, oid: Oid, level: u16, records: &[Record<'_>]) -> Result<()> {
+    fn store_node(&mut self, oid: Oid, level: u16, records: &[TreeRecord<'_>]) -> Result<()> {
         let node = self.encode(oid, Xid(0), oid, Paddr(0), level, records)?;
         self.set(oid, Some(Arc::new(node)));
         Ok(())
@@ -425,7 +425,7 @@ impl ChangingTree {
         oid: Oid,
         place: Paddr,
         level: u16,
-        records: &[Record<'_>],
+        records: &[TreeRecord<'_>],
     ) -> Result<Node> {
         let mut draft = Draft::of_level(level);
         records
@@ -507,7 +507,7 @@ impl ChangingTree {
 }
 
 /// The records of a node.
-fn records(node: &Node) -> Vec<Record<'_>> {
+fn records(node: &Node) -> Vec<TreeRecord<'_>> {
     let all = (0..node.count).filter_map(|index| node.record(index));
     all.map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value)))
         .collect()

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::ext::{SUPERBLOCK, SuperblockRaw};
-use super::map::{ForeignFree, Geometry, Piece, Pieces};
+use super::map::{BlockMap, ForeignFree, MapEntry, MapReader};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::bitmap::{count_clear, run_at, set_bits};
 use crate::{Error, Kind, Result};
@@ -28,7 +28,7 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
         .check(LAYER, SUPERBLOCK, size_of::<SuperblockRaw>() as u64)?;
     device.read_at(SUPERBLOCK, raw.as_mut_bytes())?;
     let superblock = Superblock::parse(raw, device.info().len)?;
-    let geometry = Geometry {
+    let geometry = BlockMap {
         start: superblock.first * superblock.block_size,
         block_size: superblock.block_size,
         blocks: superblock.blocks - superblock.first,
@@ -119,8 +119,8 @@ impl Ext {
     }
 }
 
-impl Pieces for Ext {
-    fn piece(&self, index: u64, count: usize) -> Result<Piece> {
+impl MapReader for Ext {
+    fn piece(&self, index: u64, count: usize) -> Result<MapEntry> {
         let group = self.group(index)?;
         // A multiple of 8, and no more bits than a block has.
         let len = (self.superblock.per_group / 8) as usize;
@@ -130,9 +130,9 @@ impl Pieces for Ext {
                 .for_each(|run| set_bits(&mut bits, run));
             let is_right = count_clear(&bits, count) as u64 == group.free;
             return Ok(if is_right {
-                Piece::Bits(bits)
+                MapEntry::Bits(bits)
             } else {
-                Piece::Used
+                MapEntry::Used
             });
         }
         let at = group.block_bitmap * self.superblock.block_size;
@@ -161,7 +161,7 @@ impl Pieces for Ext {
             Some(run) => Err(wrong(format!(
                 "a structure of the volume in its blocks {run:?} is free in its bitmap"
             ))),
-            None => Ok(Piece::Bits(bits)),
+            None => Ok(MapEntry::Bits(bits)),
         }
     }
 

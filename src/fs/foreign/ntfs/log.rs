@@ -4,7 +4,7 @@ use zerocopy::FromBytes;
 
 use super::super::layout::ntfs::{NO_CLIENT, RestartAreaRaw, RestartPageRaw, VOLUME_IS_CLEAN};
 use super::record::restore;
-use super::{File, Volume};
+use super::{File, NtfsVolume};
 use crate::Result;
 
 /// Where the second page may be: a page of the system's after the first.
@@ -12,7 +12,7 @@ const PAGE: usize = 4096;
 
 /// Why the volume is not in order, if it is not. Both first pages have to say that the log was
 /// closed; or it is empty, as Linux programs leave it.
-pub(super) fn disorder(volume: &Volume, log: &File) -> Result<Option<&'static str>> {
+pub(super) fn disorder(volume: &NtfsVolume, log: &File) -> Result<Option<&'static str>> {
     let mut pages = vec![0; 2 * PAGE];
     volume.read(log, 0, &mut pages)?;
     let is_closed = || {

@@ -1,6 +1,6 @@
 //! NTFS: one bitmap of clusters, a file of its own, found by the master file table.
 //!
-//! What tells that a volume was left in order is a flag in `$Volume` and the state of the log.
+//! What tells that a volume was left in order is a flag in `$NtfsVolume` and the state of the log.
 //! Linux programs leave the log empty, which says nothing, so the map is gone by only if all
 //! clusters of every file are used in it: the whole master file table is read.
 
@@ -15,10 +15,10 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::layout::ntfs::{
     Boot, BootRaw, VolumeInformationRaw, attribute, record as number, volume_flags,
 };
-use super::map::{ForeignFree, Geometry, Piece, Pieces};
+use super::map::{BlockMap, ForeignFree, MapEntry, MapReader};
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
-use record::{Record, Run, Value};
+use record::{AttributeValue, ClusterRun, MftRecord};
 
 const LAYER: &str = "ntfs bitmap";
 /// Clusters whose bits are read at once.
@@ -40,10 +40,10 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
         .info()
         .check(LAYER, boot.table * boot.cluster_size, bytes.len() as u64)?;
     device.read_at(boot.table * boot.cluster_size, &mut bytes)?;
-    let table = Record::parse(number::TABLE, bytes)?;
+    let table = MftRecord::parse(number::TABLE, bytes)?;
     let table = table.ok_or_else(|| wrong("the master file table has no record of its own"))?;
     let table = File::of(&table, &boot)?;
-    let volume = Volume {
+    let volume = NtfsVolume {
         device,
         boot,
         table,
@@ -62,7 +62,7 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     } else {
         log::disorder(&volume, &log)?
     };
-    let geometry = Geometry {
+    let geometry = BlockMap {
         start: 0,
         block_size: volume.boot.cluster_size,
         blocks: volume.boot.clusters,
@@ -87,7 +87,7 @@ fn wrong(message: impl Into<Cow<'static, str>>) -> Error {
 
 /// Where records are.
 #[derive(Debug)]
-struct Volume {
+struct NtfsVolume {
     device: Arc<dyn BlockDevice>,
     boot: Boot,
     table: File,
@@ -96,14 +96,14 @@ struct Volume {
 /// The contents of one of the volume's own files.
 #[derive(Debug)]
 struct File {
-    runs: Vec<Run>,
+    runs: Vec<ClusterRun>,
     /// Bytes that were written; what follows is zeros, and of no interest.
     initialised: u64,
 }
 
 impl File {
     /// The contents that `record` describes all of.
-    fn of(record: &Record, boot: &Boot) -> Result<Self> {
+    fn of(record: &MftRecord, boot: &Boot) -> Result<Self> {
         let (mut found, mut has_list) = (None, false);
         record.attributes(boot.clusters, &mut |attribute| {
             has_list |= attribute.kind == attribute::LIST;
@@ -115,7 +115,7 @@ impl File {
         match found {
             Some((
                 0,
-                Value::Clusters {
+                AttributeValue::Clusters {
                     first: 0,
                     runs,
                     len,
@@ -153,15 +153,15 @@ impl File {
     }
 }
 
-impl Volume {
-    fn record(&self, number: u64) -> Result<Option<Record>> {
+impl NtfsVolume {
+    fn record(&self, number: u64) -> Result<Option<MftRecord>> {
         let mut bytes = vec![0; self.boot.record_size];
         self.read(
             &self.table,
             number * self.boot.record_size as u64,
             &mut bytes,
         )?;
-        Record::parse(number, bytes)
+        MftRecord::parse(number, bytes)
     }
 
     fn file(&self, number: u64) -> Result<File> {
@@ -171,14 +171,14 @@ impl Volume {
         File::of(&record, &self.boot)
     }
 
-    /// The flags of `$Volume`.
+    /// The flags of `$NtfsVolume`.
     fn flags(&self) -> Result<u16> {
         let record = self
             .record(number::VOLUME)?
             .ok_or_else(|| wrong("the volume has no record"))?;
         let mut flags = None;
         record.attributes(self.boot.clusters, &mut |attribute| {
-            if let (attribute::VOLUME_INFORMATION, Value::Resident(bytes)) =
+            if let (attribute::VOLUME_INFORMATION, AttributeValue::Resident(bytes)) =
                 (attribute.kind, attribute.value)
             {
                 flags = VolumeInformationRaw::read_from_prefix(bytes)
@@ -204,7 +204,7 @@ impl Volume {
         let size = self.boot.cluster_size;
         let (mut skip, mut rest) = (at, buf);
         // Runs are within the volume, so that bytes of them can be counted.
-        for Run { start, count } in &file.runs {
+        for ClusterRun { start, count } in &file.runs {
             let bytes = count * size;
             if skip >= bytes {
                 skip -= bytes;
@@ -231,7 +231,7 @@ impl Volume {
 
 #[derive(Debug)]
 struct Ntfs {
-    volume: Volume,
+    volume: NtfsVolume,
     bitmap: File,
     log: File,
 }
@@ -251,16 +251,16 @@ impl Ntfs {
             let mut bytes = vec![0; (records - first).min(per) as usize * size];
             volume.read(&volume.table, first * size as u64, &mut bytes)?;
             for (number, bytes) in (first..).zip(bytes.chunks_exact(size)) {
-                let Some(record) = Record::parse(number, bytes.to_vec())? else {
+                let Some(record) = MftRecord::parse(number, bytes.to_vec())? else {
                     continue;
                 };
                 record.attributes(
                     volume.boot.clusters,
                     &mut |attribute| match attribute.value {
-                        Value::Clusters { runs, .. } => {
+                        AttributeValue::Clusters { runs, .. } => {
                             check_runs(map, &runs, &format!("file of record {number}"))
                         }
-                        Value::Resident(_) => Ok(()),
+                        AttributeValue::Resident(_) => Ok(()),
                     },
                 )?;
             }
@@ -269,18 +269,18 @@ impl Ntfs {
     }
 }
 
-fn check_runs(map: &ForeignFree, runs: &[Run], what: &str) -> Result<()> {
+fn check_runs(map: &ForeignFree, runs: &[ClusterRun], what: &str) -> Result<()> {
     runs.iter()
         .filter_map(|run| Some((run.start?, run.count)))
         .try_for_each(|(start, count)| map.check_used(start, count, what))
 }
 
-impl Pieces for Ntfs {
-    fn piece(&self, index: u64, count: usize) -> Result<Piece> {
+impl MapReader for Ntfs {
+    fn piece(&self, index: u64, count: usize) -> Result<MapEntry> {
         let mut bits = vec![0; count.div_ceil(8)];
         self.volume
             .read(&self.bitmap, index * (PER_PIECE / 8), &mut bits)?;
-        Ok(Piece::Bits(bits))
+        Ok(MapEntry::Bits(bits))
     }
 
     fn check(&self, map: &ForeignFree) -> Result<()> {

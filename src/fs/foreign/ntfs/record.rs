@@ -12,14 +12,14 @@ const LAYER: &str = "ntfs record";
 
 /// A record, with the bytes put back that the ends of its sectors had.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct MftRecord {
     bytes: Vec<u8>,
     number: u64,
 }
 
 /// Clusters that follow each other, of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct ClusterRun {
     /// On the volume; `None` where nothing is stored.
     pub(super) start: Option<u64>,
     pub(super) count: u64,
@@ -27,13 +27,13 @@ pub(super) struct Run {
 
 /// The value of an attribute.
 #[derive(Debug)]
-pub(super) enum Value<'a> {
+pub(super) enum AttributeValue<'a> {
     Resident(&'a [u8]),
     /// The place of the first run among the value's clusters, runs, bytes of all of it, and how
     /// many of these were written.
     Clusters {
         first: u64,
-        runs: Vec<Run>,
+        runs: Vec<ClusterRun>,
         len: u64,
         initialised: u64,
     },
@@ -46,7 +46,7 @@ pub(super) struct Attribute<'a> {
     pub(super) is_named: bool,
     /// Compressed, encrypted, sparse.
     pub(super) flags: u16,
-    pub(super) value: Value<'a>,
+    pub(super) value: AttributeValue<'a>,
 }
 
 fn wrong(number: u64, message: impl std::fmt::Display) -> Error {
@@ -77,7 +77,7 @@ pub(super) fn restore(bytes: &mut [u8], at: usize, count: usize) -> Option<()> {
     Some(())
 }
 
-impl Record {
+impl MftRecord {
     /// Record `number` of these bytes. `None`: it is not in use.
     pub(super) fn parse(number: u64, mut bytes: Vec<u8>) -> Result<Option<Self>> {
         let (head, _) =
@@ -135,7 +135,7 @@ impl Record {
                 let value = bytes
                     .get(usize::from(raw.at.get())..)
                     .and_then(|bytes| bytes.get(..raw.len.get() as usize));
-                Value::Resident(value.ok_or_else(cut)?)
+                AttributeValue::Resident(value.ok_or_else(cut)?)
             } else {
                 let (raw, _) = NonResidentRaw::read_from_prefix(tail).map_err(|_| cut())?;
                 let pairs = bytes.get(usize::from(raw.runs.get())..).ok_or_else(cut)?;
@@ -152,7 +152,7 @@ impl Record {
                     );
                     return Err(wrong(self.number, message));
                 }
-                Value::Clusters {
+                AttributeValue::Clusters {
                     first: raw.first.get(),
                     runs,
                     len: raw.len.get(),
@@ -172,7 +172,7 @@ impl Record {
 
 /// The runs of a list: each a byte with the lengths of what follows, how many clusters, and how
 /// much further than the last run they begin. `None`: it has no end, or leads out of the volume.
-fn runs(mut bytes: &[u8], clusters: u64) -> Option<Vec<Run>> {
+fn runs(mut bytes: &[u8], clusters: u64) -> Option<Vec<ClusterRun>> {
     let (mut found, mut place) = (Vec::new(), 0_i64);
     loop {
         let (&head, rest) = bytes.split_first()?;
@@ -192,7 +192,7 @@ fn runs(mut bytes: &[u8], clusters: u64) -> Option<Vec<Run>> {
             start.checked_add(count).filter(|end| *end <= clusters)?;
             Some(start)
         };
-        found.push(Run { start, count });
+        found.push(ClusterRun { start, count });
         bytes = &rest[place_len..];
     }
 }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn runs_are_those_of_the_list() {
-        let run = |start, count| Run { start, count };
+        let run = |start, count| ClusterRun { start, count };
         // 0x18 clusters at 0x5634, 0x10 that are not stored, 0x30 before the first.
         let list = [
             0x21, 0x18, 0x34, 0x56, 0x01, 0x10, 0x11, 0x30, 0xE0, 0x00, 0xFF,

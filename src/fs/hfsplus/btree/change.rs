@@ -20,7 +20,7 @@ use crate::{Error, Kind, Result};
 
 /// A node on the way from the root to a leaf.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct PathNode {
     pub(super) node: Arc<Node>,
     /// In an index node the record that was followed; in a leaf the first record that is not before
     /// the key.
@@ -151,7 +151,7 @@ impl Tree {
     }
 
     /// The way from the root to where `key` is, or would be; and whether it is there.
-    fn path(&self, key: &[u8]) -> Result<(Vec<Step>, bool)> {
+    fn path(&self, key: &[u8]) -> Result<(Vec<PathNode>, bool)> {
         let wanted = self.wanted(key)?;
         let mut number = self.head.root_node.get();
         let mut path = Vec::with_capacity(self.depth.into());
@@ -160,7 +160,7 @@ impl Tree {
             let after = self.partition(&node, |record| Some(wanted.compare(record)?.is_le()))?;
             let index = after.saturating_sub(1);
             number = self.child(&node, index)?;
-            path.push(Step {
+            path.push(PathNode {
                 node,
                 index: index.into(),
             });
@@ -173,7 +173,7 @@ impl Tree {
         let found = node
             .record(index)
             .is_some_and(|record| wanted.compare(record) == Some(Ordering::Equal));
-        path.push(Step {
+        path.push(PathNode {
             node,
             index: index.into(),
         });
@@ -196,7 +196,7 @@ impl Tree {
     /// what follows from that.
     fn splice(
         &mut self,
-        mut path: Vec<Step>,
+        mut path: Vec<PathNode>,
         mut range: Range<usize>,
         mut records: Vec<Vec<u8>>,
     ) -> Result<()> {
@@ -229,7 +229,7 @@ impl Tree {
     /// key.
     fn edited(
         &self,
-        step: &Step,
+        step: &PathNode,
         is_root: bool,
         range: &Range<usize>,
         records: &[Vec<u8>],

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::Tree;
-use super::change::Step;
+use super::change::PathNode;
 use super::draft::Draft;
 use crate::Result;
 use crate::fs::hfsplus::layout::node_kind;
@@ -17,7 +17,7 @@ impl Tree {
         &mut self,
         draft: Draft,
         appended: bool,
-        parent: &Step,
+        parent: &PathNode,
     ) -> Result<(Range<usize>, Vec<Draft>)> {
         let (slot, size) = (parent.index, usize::from(self.node_size));
         if draft.is_empty() {
@@ -73,7 +73,7 @@ impl Tree {
     }
 
     /// Puts a node that is nearly empty together with a neighbour, if both fit in one.
-    fn merge(&mut self, draft: Draft, parent: &Step) -> Result<(Range<usize>, Vec<Draft>)> {
+    fn merge(&mut self, draft: Draft, parent: &PathNode) -> Result<(Range<usize>, Vec<Draft>)> {
         let (slot, size) = (parent.index, usize::from(self.node_size));
         if let Some(left) = self.neighbour(parent, slot.checked_sub(1))?
             && left.used() + draft.used() <= size
@@ -113,7 +113,7 @@ impl Tree {
     }
 
     /// The child of `parent` in `slot`, if there is one.
-    fn neighbour(&self, parent: &Step, slot: Option<usize>) -> Result<Option<Draft>> {
+    fn neighbour(&self, parent: &PathNode, slot: Option<usize>) -> Result<Option<Draft>> {
         let Some(slot) = slot
             .and_then(|slot| u16::try_from(slot).ok())
             .filter(|&slot| slot < parent.node.records)

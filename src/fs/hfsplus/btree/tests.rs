@@ -10,7 +10,7 @@ use super::*;
 use crate::device::{AfterDiscard, BlockDeviceExt, Memory};
 use crate::fs::hfsplus::build::tests::check::check_tree;
 use crate::fs::hfsplus::build::{self};
-use crate::fs::hfsplus::extents::{Owner, Space};
+use crate::fs::hfsplus::extents::{ForkSpace, Owner};
 use crate::fs::hfsplus::layout::{
     AllocBlock, CATALOG_MAX_KEY_LENGTH, Cnid, EXTENTS_KEY_LENGTH, Extent, ExtentKeyRaw, ForkRaw,
     VARIABLE_INDEX_KEYS,
@@ -28,7 +28,7 @@ impl Alone {
     fn new(kind: TreeKind, node_size: u16, total_nodes: u32) -> Self {
         let device = Arc::new(Memory::zeros(usize::from(node_size) * total_nodes as usize));
         let variable = kind != TreeKind::Extents;
-        let header = build::TreeKind {
+        let header = build::HeaderKind {
             node_size,
             max_key_length: if variable {
                 CATALOG_MAX_KEY_LENGTH
@@ -113,7 +113,7 @@ fn fork(device: &Memory) -> ForkRaw {
 
 fn file(device: &Arc<Memory>) -> ForkDevice {
     let fork = fork(device);
-    let space = Space {
+    let space = ForkSpace {
         device: device.clone(),
         block_size: 512,
         total_blocks: fork.total_blocks.get(),

@@ -4,7 +4,7 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
 use super::catalog::Sink;
-use super::forks::{self, Blocks, Part, is_large};
+use super::forks::{self, ForkPart, NodeBlocks, is_large};
 use super::objects::Objects;
 use crate::Result;
 use crate::fs::build::tree::body;
@@ -18,7 +18,7 @@ use crate::fs::source::{Stream, Tree};
 pub(super) fn emit(
     tree: &Tree,
     objects: &Objects,
-    blocks: &Blocks,
+    blocks: &NodeBlocks,
     sink: &mut Sink<'_>,
 ) -> Result<()> {
     let (mut name, mut key, mut record) = (Vec::<U16>::new(), Vec::new(), Vec::new());
@@ -38,7 +38,7 @@ pub(super) fn emit(
             .put(&mut key);
             record.clear();
             if is_large(value) {
-                let fork = blocks.fork(source, blocks.first(node), Part::Attribute(place));
+                let fork = blocks.fork(source, blocks.first(node), ForkPart::Attribute(place));
                 let raw = ForkAttributeRaw {
                     record_type: attribute_type::FORK.into(),
                     reserved: 0.into(),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use zerocopy::big_endian::U16;
 use zerocopy::{Immutable, IntoBytes};
 
-use super::forks::Blocks;
+use super::forks::NodeBlocks;
 use super::geometry::JournalPlace;
 use super::objects::Objects;
 use super::own::{Own, Purpose};
@@ -25,7 +25,7 @@ use crate::fs::source::{SourceKind, Tree};
 pub(super) struct Catalog<'a> {
     pub(super) tree: &'a Tree,
     pub(super) objects: &'a Objects,
-    pub(super) blocks: &'a Blocks,
+    pub(super) blocks: &'a NodeBlocks,
     pub(super) style: Style,
     /// Where the journal lies, if there is one.
     pub(super) journal: JournalPlace,
@@ -200,7 +200,7 @@ impl Catalog<'_> {
                 let (previous, next) = (cnid(place + 1), place.checked_sub(1).and_then(cnid));
                 links.insert(
                     node,
-                    Link {
+                    LinkName {
                         target,
                         previous,
                         next,
@@ -212,11 +212,11 @@ impl Catalog<'_> {
     }
 }
 
-type Links = BTreeMap<u32, Link>;
+type Links = BTreeMap<u32, LinkName>;
 
 /// One name of a hard-linked file.
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct LinkName {
     target: Cnid,
     previous: Option<Cnid>,
     next: Option<Cnid>,

@@ -18,7 +18,7 @@ pub(super) const FINDER_INFO: &str = "com.apple.FinderInfo";
 
 /// Whose bytes they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ForkPart {
     Data,
     Resource,
     /// The attribute of this place among the node's.
@@ -41,7 +41,7 @@ pub(super) fn is_large(value: &Stream) -> bool {
 }
 
 /// What of a body lies in blocks, in the order in which it lies.
-pub(super) fn contents(source: &SourceNode) -> impl Iterator<Item = (Part, Content<'_>)> {
+pub(super) fn contents(source: &SourceNode) -> impl Iterator<Item = (ForkPart, Content<'_>)> {
     let data = match &source.kind {
         SourceKind::File(stream) => Some(Content::of(stream)),
         SourceKind::Symlink(target) => Some(Content::InHand(target.as_bytes())),
@@ -51,10 +51,10 @@ pub(super) fn contents(source: &SourceNode) -> impl Iterator<Item = (Part, Conte
         .xattrs
         .iter()
         .find(|(name, _)| &**name == RESOURCE_FORK);
-    let resource = resource.map(|(_, value)| (Part::Resource, Content::of(value)));
+    let resource = resource.map(|(_, value)| (ForkPart::Resource, Content::of(value)));
     let large = attributes(source).filter(|(.., value)| is_large(value));
-    let large = large.map(|(place, _, value)| (Part::Attribute(place), Content::of(value)));
-    data.map(|content| (Part::Data, content))
+    let large = large.map(|(place, _, value)| (ForkPart::Attribute(place), Content::of(value)));
+    data.map(|content| (ForkPart::Data, content))
         .into_iter()
         .chain(resource)
         .chain(large)
@@ -63,7 +63,7 @@ pub(super) fn contents(source: &SourceNode) -> impl Iterator<Item = (Part, Conte
 
 /// Where each node's blocks begin.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(super) struct NodeBlocks {
     block_size: u32,
     /// By node, and at last the block behind all.
     first: Vec<u32>,
@@ -83,7 +83,7 @@ fn blocks_of_body(source: &SourceNode, block_size: u32) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-impl Blocks {
+impl NodeBlocks {
     /// No blocks for anything: for records whose length alone counts.
     pub(super) fn nowhere(tree: &Tree) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl Blocks {
     }
 
     /// One part of the body `source` that begins at `first`, as catalog and attributes describe it.
-    pub(super) fn fork(&self, source: &SourceNode, first: AllocBlock, part: Part) -> ForkRaw {
+    pub(super) fn fork(&self, source: &SourceNode, first: AllocBlock, part: ForkPart) -> ForkRaw {
         let mut start = first.0;
         for (this, content) in contents(source) {
             let count = content.len().div_ceil(self.block_size.into()) as u32; // allotted, so it fits
@@ -160,7 +160,7 @@ impl Blocks {
 #[derive(Debug)]
 pub(super) struct Laid<'a> {
     pub(super) tree: &'a Tree,
-    pub(super) blocks: &'a Blocks,
+    pub(super) blocks: &'a NodeBlocks,
 }
 
 impl Places for Laid<'_> {

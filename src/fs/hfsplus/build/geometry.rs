@@ -262,13 +262,13 @@ impl Sizes {
             journal_blocks: needs.journal.map_or(0, |sector| {
                 1 + recipe::journal_len(len, sector).div_ceil(block_size.into())
             }),
-            extents: tree(recipe::Tree::Extents, EXTENTS_NODE_SIZE, 1)?,
+            extents: tree(recipe::PlannedTree::Extents, EXTENTS_NODE_SIZE, 1)?,
             attributes: tree(
-                recipe::Tree::Attributes,
+                recipe::PlannedTree::Attributes,
                 ATTRIBUTES_NODE_SIZE,
                 needs.attribute_nodes,
             )?,
-            catalog: tree(recipe::Tree::Catalog, catalog_node, catalog_nodes)?,
+            catalog: tree(recipe::PlannedTree::Catalog, catalog_node, catalog_nodes)?,
         })
     }
 

@@ -26,14 +26,14 @@ use zerocopy::IntoBytes;
 
 pub(super) use bitmap::set_bits;
 use catalog::Catalog;
-use forks::{Blocks, Laid};
+use forks::{Laid, NodeBlocks};
 use geometry::{Geometry, JournalPlace, Needs, TreePlace};
 use header::Identity;
 use objects::{LAYER, Objects};
 pub(super) use recipe::journal_len;
 use records::Style;
+pub(super) use tree::{HeaderKind, map_nodes};
 use tree::{Shape, Writer};
-pub(super) use tree::{TreeKind, map_nodes};
 
 use super::layout::{
     ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, HEADER_OFFSET,
@@ -114,7 +114,7 @@ impl Plan {
 
     /// Counts the nodes of the trees, whose records have the same lengths wherever things will lie.
     fn measure(&mut self) -> Result<()> {
-        let nowhere = Blocks::nowhere(&self.tree);
+        let nowhere = NodeBlocks::nowhere(&self.tree);
         let (mut small, mut large) = (Shape::new(4096), Shape::new(8192));
         self.catalog(&nowhere, JournalPlace::NONE)
             .emit(&mut |key, data| {
@@ -180,7 +180,7 @@ impl Plan {
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         let geometry = Geometry::new(info.len, block_size, &self.needs(block_size, info.block))?;
-        let blocks = Blocks::allot(&self.tree, geometry.data.start.0, block_size)?;
+        let blocks = NodeBlocks::allot(&self.tree, geometry.data.start.0, block_size)?;
         blank(device, &[HEADER_OFFSET, info.len - HEADER_OFFSET])?;
         self.write_contents(device, &geometry, &blocks, progress)?;
         progress.check()?;
@@ -212,7 +212,7 @@ impl Plan {
         }
     }
 
-    fn catalog<'a>(&'a self, blocks: &'a Blocks, journal: JournalPlace) -> Catalog<'a> {
+    fn catalog<'a>(&'a self, blocks: &'a NodeBlocks, journal: JournalPlace) -> Catalog<'a> {
         Catalog {
             tree: &self.tree,
             objects: &self.objects,
@@ -228,7 +228,7 @@ impl Plan {
         &self,
         device: &dyn BlockDevice,
         geometry: &Geometry,
-        blocks: &Blocks,
+        blocks: &NodeBlocks,
         progress: &dyn Progress,
     ) -> Result<()> {
         let Range { start, end } = blocks.range();
@@ -246,7 +246,7 @@ impl Plan {
         &self,
         device: &dyn BlockDevice,
         geometry: &Geometry,
-        blocks: &Blocks,
+        blocks: &NodeBlocks,
     ) -> Result<()> {
         let offset = |extent: Extent| extent.start.offset(geometry.block_size);
         let writer = |place: &TreePlace, max_key_length, attributes, key_compare_type| {
@@ -256,7 +256,7 @@ impl Plan {
                 total_nodes,
                 clump,
             } = *place;
-            let kind = TreeKind {
+            let kind = HeaderKind {
                 node_size,
                 max_key_length,
                 attributes,
@@ -337,7 +337,7 @@ impl VolumePlan for Plan {
 pub(super) fn write_empty_tree(
     device: &dyn BlockDevice,
     offset: u64,
-    kind: TreeKind,
+    kind: HeaderKind,
 ) -> Result<()> {
     Writer::new(kind, Output::new(device, offset))?
         .finish()
@@ -360,7 +360,7 @@ pub(super) fn tree_nodes<'r>(
 pub(super) fn write_tree<'r>(
     device: &dyn BlockDevice,
     offset: u64,
-    kind: TreeKind,
+    kind: HeaderKind,
     mut records: impl Iterator<Item = (&'r [u8], &'r [u8])>,
 ) -> Result<()> {
     let mut writer = Writer::new(kind, Output::new(device, offset))?;

@@ -34,7 +34,7 @@ pub(super) fn catalog_node_size(len: u64, block_size: u32) -> u16 {
 
 /// One of the volume's trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tree {
+pub(super) enum PlannedTree {
     Attributes,
     Catalog,
     Extents,
@@ -61,7 +61,7 @@ const CLUMPS: [(u32, u32, u32); 15] = [
 ];
 
 /// Bytes that a tree begins with and grows by, a multiple of its nodes and of the volume's blocks.
-pub(super) fn clump(tree: Tree, len: u64, node_size: u16, block_size: u32) -> u32 {
+pub(super) fn clump(tree: PlannedTree, len: u64, node_size: u16, block_size: u32) -> u32 {
     let wished = if len < GIB {
         // Below 1 GiB this fits in 23 bits.
         ((len / 512 * 4) as u32).max(8 * u32::from(node_size))
@@ -69,9 +69,9 @@ pub(super) fn clump(tree: Tree, len: u64, node_size: u16, block_size: u32) -> u3
         let row = (u64::BITS - (len / (2 * GIB)).leading_zeros()).min(14) as usize;
         let (attributes, catalog, extents) = CLUMPS[row];
         let mebibytes = match tree {
-            Tree::Attributes => attributes,
-            Tree::Catalog => catalog,
-            Tree::Extents => extents,
+            PlannedTree::Attributes => attributes,
+            PlannedTree::Catalog => catalog,
+            PlannedTree::Extents => extents,
         };
         mebibytes << 20
     };
@@ -128,15 +128,21 @@ mod tests {
     #[test]
     fn clumps_are_those_of_volumes_made_by_macos() {
         let mib = 1 << 20;
-        assert_eq!(clump(Tree::Extents, mib, 4096, 4096), 32768);
-        assert_eq!(clump(Tree::Catalog, mib, 4096, 4096), 32768);
-        assert_eq!(clump(Tree::Attributes, mib, 8192, 4096), 65536);
-        assert_eq!(clump(Tree::Extents, 5 * mib, 4096, 4096), 40960);
-        assert_eq!(clump(Tree::Attributes, 5 * mib, 8192, 4096), 65536);
-        assert_eq!(clump(Tree::Catalog, GIB, 8192, 4096), 4 << 20);
-        assert_eq!(clump(Tree::Catalog, 2 * GIB, 8192, 4096), 6 << 20);
-        assert_eq!(clump(Tree::Attributes, 16 * GIB, 8192, 4096), 64 << 20);
-        assert_eq!(clump(Tree::Extents, 512 * TIB, 4096, 1 << 20), 32 << 20);
+        assert_eq!(clump(PlannedTree::Extents, mib, 4096, 4096), 32768);
+        assert_eq!(clump(PlannedTree::Catalog, mib, 4096, 4096), 32768);
+        assert_eq!(clump(PlannedTree::Attributes, mib, 8192, 4096), 65536);
+        assert_eq!(clump(PlannedTree::Extents, 5 * mib, 4096, 4096), 40960);
+        assert_eq!(clump(PlannedTree::Attributes, 5 * mib, 8192, 4096), 65536);
+        assert_eq!(clump(PlannedTree::Catalog, GIB, 8192, 4096), 4 << 20);
+        assert_eq!(clump(PlannedTree::Catalog, 2 * GIB, 8192, 4096), 6 << 20);
+        assert_eq!(
+            clump(PlannedTree::Attributes, 16 * GIB, 8192, 4096),
+            64 << 20
+        );
+        assert_eq!(
+            clump(PlannedTree::Extents, 512 * TIB, 4096, 1 << 20),
+            32 << 20
+        );
     }
 
     #[test]
@@ -161,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_clump_is_whole_in_nodes_and_blocks() {
-        assert_eq!(clump(Tree::Extents, 1 << 20, 4096, 65536), 65536);
-        assert_eq!(clump(Tree::Catalog, 3_333_333, 4096, 512) % 4096, 0);
+        assert_eq!(clump(PlannedTree::Extents, 1 << 20, 4096, 65536), 65536);
+        assert_eq!(clump(PlannedTree::Catalog, 3_333_333, 4096, 512) % 4096, 0);
     }
 }

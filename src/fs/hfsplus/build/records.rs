@@ -2,7 +2,7 @@
 
 use zerocopy::FromBytes;
 
-use super::forks::{self, Blocks, FINDER_INFO, Part};
+use super::forks::{self, FINDER_INFO, ForkPart, NodeBlocks};
 use crate::fs::build::tree::flags;
 use crate::fs::hfsplus::layout::{
     AllocBlock, BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, Extent, FILE_LINK_TYPE, FileInfoRaw,
@@ -164,7 +164,7 @@ impl Style {
         &self,
         source: &SourceNode,
         cnid: Cnid,
-        blocks: &Blocks,
+        blocks: &NodeBlocks,
         first: AllocBlock,
     ) -> FileRaw {
         let (mut user_info, mut finder_info) = finder_info::<FileInfoRaw>(source);
@@ -194,8 +194,8 @@ impl Style {
             finder_info,
             text_encoding: 0.into(),
             reserved2: 0.into(),
-            data_fork: blocks.fork(source, first, Part::Data),
-            resource_fork: blocks.fork(source, first, Part::Resource),
+            data_fork: blocks.fork(source, first, ForkPart::Data),
+            resource_fork: blocks.fork(source, first, ForkPart::Resource),
         }
     }
 

@@ -90,7 +90,7 @@ pub(in crate::fs::hfsplus) fn map_nodes(node_size: u16, total: u32) -> u32 {
 
 /// What a tree's header says beside its shape.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::fs::hfsplus) struct TreeKind {
+pub(in crate::fs::hfsplus) struct HeaderKind {
     pub(in crate::fs::hfsplus) node_size: u16,
     pub(in crate::fs::hfsplus) max_key_length: u16,
     /// `VARIABLE_INDEX_KEYS` or 0.
@@ -103,9 +103,9 @@ pub(in crate::fs::hfsplus) struct TreeKind {
 /// Writes a tree, record after record in the order of their keys.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
-    kind: TreeKind,
+    kind: HeaderKind,
     out: Output<'a>,
-    node: Node,
+    node: FilledNode,
     /// The number of the node that is being filled.
     at: u32,
     /// The first keys of the nodes of this level, and their ends.
@@ -117,10 +117,10 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// A tree whose file begins where `out` is.
-    pub(super) fn new(kind: TreeKind, mut out: Output<'a>) -> Result<Self> {
+    pub(super) fn new(kind: HeaderKind, mut out: Output<'a>) -> Result<Self> {
         let base = out.position();
         out.seek(base + u64::from(kind.node_size))?;
-        let node = Node::new(kind.node_size, node_kind::LEAF, 1);
+        let node = FilledNode::new(kind.node_size, node_kind::LEAF, 1);
         Ok(Self {
             kind,
             out,
@@ -229,7 +229,7 @@ impl<'a> Writer<'a> {
 
 /// A node that is being filled.
 #[derive(Debug)]
-struct Node {
+struct FilledNode {
     bytes: Vec<u8>,
     offsets: Vec<U16>,
     size: usize,
@@ -239,7 +239,7 @@ struct Node {
     height: u8,
 }
 
-impl Node {
+impl FilledNode {
     fn new(size: u16, kind: i8, height: u8) -> Self {
         let mut node = Self {
             bytes: Vec::new(),
@@ -304,7 +304,7 @@ impl Node {
 
 fn header_node(header: &TreeHeaderRaw, first_map: u32, used: u32) -> Vec<u8> {
     let size = header.node_size.get();
-    let mut node = Node::new(size, node_kind::HEADER, 0);
+    let mut node = FilledNode::new(size, node_kind::HEADER, 0);
     node.forward = first_map;
     node.push(header.as_bytes(), &[]);
     node.push(
@@ -316,10 +316,10 @@ fn header_node(header: &TreeHeaderRaw, first_map: u32, used: u32) -> Vec<u8> {
 }
 
 /// Map node `number` of a tree whose first `used` nodes are used.
-fn map_node(kind: &TreeKind, number: u32, next: u32, used: u32) -> Vec<u8> {
+fn map_node(kind: &HeaderKind, number: u32, next: u32, used: u32) -> Vec<u8> {
     let bits = map_node_bits(kind.node_size);
     let first = header_map_bits(kind.node_size) + number * bits;
-    let mut node = Node::new(kind.node_size, node_kind::MAP, 0);
+    let mut node = FilledNode::new(kind.node_size, node_kind::MAP, 0);
     node.forward = next;
     node.push(&map_bits(bits, first, used), &[]);
     node.finish().to_vec()

@@ -58,11 +58,11 @@ impl fmt::Display for Claim {
 
 /// All blocks that something uses.
 #[derive(Debug, Default)]
-pub(super) struct Blocks {
+pub(super) struct BlockUsers {
     claims: Vec<Claim>,
 }
 
-impl Blocks {
+impl BlockUsers {
     /// Takes note that `extent`, which lies on the volume, is used.
     pub(super) fn claim(&mut self, extent: Extent, id: Cnid, purpose: Use) {
         if extent.count > 0 {

@@ -27,7 +27,7 @@ const COLON: u16 = 0x3A;
 
 /// A folder's or file's record, as much of it as others refer to.
 #[derive(Debug, Clone, Copy)]
-struct Object {
+struct CheckedObject {
     id: Cnid,
     parent: Cnid,
     /// Stands for the name.
@@ -60,7 +60,7 @@ struct Lead {
 #[derive(Debug)]
 pub(super) struct Catalog<'h> {
     header: &'h VolumeHeader,
-    objects: Vec<Object>,
+    objects: Vec<CheckedObject>,
     groups: Vec<Group>,
     pub(super) links: Links,
     /// File and folder records, the root's excluded.
@@ -154,7 +154,7 @@ impl<'h> Catalog<'h> {
 
     fn add_folder(&mut self, key: &CatalogKey<'_>, folder: &FolderRaw, report: &mut Report) {
         let id = Cnid(folder.folder_id.get());
-        let object = Object {
+        let object = CheckedObject {
             id,
             parent: key.parent,
             name: hash(key.name),
@@ -195,7 +195,7 @@ impl<'h> Catalog<'h> {
         report: &mut Report,
     ) {
         let id = Cnid(file.file_id.get());
-        let object = Object {
+        let object = CheckedObject {
             id,
             parent: key.parent,
             name: hash(key.name),
@@ -224,8 +224,8 @@ impl<'h> Catalog<'h> {
         self.add_object(key, object, report);
     }
 
-    fn add_object(&mut self, key: &CatalogKey<'_>, object: Object, report: &mut Report) {
-        let Object { id, parent, .. } = object;
+    fn add_object(&mut self, key: &CatalogKey<'_>, object: CheckedObject, report: &mut Report) {
+        let CheckedObject { id, parent, .. } = object;
         if key.name.is_empty() || key.name.iter().any(|unit| unit.get() == COLON) {
             report.damage(wrong(
                 LAYER,
@@ -279,7 +279,7 @@ impl<'h> Catalog<'h> {
         self.check_counts(report);
     }
 
-    fn find(&self, id: Cnid) -> Option<&Object> {
+    fn find(&self, id: Cnid) -> Option<&CheckedObject> {
         let at = self
             .objects
             .binary_search_by_key(&id, |object| object.id)
@@ -299,7 +299,7 @@ impl<'h> Catalog<'h> {
     fn check_objects(&self, report: &mut Report) {
         let hfsx = self.header.variant == Variant::Hfsx;
         for object in &self.objects {
-            let Object {
+            let CheckedObject {
                 id,
                 parent,
                 name,

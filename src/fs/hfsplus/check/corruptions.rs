@@ -5,9 +5,9 @@ use crate::fs::hfsplus::layout::*;
 use crate::problem::Severity;
 
 /// What to do to a volume, how bad that is, and words of the finding.
-pub(in crate::fs::hfsplus) type Case = (fn(&mut Sample), Severity, &'static str);
+pub(in crate::fs::hfsplus) type Corruption = (fn(&mut Sample), Severity, &'static str);
 
-pub(in crate::fs::hfsplus) const VOLUME: &[Case] = &[
+pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
     (
         |v| v.header().signature = 0x1234.into(),
         Severity::Damage,
@@ -160,7 +160,7 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Case] = &[
     ),
 ];
 
-pub(in crate::fs::hfsplus) const TREES: &[Case] = &[
+pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.tree(Cnid::CATALOG).node_size = 1000.into(),
         Severity::Damage,
@@ -361,7 +361,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Case] = &[
     ),
 ];
 
-pub(in crate::fs::hfsplus) const CATALOG: &[Case] = &[
+pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.named("file 3", |data| data[1] = 9),
         Severity::Damage,
@@ -576,7 +576,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Case] = &[
     ),
 ];
 
-pub(in crate::fs::hfsplus) const ATTRIBUTES: &[Case] = &[
+pub(in crate::fs::hfsplus) const ATTRIBUTES: &[Corruption] = &[
     (
         |v| v.attribute("small", |record| record[25] ^= 0xFF),
         Severity::Damage,

@@ -2,7 +2,7 @@
 
 use zerocopy::FromBytes;
 
-use super::blocks::{Blocks, Use};
+use super::blocks::{BlockUsers, Use};
 use super::report::{Report, wrong};
 use crate::fs::hfsplus::layout::{
     Cnid, Extent, ExtentKeyRaw, ExtentRecordRaw, ExtentsRaw, ForkRaw, fork_type,
@@ -12,7 +12,7 @@ const LAYER: &str = "hfs+ extents";
 
 /// A record of the overflow tree, and whether a fork needed it.
 #[derive(Debug)]
-struct Record {
+struct OverflowRecord {
     file: Cnid,
     fork_type: u8,
     start: u32,
@@ -23,17 +23,17 @@ struct Record {
 /// Holds forks against their extents, and remembers who uses which blocks.
 #[derive(Debug)]
 pub(super) struct Forks {
-    pub(super) blocks: Blocks,
+    pub(super) blocks: BlockUsers,
     block_size: u32,
     total_blocks: u32,
     /// In the order of their keys.
-    overflow: Vec<Record>,
+    overflow: Vec<OverflowRecord>,
 }
 
 impl Forks {
     pub(super) fn new(block_size: u32, total_blocks: u32) -> Self {
         Self {
-            blocks: Blocks::default(),
+            blocks: BlockUsers::default(),
             block_size,
             total_blocks,
             overflow: Vec::new(),
@@ -61,7 +61,7 @@ impl Forks {
             self.claim_extents(&record.extents, file, Use::Special, report);
             return;
         }
-        self.overflow.push(Record {
+        self.overflow.push(OverflowRecord {
             file,
             fork_type: kind,
             start: start_block.get(),
@@ -155,7 +155,7 @@ impl Forks {
 
     fn take_overflow(&mut self, id: Cnid, kind: u8, start: u64) -> Option<ExtentsRaw> {
         let start = u32::try_from(start).ok()?;
-        let key = |record: &Record| (record.file, record.fork_type, record.start);
+        let key = |record: &OverflowRecord| (record.file, record.fork_type, record.start);
         let at = self
             .overflow
             .binary_search_by_key(&(id, kind, start), key)

@@ -35,7 +35,7 @@ pub(super) use self::report::Report;
 use self::report::wrong;
 pub(super) use self::tree::{Rules, check as walk_tree};
 use super::btree::TreeKind;
-use super::extents::{ForkDevice, Owner, Space};
+use super::extents::{ForkDevice, ForkSpace, Owner};
 use super::layout::{Cnid, ForkRaw, VolumeHeader, fork_type, volume_attributes};
 use super::overflow::Overflow;
 use super::write::recover;
@@ -87,7 +87,7 @@ pub(super) fn check_in_place(
     let mut report = Report::default();
     volume::check_header(header, &mut report);
     volume::check_alternate(&*device, header, &mut report)?;
-    let space = Space {
+    let space = ForkSpace {
         device,
         block_size: header.block_size,
         total_blocks: header.total_blocks,
@@ -143,7 +143,7 @@ fn check_into(
     let (device, header) = replay_journal(located, report)?;
     volume::check_header(&header, report);
     volume::check_alternate(&*device, &header, report)?;
-    let space = Space {
+    let space = ForkSpace {
         device,
         block_size: header.block_size,
         total_blocks: header.total_blocks,
@@ -223,7 +223,7 @@ fn replay_journal(
 }
 
 struct Checker<'a> {
-    space: Space,
+    space: ForkSpace,
     header: &'a VolumeHeader,
     report: &'a mut Report,
     progress: &'a dyn Progress,

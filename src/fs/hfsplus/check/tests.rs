@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::check;
-use super::corruptions::{ATTRIBUTES, CATALOG, Case, TREES, VOLUME};
+use super::corruptions::{ATTRIBUTES, CATALOG, Corruption, TREES, VOLUME};
 use super::sample::Sample;
 use crate::device::Memory;
 use crate::fs::hfsplus::layout::{CatalogKey, Cnid};
@@ -30,7 +30,7 @@ fn sound_volumes_are_found_sound() {
     }
 }
 
-fn expect_found(cases: &[Case], case_sensitive: bool) {
+fn expect_found(cases: &[Corruption], case_sensitive: bool) {
     for (damage, severity, words) in cases {
         let mut sample = Sample::new(case_sensitive);
         damage(&mut sample);
@@ -64,12 +64,12 @@ fn damage_to_attributes_is_found() {
 
 #[test]
 fn folders_that_count_folders_wrongly_are_found_where_they_must() {
-    let wrong: Case = (
+    let wrong: Corruption = (
         |v| v.folder("folder", |raw| raw.folder_count = 9.into()),
         Severity::Warning,
         "holds 9 folders",
     );
-    let missing: Case = (
+    let missing: Corruption = (
         |v| v.folder("folder", |raw| raw.flags = 0.into()),
         Severity::Warning,
         "does not count the folders",

@@ -15,7 +15,7 @@ use crate::fs::hfsplus::unicode::decode_attribute_name;
 
 /// One attribute: its records, and the blocks of its value.
 #[derive(Debug)]
-struct Value {
+struct RepairedValue {
     records: Vec<Box<[u8]>>,
     blocks: Vec<Extent>,
     wanted: u64,
@@ -45,7 +45,7 @@ pub(super) fn mend(
         let Some((file, name)) = name_of(&record) else {
             continue;
         };
-        let mut value = Value {
+        let mut value = RepairedValue {
             records: Vec::new(),
             blocks: Vec::new(),
             wanted: 0,
@@ -98,7 +98,7 @@ fn name_of(record: &[u8]) -> Option<(u32, Vec<U16>)> {
     Some((key.file.0, key.name.to_vec()))
 }
 
-impl Value {
+impl RepairedValue {
     fn add(&mut self, record: Box<[u8]>, total_blocks: u32) {
         let parsed = AttributeKey::split(&record)
             .and_then(|(key, data)| Some((key.start_block, AttributeRecord::parse(data)?)));

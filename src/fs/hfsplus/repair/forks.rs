@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::objects::{Body, Objects};
+use super::objects::{AllObjects, Body};
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{
     AllocBlock, Cnid, EXTENTS_KEY_LENGTH, EXTENTS_PER_RECORD, Extent, ExtentKeyRaw, ExtentRaw,
@@ -186,7 +186,7 @@ impl Mended {
     /// is moved.
     pub(super) fn objects(
         &mut self,
-        objects: &mut Objects,
+        objects: &mut AllObjects,
         more: &More,
         header: &VolumeHeader,
         steps: &mut Steps,
@@ -259,7 +259,7 @@ impl Mended {
     }
 
     /// Finds room for what moves, once all that stays has its blocks.
-    fn place_moved(&mut self, objects: &mut Objects, header: &VolumeHeader) -> Result<()> {
+    fn place_moved(&mut self, objects: &mut AllObjects, header: &VolumeHeader) -> Result<()> {
         let moving = std::mem::take(&mut self.moving);
         // No copy lies on what another is made from.
         self.reserved

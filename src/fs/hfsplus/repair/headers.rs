@@ -14,7 +14,7 @@ use crate::decision::{Alternative, Undecided, Which};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::hfsplus::btree::{Node, TreeKind};
 use crate::fs::hfsplus::check::{Report, Rules, walk_tree};
-use crate::fs::hfsplus::extents::{ForkDevice, Owner, Space};
+use crate::fs::hfsplus::extents::{ForkDevice, ForkSpace, Owner};
 use crate::fs::hfsplus::layout::{
     Cnid, EXTENTS_PER_RECORD, Extent, ExtentsRaw, FIRST_RECORD, ForkRaw, HEADER_OFFSET,
     TreeHeaderRaw, VolumeHeader, VolumeHeaderRaw, extents_of, fork_type, node_kind,
@@ -165,8 +165,8 @@ struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    fn space(&self, header: &VolumeHeader) -> Space {
-        Space {
+    fn space(&self, header: &VolumeHeader) -> ForkSpace {
+        ForkSpace {
             device: self.device.clone(),
             block_size: header.block_size,
             total_blocks: header.total_blocks,

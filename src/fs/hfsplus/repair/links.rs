@@ -7,20 +7,25 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use zerocopy::big_endian::{U16, U32};
 
-use super::objects::{Body, Object, Objects};
+use super::objects::{AllObjects, Body, RepairedObject};
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{Cnid, FILE_LINK_TYPE, FileRaw, mode_type, record_flags};
 use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER, ORPHAN, inode_number};
 use crate::fs::hfsplus::unicode::{decode_name, units};
 
 /// The numbers of the files that are links to folders.
-pub(super) fn folder_links(objects: &Objects) -> HashSet<u32> {
-    let is_link = |object: &&Object| object.file().is_some_and(FileRaw::is_folder_link);
-    objects.all.iter().filter(is_link).map(Object::id).collect()
+pub(super) fn folder_links(objects: &AllObjects) -> HashSet<u32> {
+    let is_link = |object: &&RepairedObject| object.file().is_some_and(FileRaw::is_folder_link);
+    objects
+        .all
+        .iter()
+        .filter(is_link)
+        .map(RepairedObject::id)
+        .collect()
 }
 
 /// Mends links to files.
-pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
+pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
     correct_counts_elsewhere(objects, steps);
     restore_private_folder(objects, steps);
     let Some(at) = objects.all.iter().position(is_private) else {
@@ -102,10 +107,10 @@ pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
 
 /// What lies in the private folder under a name that no target has gets the one that its thread
 /// remembers, or leaves.
-fn restore_names(objects: &mut Objects, private: u32, steps: &mut Steps) {
+fn restore_names(objects: &mut AllObjects, private: u32, steps: &mut Steps) {
     let is_right =
         |name: &[U16]| inode_number(name).is_some() || decode_name(name).starts_with(ORPHAN);
-    let stray = |object: &Object| {
+    let stray = |object: &RepairedObject| {
         object.parent == private && !object.is_folder() && !is_right(&object.name)
     };
     let found: Vec<usize> = (0..objects.all.len())
@@ -141,7 +146,7 @@ fn restore_names(objects: &mut Objects, private: u32, steps: &mut Steps) {
     }
 }
 
-fn is_private(object: &Object) -> bool {
+fn is_private(object: &RepairedObject) -> bool {
     object.is_folder() && object.parent == Cnid::ROOT.0 && *object.name == *units(FILES_FOLDER)
 }
 
@@ -155,12 +160,12 @@ fn is_link(file: &FileRaw) -> bool {
 
 /// What is neither a link nor the target of links has one name, is in no chain, and has not the
 /// type of a link.
-fn correct_counts_elsewhere(objects: &mut Objects, steps: &mut Steps) {
+fn correct_counts_elsewhere(objects: &mut AllObjects, steps: &mut Steps) {
     let private: HashSet<u32> = objects
         .all
         .iter()
         .filter(|object| is_private(object))
-        .map(Object::id)
+        .map(RepairedObject::id)
         .collect();
     for object in objects
         .all
@@ -190,12 +195,12 @@ fn correct_counts_elsewhere(objects: &mut Objects, steps: &mut Steps) {
             steps.add("correct counts and chains of hard links", || object.shown());
         }
     }
-    let is_of_links = |object: &Object| *object.name == *units(FOLDERS_FOLDER);
+    let is_of_links = |object: &RepairedObject| *object.name == *units(FOLDERS_FOLDER);
     let targets: HashSet<u32> = objects
         .all
         .iter()
         .filter(|object| object.parent == Cnid::ROOT.0 && is_of_links(object))
-        .map(Object::id)
+        .map(RepairedObject::id)
         .collect();
     for object in objects
         .all
@@ -209,7 +214,7 @@ fn correct_counts_elsewhere(objects: &mut Objects, steps: &mut Steps) {
 }
 
 /// Where links exist and the folder of their targets has lost its name, it gets it back.
-fn restore_private_folder(objects: &mut Objects, steps: &mut Steps) {
+fn restore_private_folder(objects: &mut AllObjects, steps: &mut Steps) {
     let wanted = objects
         .all
         .iter()
@@ -238,12 +243,12 @@ fn restore_private_folder(objects: &mut Objects, steps: &mut Steps) {
 
 /// When links are created by their records: on the day of the folder of their targets. A folder
 /// that had to be restored takes the date from them.
-fn date_of_links(objects: &mut Objects, folder: usize, private: u32) -> U32 {
+fn date_of_links(objects: &mut AllObjects, folder: usize, private: u32) -> U32 {
     let in_use = objects
         .all
         .iter()
         .filter(|object| object.parent != private)
-        .filter_map(Object::file)
+        .filter_map(RepairedObject::file)
         .find(|file| is_link(file))
         .map(|file| file.dates.create);
     let Body::Folder(raw) = &mut objects.all[folder].body else {
@@ -257,14 +262,20 @@ fn date_of_links(objects: &mut Objects, folder: usize, private: u32) -> U32 {
 
 /// Makes target and links agree: the count, the dates that tell links from files, and the chain
 /// where there is one.
-fn chain(objects: &mut Objects, target: usize, group: &[usize], created: U32, steps: &mut Steps) {
+fn chain(
+    objects: &mut AllObjects,
+    target: usize,
+    group: &[usize],
+    created: U32,
+    steps: &mut Steps,
+) {
     let ids: Vec<u32> = group.iter().map(|&at| objects.all[at].id()).collect();
-    let chained = |object: &Object| {
+    let chained = |object: &RepairedObject| {
         object
             .file()
             .is_some_and(|file| file.flags.get() & record_flags::HAS_LINK_CHAIN != 0)
     };
-    let in_chain = |object: &Object| {
+    let in_chain = |object: &RepairedObject| {
         let named = |file: &FileRaw| file.bsd.owner_id.get() != 0 || file.bsd.group_id.get() != 0;
         chained(object) || object.file().is_some_and(named)
     };
@@ -317,7 +328,7 @@ fn chain(objects: &mut Objects, target: usize, group: &[usize], created: U32, st
 }
 
 /// Returns whether the chain of a target leads through all of its links and back.
-fn is_sound(objects: &Objects, target: usize, group: &[usize]) -> bool {
+fn is_sound(objects: &AllObjects, target: usize, group: &[usize]) -> bool {
     let links: HashMap<u32, &FileRaw> = group
         .iter()
         .filter_map(|&at| Some((objects.all[at].id(), objects.all[at].file()?)))

@@ -22,7 +22,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use self::forks::{Copy, Mended, More, Taken};
-use self::objects::{Object, Objects};
+use self::objects::{AllObjects, RepairedObject};
 use self::rewrite::Rewrite;
 use self::salvage::Salvage;
 use self::steps::Steps;
@@ -369,7 +369,7 @@ fn put_together(
         return Err(Error::new(Kind::Corrupt, LAYER, "the catalog has no order"));
     };
     let specs = [catalog.spec, overflow.spec, values.spec];
-    let mut objects = Objects::read(catalog.records, names, header, steps);
+    let mut objects = AllObjects::read(catalog.records, names, header, steps);
     objects.mend(steps);
     links::mend(&mut objects, steps);
     objects.part_names(steps);
@@ -402,7 +402,7 @@ fn put_together(
         .for_each(|extent| mended.taken.insert(extent));
     mend_startup(&mut raw.startup_file, header, &mut mended.taken, steps);
     let more = More::read(&overflow.records);
-    let ids: HashSet<u32> = objects.all.iter().map(Object::id).collect();
+    let ids: HashSet<u32> = objects.all.iter().map(RepairedObject::id).collect();
     let (values, owners) = attributes::mend(values.records, &ids, header, &mut mended.taken, steps);
     mended.objects(&mut objects, &more, header, steps)?;
     let folder_links = links::folder_links(&objects);

@@ -246,7 +246,7 @@ impl Rewrite<'_> {
             .into_iter()
             .find(is_right)
             .unwrap_or(size);
-        let kind = build::TreeKind {
+        let kind = build::HeaderKind {
             node_size: spec.node_size,
             max_key_length,
             attributes,

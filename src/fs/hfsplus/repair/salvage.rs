@@ -8,7 +8,7 @@ use super::rewrite::TreeSpec;
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::fs::hfsplus::btree::{KeyOrder, Node, TreeKind};
 use crate::fs::hfsplus::check::{Report, Rules, walk_tree};
-use crate::fs::hfsplus::extents::{ForkDevice, Owner, Space};
+use crate::fs::hfsplus::extents::{ForkDevice, ForkSpace, Owner};
 use crate::fs::hfsplus::layout::{
     Cnid, FIRST_RECORD, ForkRaw, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, NODE_SIZES, TreeHeaderRaw,
     Variant, VolumeHeader, VolumeHeaderRaw, fork_type, node_kind, volume_attributes,
@@ -31,7 +31,7 @@ pub(super) struct Salvaged {
 
 /// Reads the trees of a volume.
 pub(super) struct Salvage<'a> {
-    pub(super) space: &'a Space,
+    pub(super) space: &'a ForkSpace,
     pub(super) header: &'a VolumeHeader,
     /// The alternate header, for places that the first one lost.
     pub(super) alternate: Option<&'a VolumeHeaderRaw>,
@@ -230,8 +230,8 @@ fn likely_node_size(file: &ForkDevice, default: u16) -> Result<u16> {
 }
 
 /// The volume's bytes as an open space.
-pub(super) fn space(device: Arc<dyn BlockDevice>, header: &VolumeHeader) -> Space {
-    Space {
+pub(super) fn space(device: Arc<dyn BlockDevice>, header: &VolumeHeader) -> ForkSpace {
+    ForkSpace {
         device,
         block_size: header.block_size,
         total_blocks: header.total_blocks,

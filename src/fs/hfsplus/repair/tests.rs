@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::decision::Undecided;
 use crate::device::{BlockDeviceExt, Memory};
-use crate::fs::hfsplus::check::corruptions::{ATTRIBUTES, CATALOG, Case, TREES, VOLUME};
+use crate::fs::hfsplus::check::corruptions::{ATTRIBUTES, CATALOG, Corruption, TREES, VOLUME};
 use crate::fs::hfsplus::check::sample::Sample;
 use crate::fs::hfsplus::layout::{CatalogKey, CatalogRecord, Cnid, FILE_LINK_TYPE};
 use crate::fs::hfsplus::links::{INODE, inode_number};
@@ -38,7 +38,7 @@ fn files_in(device: &Arc<Memory>) -> usize {
     found
 }
 
-fn repaired(damage: &Case, case_sensitive: bool) -> Result<Arc<Memory>> {
+fn repaired(damage: &Corruption, case_sensitive: bool) -> Result<Arc<Memory>> {
     let mut sample = Sample::new(case_sensitive);
     damage.0(&mut sample);
     let device = Arc::new(Memory::from(sample.bytes));

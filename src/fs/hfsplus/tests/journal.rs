@@ -28,7 +28,7 @@ struct Journal {
 }
 
 /// What a transaction changes: sector of the volume (or none, when it was killed) and new bytes.
-type Change<'a> = (Option<u64>, &'a [u8]);
+type SectorChange<'a> = (Option<u64>, &'a [u8]);
 
 impl Journal {
     fn new(order: JournalOrder, at: usize) -> Self {
@@ -65,7 +65,7 @@ impl Journal {
     }
 
     /// Writes a block list; returns where it begins.
-    fn list(&mut self, flags: u32, sequence: u32, changes: &[Change<'_>]) -> usize {
+    fn list(&mut self, flags: u32, sequence: u32, changes: &[SectorChange<'_>]) -> usize {
         let start = self.at;
         let used = LIST + changes.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         let mut head = BlockListHeaderRaw::new_zeroed();
@@ -98,7 +98,7 @@ impl Journal {
     }
 
     /// A transaction of one list.
-    fn transaction(&mut self, sequence: u32, changes: &[Change<'_>]) -> usize {
+    fn transaction(&mut self, sequence: u32, changes: &[SectorChange<'_>]) -> usize {
         self.list(
             block_list_flags::FIRST | block_list_flags::CHECKSUMS,
             sequence,
@@ -150,14 +150,14 @@ impl Journal {
 }
 
 /// A journaled volume with one file of two blocks, and where its journal goes.
-struct Volume {
+struct JournaledVolume {
     drawn: Drawn,
     journal: usize,
     /// The first sector of the file.
     file: u64,
 }
 
-fn volume(flags: u32) -> Volume {
+fn volume(flags: u32) -> JournaledVolume {
     let mut fixture = Fixture::plain();
     let contents = fixture.store(&[b'o'; 2 * BLOCK as usize]);
     fixture.file(Cnid::ROOT, "file", b"", |file| {
@@ -169,14 +169,14 @@ fn volume(flags: u32) -> Volume {
     (info.offset, info.size) = (journal.into(), ((SECTOR + RING) as u64).into());
     fixture.header.journal_info_block = fixture.store(info.as_bytes()).start.0.into();
     fixture.header.attributes = volume_attributes::JOURNALED.into();
-    Volume {
+    JournaledVolume {
         drawn: fixture.draw(),
         journal: journal as usize,
         file: contents.start.0.into(),
     }
 }
 
-impl Volume {
+impl JournaledVolume {
     /// The volume opened with this journal.
     fn with(self, journal: &[u8]) -> HfsPlus {
         self.try_with(journal).unwrap()

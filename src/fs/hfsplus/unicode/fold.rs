@@ -56,10 +56,10 @@ const IGNORED: [(u16, u16); 4] = [
 /// The high bytes of all units that change or are ignored, ascending.
 const HIGH: [u8; 10] = [0x00, 0x01, 0x03, 0x04, 0x05, 0x10, 0x20, 0x21, 0xFE, 0xFF];
 
-type Page = [u16; 256];
+type FoldPage = [u16; 256];
 
 /// One page for each of [`HIGH`]; an ignored unit folds to 0, which no other does.
-static PAGES: [Page; HIGH.len()] = build_pages();
+static PAGES: [FoldPage; HIGH.len()] = build_pages();
 
 /// The page of each high byte, 255 where nothing changes.
 static PAGE_OF: [u8; 256] = {
@@ -72,7 +72,7 @@ static PAGE_OF: [u8; 256] = {
     page_of
 };
 
-const fn build_pages() -> [Page; HIGH.len()] {
+const fn build_pages() -> [FoldPage; HIGH.len()] {
     let mut pages = [[0; 256]; HIGH.len()];
     let mut page = 0;
     while page < HIGH.len() {

@@ -33,7 +33,7 @@ struct Pages {
 }
 
 /// Bytes to be written together, and where.
-pub(super) type Run = (u64, Vec<u8>);
+pub(super) type PendingWrite = (u64, Vec<u8>);
 
 impl Buffer {
     /// Over the volume on `device`, whose blocks are `block_size` bytes.
@@ -79,8 +79,8 @@ impl Buffer {
     }
 
     /// All that waits, in the order of the volume.
-    pub(super) fn runs(&self) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub(super) fn runs(&self) -> Vec<PendingWrite> {
+        let mut runs: Vec<PendingWrite> = Vec::new();
         for (&index, page) in &self.pages().waiting {
             let offset = index * self.page;
             match runs.last_mut() {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::LAYER;
-use super::buffer::Run;
+use super::buffer::PendingWrite;
 use super::space::{Which, bytes_of};
 use super::volume::Volume;
 use crate::device::AfterDiscard;
@@ -90,7 +90,7 @@ impl Volume {
 }
 
 /// The parts of `runs` that belong together, by rank. What has none is no node: bitmap, headers.
-fn in_order(runs: &[Run], ranks: BTreeMap<u64, Rank>) -> Vec<(u64, &[u8])> {
+fn in_order(runs: &[PendingWrite], ranks: BTreeMap<u64, Rank>) -> Vec<(u64, &[u8])> {
     let mut parts: Vec<(Rank, u64, &[u8])> = Vec::new();
     for (start, bytes) in runs {
         let mut at = *start;

@@ -5,7 +5,7 @@ use zerocopy::big_endian::U16;
 use super::LAYER;
 use super::forks::{MOST_BLOCKS, MOST_PIECES};
 use super::volume::Volume;
-use crate::fs::hfsplus::catalog::{Found, Object};
+use crate::fs::hfsplus::catalog::{LocatedObject, Object};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, record_flags};
 use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER, ORPHAN};
 use crate::fs::hfsplus::unicode::{decode_name, encode_name, encode_verbatim};
@@ -186,7 +186,7 @@ impl Volume {
     /// One operation towards the end of a file without a name; whether there is more to do.
     fn step_reap(&mut self, id: Cnid) -> Result<bool> {
         self.step_with_room(&mut |volume| {
-            let Some(Found {
+            let Some(LocatedObject {
                 parent,
                 name,
                 object: Object::File(mut file),
@@ -213,7 +213,7 @@ impl Volume {
             if let Some(units) = volume.read.attributes.all_names(id)?.into_iter().next() {
                 return volume.remove_units(id, &units);
             }
-            let Some(Found {
+            let Some(LocatedObject {
                 parent,
                 name,
                 object: Object::File(mut file),
@@ -355,7 +355,7 @@ impl Volume {
 
     /// Writes all of a small fork.
     pub(super) fn write_fork(&self, fork: &super::forks::ForkMap, bytes: &[u8]) -> Result<()> {
-        let space = crate::fs::hfsplus::extents::Space {
+        let space = crate::fs::hfsplus::extents::ForkSpace {
             device: self.device.clone(),
             ..self.read.space.clone()
         };

@@ -10,8 +10,8 @@ use super::{LAYER, Shared};
 use crate::device::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info, read_only,
 };
-use crate::fs::hfsplus::catalog::{Found, Object};
-use crate::fs::hfsplus::extents::{ForkDevice, Space};
+use crate::fs::hfsplus::catalog::{LocatedObject, Object};
+use crate::fs::hfsplus::extents::{ForkDevice, ForkSpace};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, timestamp};
 use crate::fs::hfsplus::stat;
 use crate::fs::{Attributes, Change, Existing, FileKind, Fork, NodeId, RESOURCE_FORK};
@@ -132,7 +132,7 @@ impl OpenFork {
             let date = volume.date();
             (file.dates.content_mod, file.dates.attribute_mod) = (date.into(), date.into());
             volume.put(found.parent, &found.name, &Object::File(file))?;
-            let space = Space {
+            let space = ForkSpace {
                 device: volume.device.clone(),
                 ..volume.read.space.clone()
             };
@@ -326,7 +326,7 @@ fn device(volume: &Volume, file: &FileRaw, kind: u8) -> Result<ForkDevice> {
             Error::new(Kind::Corrupt, LAYER, message).named(format!("file {}", file.file_id))
         );
     }
-    let space = Space {
+    let space = ForkSpace {
         device: volume.device.clone(),
         ..volume.read.space.clone()
     };
@@ -341,7 +341,7 @@ pub(super) fn fork_of(file: &mut FileRaw, kind: u8) -> &mut ForkRaw {
     }
 }
 
-pub(super) fn file_of(volume: &Volume, id: Cnid) -> Result<(Found, FileRaw)> {
+pub(super) fn file_of(volume: &Volume, id: Cnid) -> Result<(LocatedObject, FileRaw)> {
     let found = volume.find(NodeId(id.0.into()))?;
     match found.object {
         Object::File(file) => Ok((found, file)),

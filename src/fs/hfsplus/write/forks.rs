@@ -200,7 +200,7 @@ impl Volume {
         if end <= old {
             return Ok(());
         }
-        let device = crate::fs::hfsplus::extents::Space {
+        let device = crate::fs::hfsplus::extents::ForkSpace {
             device: self.device.clone(),
             ..self.read.space.clone()
         };

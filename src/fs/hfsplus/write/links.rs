@@ -7,7 +7,7 @@ use super::LAYER;
 use super::entries::IsOpen;
 use super::volume::Volume;
 use crate::fs::hfsplus::build::records::Style;
-use crate::fs::hfsplus::catalog::{Found, Object};
+use crate::fs::hfsplus::catalog::{LocatedObject, Object};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, record_flags, timestamp};
 use crate::fs::hfsplus::links::{FILES_FOLDER, inode_name, inode_number};
 use crate::fs::hfsplus::unicode::units;
@@ -77,7 +77,7 @@ impl Volume {
     }
 
     /// Returns whether an entry is a name of this file.
-    fn leads_to(&self, there: &Object, file: &Found) -> bool {
+    fn leads_to(&self, there: &Object, file: &LocatedObject) -> bool {
         let number = inode_number(&file.name).unwrap_or(file.object.id().0);
         there.id() == file.object.id()
             || matches!(there, Object::File(link) if self.read.links.is_link(link).0 && link.bsd.special.get() == number)
@@ -181,7 +181,7 @@ impl Volume {
 
     /// Changes the record of a link in a chain.
     fn change_link(&mut self, id: Cnid, change: impl FnOnce(&mut FileRaw)) -> Result<()> {
-        let Some(Found {
+        let Some(LocatedObject {
             parent,
             name,
             object: Object::File(mut link),

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::fs::hfsplus::journal::Journal;
 use crate::fs::hfsplus::layout::Extent;
 
-use super::buffer::Run;
+use super::buffer::PendingWrite;
 
 /// What changes go through from the first one to the unmounting.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Log {
     }
 
     /// Returns whether a transaction of `runs` can be written beside the one before it.
-    pub(super) fn has_room(&self, runs: &[Run]) -> bool {
+    pub(super) fn has_room(&self, runs: &[PendingWrite]) -> bool {
         self.journal.has_room(
             runs.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
             runs.len(),

@@ -6,7 +6,7 @@ use zerocopy::big_endian::U16;
 use super::LAYER;
 use super::volume::Volume;
 use crate::fs::NodeId;
-use crate::fs::hfsplus::catalog::{Found, Object, key};
+use crate::fs::hfsplus::catalog::{LocatedObject, Object, key};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, Thread, fork_type, record_flags};
 use crate::{Error, Kind, Result};
 
@@ -42,14 +42,14 @@ impl Object {
 
 impl Volume {
     /// The object behind a number, with the place of its record.
-    pub(super) fn find(&self, node: NodeId) -> Result<Found> {
+    pub(super) fn find(&self, node: NodeId) -> Result<LocatedObject> {
         let missing = || Error::not_found(LAYER, format!("object {}", node.0));
         let id = u32::try_from(node.0).map(Cnid).map_err(|_| missing())?;
         self.read.catalog.by_id(id)?.ok_or_else(missing)
     }
 
     /// The object behind a number that is to be changed.
-    pub(super) fn changeable(&self, node: NodeId) -> Result<Found> {
+    pub(super) fn changeable(&self, node: NodeId) -> Result<LocatedObject> {
         let found = self.find(node)?;
         self.check_own(found.object.id())?;
         Ok(found)
@@ -65,7 +65,7 @@ impl Volume {
     }
 
     /// The folder behind a number that is to get or lose an entry.
-    pub(super) fn folder(&self, node: NodeId) -> Result<Found> {
+    pub(super) fn folder(&self, node: NodeId) -> Result<LocatedObject> {
         let found = self.find(node)?;
         let refused = |kind, message: &'static str| {
             Err(Error::new(kind, LAYER, message).named(format!("object {}", node.0)))
@@ -223,7 +223,7 @@ impl Volume {
         id: Cnid,
         change: impl FnOnce(&mut crate::fs::hfsplus::layout::FolderRaw),
     ) -> Result<()> {
-        let Some(Found {
+        let Some(LocatedObject {
             parent,
             name,
             object: Object::Folder(mut folder),

@@ -13,7 +13,7 @@ use super::recover;
 use super::space::{Which, bytes_of};
 use super::volume::Volume;
 use crate::device::BlockDeviceExt;
-use crate::fs::hfsplus::attributes::{Stored, key as attribute_key};
+use crate::fs::hfsplus::attributes::{AttributeData, key as attribute_key};
 use crate::fs::hfsplus::catalog::Object;
 use crate::fs::hfsplus::layout::{
     AllocBlock, Cnid, EXTENTS_PER_RECORD, Extent, ExtentsAttributeRaw, ForkAttributeRaw, ForkRaw,
@@ -306,13 +306,13 @@ impl Volume {
 
     fn pull_attribute(&mut self, id: Cnid, name: &[U16], end: u32) -> Result<bool> {
         let records = self.read.attributes.records(id, name)?;
-        let Some((_, Stored::Fork(raw))) = records.first().copied() else {
+        let Some((_, AttributeData::Fork(raw))) = records.first().copied() else {
             return Ok(true);
         };
         let all = records.iter().flat_map(|(_, stored)| match stored {
-            Stored::Fork(fork) => extents_of(&fork.extents).collect::<Vec<_>>(),
-            Stored::Extents(extents) => extents_of(extents).collect(),
-            Stored::Inline => Vec::new(),
+            AttributeData::Fork(fork) => extents_of(&fork.extents).collect::<Vec<_>>(),
+            AttributeData::Extents(extents) => extents_of(extents).collect(),
+            AttributeData::Inline => Vec::new(),
         });
         let mut fork = ForkMap {
             id,

@@ -228,7 +228,7 @@ impl Volume {
         let [extent] = extents;
         let len = u64::from(blocks) * u64::from(block_size);
         self.zero(extent.start.offset(block_size), len)?;
-        let kind = build::TreeKind {
+        let kind = build::HeaderKind {
             node_size: ATTRIBUTES_NODE,
             max_key_length: ATTRIBUTES_MAX_KEY_LENGTH,
             attributes: VARIABLE_INDEX_KEYS,

@@ -8,9 +8,9 @@ use super::forks::ForkMap;
 use super::space::blocks_of;
 use super::volume::Volume;
 use crate::device::{BlockDevice, BlockDeviceExt};
-use crate::fs::hfsplus::attributes::{Stored, key, spellings};
+use crate::fs::hfsplus::attributes::{AttributeData, key, spellings};
 use crate::fs::hfsplus::catalog::Object;
-use crate::fs::hfsplus::extents::{Owner, Space};
+use crate::fs::hfsplus::extents::{ForkSpace, Owner};
 use crate::fs::hfsplus::layout::{
     Cnid, ExtendedInfoRaw, ExtentsAttributeRaw, FileInfoRaw, FolderInfoRaw, ForkAttributeRaw,
     ForkRaw, InlineAttributeHeadRaw, SECURITY, attribute_type, max_inline_value, record_flags,
@@ -147,9 +147,9 @@ impl Volume {
         let records = self.read.attributes.records(id, units)?;
         for (start, stored) in &records {
             let extents = match stored {
-                Stored::Inline => Default::default(),
-                Stored::Fork(fork) => fork.extents,
-                Stored::Extents(extents) => *extents,
+                AttributeData::Inline => Default::default(),
+                AttributeData::Fork(fork) => fork.extents,
+                AttributeData::Extents(extents) => *extents,
             };
             for extent in extents
                 .into_iter()
@@ -203,7 +203,7 @@ impl Volume {
         fork.raw.logical_size = len.into();
         let (first, more) = fork.records();
         fork.raw.extents = first;
-        let space = Space {
+        let space = ForkSpace {
             device: self.device.clone(),
             ..self.read.space.clone()
         };

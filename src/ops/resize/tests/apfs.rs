@@ -116,7 +116,7 @@ fn containers_get_any_size() {
         let limits = {
             let disk = disk(&store);
             let volumes = find_volumes(&disk, None).unwrap();
-            Plan::new(
+            ResizePlan::new(
                 Parted {
                     disk: &disk,
                     map: None,
@@ -170,7 +170,7 @@ fn volumes_keep_the_container_as_it_needs_to_be() {
     plan(3, Some(&encryption)).build(&*device, &Silent).unwrap();
     let volumes = find_volumes(&device, None).unwrap();
     let planned = || {
-        Plan::new(
+        ResizePlan::new(
             Parted {
                 disk: &device,
                 map: None,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
-use super::{LAYER, Space};
+use super::{CheckedSpace, LAYER};
 use crate::fs::apfs::check::blocks::User;
 use crate::fs::apfs::check::report::{Report, wrong};
 use crate::fs::apfs::layout::{
@@ -28,7 +28,7 @@ struct Chunks<'r> {
     first_lost: u64,
 }
 
-impl Space<'_> {
+impl CheckedSpace<'_> {
     /// Every chunk against the runs of blocks that are used, ascending and apart.
     pub(super) fn bitmaps(
         &mut self,

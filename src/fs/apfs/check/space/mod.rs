@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U64};
 
 use self::pool::Pool;
-use super::blocks::{Blocks, User};
+use super::blocks::{BlockUsers, User};
 use super::checkpoint::Ephemerals;
 use super::report::{Report, wrong};
 use crate::Result;
@@ -28,7 +28,7 @@ use crate::progress::Progress;
 const LAYER: &str = "apfs space manager";
 
 /// The space manager of a checkpoint.
-pub(super) struct Space<'a> {
+pub(super) struct CheckedSpace<'a> {
     store: &'a Store,
     xid: Xid,
     progress: &'a dyn Progress,
@@ -38,13 +38,13 @@ pub(super) struct Space<'a> {
     pool: Pool,
 }
 
-impl<'a> Space<'a> {
+impl<'a> CheckedSpace<'a> {
     /// Reads the space manager and what waits in its queues, and claims what it uses itself.
     /// `None`: it makes no sense, which has been told.
     pub(super) fn read(
         container: &'a Container,
         objects: &mut Ephemerals,
-        blocks: &mut Blocks,
+        blocks: &mut BlockUsers,
         report: &mut Report<'_>,
         progress: &'a dyn Progress,
     ) -> Result<Option<Self>> {
@@ -99,7 +99,7 @@ impl<'a> Space<'a> {
     }
 
     /// Holds the bitmaps against everything that is used.
-    pub(super) fn compare(mut self, blocks: Blocks, report: &mut Report<'_>) -> Result<()> {
+    pub(super) fn compare(mut self, blocks: BlockUsers, report: &mut Report<'_>) -> Result<()> {
         let incomplete = blocks.incomplete;
         let runs = blocks.finish(report);
         self.bitmaps(&runs, incomplete, report)?;

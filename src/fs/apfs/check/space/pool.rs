@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{LAYER, Space};
+use super::{CheckedSpace, LAYER};
 use crate::Result;
 use crate::fs::apfs::check::report::{Report, wrong};
 use crate::fs::apfs::layout::{NO_SLOT, Paddr};
@@ -56,7 +56,7 @@ impl Pool {
     }
 }
 
-impl Space<'_> {
+impl CheckedSpace<'_> {
     /// The pool's own bitmaps against what is used of it, and the list of the ring's free slots.
     pub(super) fn check_pool(&self, report: &mut Report<'_>) -> Result<()> {
         let slots = self.slots(report);

@@ -1,21 +1,21 @@
 //! The free queues: blocks that older checkpoints still use.
 
-use super::{LAYER, Space};
+use super::{CheckedSpace, LAYER};
 use crate::Result;
 use crate::fs::apfs::btree::{Key, TreeKind};
-use crate::fs::apfs::check::blocks::{Blocks, User};
+use crate::fs::apfs::check::blocks::{BlockUsers, User};
 use crate::fs::apfs::check::checkpoint::Ephemerals;
 use crate::fs::apfs::check::report::{Report, wrong};
-use crate::fs::apfs::check::tree::{Ephemeral, Walk};
+use crate::fs::apfs::check::tree::{Ephemeral, TreeWalk};
 use crate::fs::apfs::layout::{FreeQueueRaw, Oid, space_device};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
-impl Space<'_> {
+impl CheckedSpace<'_> {
     pub(super) fn queues(
         &mut self,
         objects: &mut Ephemerals,
-        blocks: &mut Blocks,
+        blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<()> {
         for (queue, name) in [
@@ -46,7 +46,7 @@ impl Space<'_> {
         queue: usize,
         name: &str,
         objects: &mut Ephemerals,
-        blocks: &mut Blocks,
+        blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<()> {
         let raw = self.head.queues[queue];
@@ -54,7 +54,7 @@ impl Space<'_> {
         let (mut count, mut oldest, mut nodes) = (0_u64, 0, 0);
         let root = Oid::from(raw.tree_oid);
         if root.is_some() {
-            let walk = Walk {
+            let walk = TreeWalk {
                 store: self.store,
                 kind: TreeKind::FreeQueue,
                 newest: self.xid,

@@ -46,7 +46,7 @@ impl Leaf<'_> {
 }
 
 /// What a walk takes along: the tree, and whom to tell.
-pub(super) struct Walk<'a> {
+pub(super) struct TreeWalk<'a> {
     pub(super) store: &'a Store,
     pub(super) kind: TreeKind,
     /// No node is newer.
@@ -63,7 +63,7 @@ pub(super) struct Totals {
     longest_value: usize,
 }
 
-impl Walk<'_> {
+impl TreeWalk<'_> {
     /// Walks the tree with this root. `None`: its root cannot be read, which has been told.
     pub(super) fn run(
         &self,
@@ -164,7 +164,7 @@ struct Parent {
 }
 
 struct Walker<'a, 'r> {
-    walk: &'a Walk<'a>,
+    walk: &'a TreeWalk<'a>,
     root: Oid,
     nodes: &'a mut dyn Nodes,
     report: &'a mut Report<'r>,
@@ -176,15 +176,15 @@ struct Walker<'a, 'r> {
     totals: Totals,
 }
 
-type Info = Option<(TreeInfoRaw, Paddr)>;
+type TreeInfo = Option<(TreeInfoRaw, Paddr)>;
 
 impl Walker<'_, '_> {
     /// Walks a node and all below it. `None`: it cannot be read. Of a root, what it says of the
     /// tree.
-    fn enter(&mut self, oid: Oid, parent: Option<&Parent>) -> Result<Option<Info>> {
+    fn enter(&mut self, oid: Oid, parent: Option<&Parent>) -> Result<Option<TreeInfo>> {
         self.walk.progress.check()?;
         self.walk.progress.advance(1);
-        let Walk { store, kind, .. } = *self.walk;
+        let TreeWalk { store, kind, .. } = *self.walk;
         let found = self.nodes.find(store, oid);
         let Some(found) = self
             .report

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::fs::apfs::check::blocks::{Blocks, User};
-use crate::fs::apfs::check::omap::Objects;
+use crate::fs::apfs::check::blocks::{BlockUsers, User};
+use crate::fs::apfs::check::omap::CheckedObjects;
 use crate::fs::apfs::cipher::VolumeCipher;
 use crate::fs::apfs::layout::{Oid, Paddr, Xid, omap_value, storage};
 use crate::fs::apfs::store::Store;
@@ -12,7 +12,7 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "apfs tree";
 
 /// A node's bytes, plain, and what is known of them.
-pub(in crate::fs::apfs::check) struct Found {
+pub(in crate::fs::apfs::check) struct SourceNode {
     pub(super) bytes: Box<[u8]>,
     pub(super) paddr: Paddr,
     /// The transaction it must be of, where something says.
@@ -25,7 +25,7 @@ pub(in crate::fs::apfs::check) struct Found {
 /// Finds the nodes of a tree.
 pub(in crate::fs::apfs::check) trait Nodes {
     /// The node of a number.
-    fn find(&mut self, store: &Store, oid: Oid) -> Result<Found>;
+    fn find(&mut self, store: &Store, oid: Oid) -> Result<SourceNode>;
     /// Takes note of the block of a node that is used.
     fn claim(&mut self, paddr: Paddr);
     /// How its nodes are stored, of [`storage`].
@@ -34,14 +34,14 @@ pub(in crate::fs::apfs::check) trait Nodes {
 
 /// Nodes that are found by their blocks.
 pub(in crate::fs::apfs::check) struct Physical<'a> {
-    pub(in crate::fs::apfs::check) blocks: &'a mut Blocks,
+    pub(in crate::fs::apfs::check) blocks: &'a mut BlockUsers,
     pub(in crate::fs::apfs::check) user: User,
 }
 
 impl Nodes for Physical<'_> {
-    fn find(&mut self, store: &Store, oid: Oid) -> Result<Found> {
+    fn find(&mut self, store: &Store, oid: Oid) -> Result<SourceNode> {
         let paddr = Paddr(oid.0);
-        Ok(Found {
+        Ok(SourceNode {
             bytes: store.block(LAYER, oid, paddr)?,
             paddr,
             xid: None,
@@ -61,13 +61,13 @@ impl Nodes for Physical<'_> {
 
 /// Nodes that an object map finds, as of a transaction. Their blocks are claimed with the map.
 pub(in crate::fs::apfs::check) struct Virtual<'a> {
-    pub(in crate::fs::apfs::check) objects: &'a mut Objects,
+    pub(in crate::fs::apfs::check) objects: &'a mut CheckedObjects,
     pub(in crate::fs::apfs::check) limit: Xid,
     pub(in crate::fs::apfs::check) cipher: Option<&'a VolumeCipher>,
 }
 
 impl Nodes for Virtual<'_> {
-    fn find(&mut self, store: &Store, oid: Oid) -> Result<Found> {
+    fn find(&mut self, store: &Store, oid: Oid) -> Result<SourceNode> {
         let entry = self.objects.use_object(oid, self.limit)?;
         let mut bytes = store.block(LAYER, oid, entry.paddr)?;
         if entry.flags & omap_value::ENCRYPTED != 0 {
@@ -82,7 +82,7 @@ impl Nodes for Virtual<'_> {
             cipher.decrypt_blocks(entry.paddr.0, &mut bytes);
         }
         let has_header = entry.flags & omap_value::NO_HEADER == 0;
-        Ok(Found {
+        Ok(SourceNode {
             bytes,
             paddr: entry.paddr,
             xid: Some(entry.xid),
@@ -106,13 +106,13 @@ pub(in crate::fs::apfs::check) struct Ephemeral<'a> {
 }
 
 impl Nodes for Ephemeral<'_> {
-    fn find(&mut self, _store: &Store, oid: Oid) -> Result<Found> {
+    fn find(&mut self, _store: &Store, oid: Oid) -> Result<SourceNode> {
         let Some((paddr, bytes)) = self.objects.remove(&oid) else {
             let message =
                 format!("object {oid:#x} is in no checkpoint map, or the tree leads to it twice");
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         };
-        Ok(Found {
+        Ok(SourceNode {
             bytes: bytes.into(),
             paddr,
             xid: Some(self.xid),

@@ -10,7 +10,7 @@ use crate::fs::hfsplus::layout::*;
 use crate::fs::hfsplus::unicode::NameOrder;
 
 /// A record of a leaf: its key and its data.
-pub(in crate::fs::hfsplus) type Record = (Vec<u8>, Vec<u8>);
+pub(in crate::fs::hfsplus) type LeafRecord = (Vec<u8>, Vec<u8>);
 
 /// The extents-overflow tree: the extents of a file and fork from some block on.
 type Overflow = BTreeMap<(u32, u8, u32), ExtentsRaw>;
@@ -50,7 +50,7 @@ pub(in crate::fs::hfsplus) fn check_tree(
     fork: &ForkRaw,
     block_size: u32,
     variable_keys: bool,
-) -> Vec<Record> {
+) -> Vec<LeafRecord> {
     check_tree_at(
         device,
         fork,
@@ -66,7 +66,7 @@ fn check_tree_at(
     extents: &[Extent],
     block_size: u32,
     variable_keys: bool,
-) -> Vec<Record> {
+) -> Vec<LeafRecord> {
     let mut file = Vec::new();
     for extent in extents {
         let len = extent.count as usize * block_size as usize;
@@ -190,7 +190,7 @@ fn map_of(node: &dyn Fn(u32) -> Vec<u8>, total: u32) -> (Vec<bool>, Vec<u32>) {
     (bits, maps)
 }
 
-fn split_node(bytes: &[u8]) -> Vec<Record> {
+fn split_node(bytes: &[u8]) -> Vec<LeafRecord> {
     let count = usize::from(
         NodeDescriptorRaw::read_from_prefix(bytes)
             .unwrap()
@@ -224,13 +224,13 @@ fn split_node(bytes: &[u8]) -> Vec<Record> {
 
 /// Who takes which blocks.
 #[derive(Default)]
-struct Blocks {
+struct NodeBlocks {
     used: BTreeSet<u32>,
     /// Records that no fork has claimed yet.
     overflow: Overflow,
 }
 
-impl Blocks {
+impl NodeBlocks {
     fn special(&mut self, fork: &ForkRaw, id: Cnid, block_size: u32) -> Vec<Extent> {
         self.fork(fork, id, fork_type::DATA, block_size)
     }
@@ -290,9 +290,9 @@ pub(in crate::fs::hfsplus) fn check_but_alternate(device: &dyn BlockDevice) {
             ExtentsRaw::read_from_bytes(&data).unwrap(),
         );
     }
-    let mut blocks = Blocks {
+    let mut blocks = NodeBlocks {
         overflow,
-        ..Blocks::default()
+        ..NodeBlocks::default()
     };
     let allocation = blocks.special(&header.allocation_file, Cnid::ALLOCATION, block_size);
     blocks.special(&header.extents_file, Cnid::EXTENTS, block_size);
@@ -319,11 +319,11 @@ pub(in crate::fs::hfsplus) fn check_but_alternate(device: &dyn BlockDevice) {
 }
 
 fn check_catalog(
-    catalog: &[Record],
-    attributes: &[Record],
+    catalog: &[LeafRecord],
+    attributes: &[LeafRecord],
     header: &VolumeHeaderRaw,
     variant: Variant,
-    blocks: &mut Blocks,
+    blocks: &mut NodeBlocks,
 ) {
     let order = if variant == Variant::Hfsx {
         NameOrder::Binary
@@ -436,7 +436,7 @@ fn check_catalog(
 }
 
 /// Every hard link leads to a file proper, whose chain and count are right.
-fn check_links(catalog: &[Record]) {
+fn check_links(catalog: &[LeafRecord]) {
     let files = || {
         catalog
             .iter()
@@ -478,7 +478,11 @@ fn check_links(catalog: &[Record]) {
 }
 
 /// The objects that have attributes.
-fn check_attributes(records: &[Record], blocks: &mut Blocks, block_size: u32) -> BTreeSet<Cnid> {
+fn check_attributes(
+    records: &[LeafRecord],
+    blocks: &mut NodeBlocks,
+    block_size: u32,
+) -> BTreeSet<Cnid> {
     let keys: Vec<AttributeKey<'_>> = records
         .iter()
         .map(|(key, _)| AttributeKey::split(key).unwrap().0)

@@ -293,7 +293,7 @@ fn trees_that_need_map_nodes() {
         (1024, 60_000, 40_000),
     ] {
         let device = Sparse::new(u64::from(total_nodes) * u64::from(node_size));
-        let kind = TreeKind {
+        let kind = HeaderKind {
             node_size,
             max_key_length: 516,
             attributes: 4,

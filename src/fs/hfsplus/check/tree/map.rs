@@ -2,13 +2,13 @@
 
 use zerocopy::FromBytes;
 
-use super::Walk;
+use super::TreeWalk;
 use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::fs::hfsplus::check::report::Report;
 use crate::fs::hfsplus::layout::{FIRST_RECORD, HEADER_MAP_OFFSET, NodeDescriptorRaw, node_kind};
 
-impl Walk<'_> {
+impl TreeWalk<'_> {
     /// The map of used nodes against the nodes that were reached.
     pub(super) fn map(&mut self, report: &mut Report) -> Result<()> {
         let maps = self.map_nodes(report)?;
@@ -171,7 +171,7 @@ impl Walk<'_> {
 
 /// The bits of the map, record after record.
 struct MapReader<'w, 'a> {
-    walk: &'w Walk<'a>,
+    walk: &'w TreeWalk<'a>,
     maps: &'w [u32],
     /// The record read last: its first bit and its bytes.
     piece: Option<(u32, Vec<u8>)>,

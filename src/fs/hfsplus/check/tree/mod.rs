@@ -44,7 +44,7 @@ pub(in crate::fs::hfsplus) fn check(
     progress: &dyn Progress,
     each: &mut EachRecord<'_>,
 ) -> Result<bool> {
-    let Some(mut walk) = Walk::begin(file, kind, report, progress)? else {
+    let Some(mut walk) = TreeWalk::begin(file, kind, report, progress)? else {
         return Ok(false);
     };
     walk.rules = rules;
@@ -74,7 +74,7 @@ struct Level {
     torn: bool,
 }
 
-struct Walk<'a> {
+struct TreeWalk<'a> {
     file: &'a ForkDevice,
     kind: TreeKind,
     order: KeyOrder,
@@ -93,7 +93,7 @@ struct Walk<'a> {
     torn: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> TreeWalk<'a> {
     /// Checks the header node. `None` where nothing below can be found by it.
     fn begin(
         file: &'a ForkDevice,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use zerocopy::big_endian::U16;
 
-use super::{Body, Lead, Object, Objects};
+use super::{AllObjects, Body, Lead, RepairedObject};
 use crate::fs::hfsplus::layout::{
     BsdInfoRaw, Cnid, DatesRaw, FolderRaw, MAX_NAME_UNITS, finder_flags, mode_type, record_type,
 };
@@ -14,7 +14,7 @@ use crate::fs::hfsplus::unicode::units;
 /// Where what has lost its folder is put.
 const LOST_AND_FOUND: &str = "lost+found";
 
-impl Objects {
+impl AllObjects {
     /// Mends numbers, names, types and the way of every object up to the root. Forks and links are
     /// others'.
     pub(in crate::fs::hfsplus::repair) fn mend(&mut self, steps: &mut Steps) {
@@ -28,7 +28,7 @@ impl Objects {
         self.mend_loops(steps);
     }
 
-    fn is_root(object: &Object) -> bool {
+    fn is_root(object: &RepairedObject) -> bool {
         object.is_folder() && object.id() == Cnid::ROOT.0 && object.parent == Cnid::ROOT_PARENT.0
     }
 
@@ -66,7 +66,7 @@ impl Objects {
     }
 
     /// Returns whether the thread of an object's number leads to where it lies.
-    pub(super) fn is_threaded(&self, object: &Object) -> bool {
+    pub(super) fn is_threaded(&self, object: &RepairedObject) -> bool {
         self.threads
             .get(&object.id())
             .is_some_and(|lead| lead.parent == object.parent && lead.name == object.name)
@@ -75,7 +75,7 @@ impl Objects {
     /// An object that no thread leads to under its number, but one does under another that nobody
     /// has, gets that one back: what lies in it and its attributes go by it.
     fn restore_ids(&mut self, steps: &mut Steps) {
-        let owned: HashSet<u32> = self.all.iter().map(Object::id).collect();
+        let owned: HashSet<u32> = self.all.iter().map(RepairedObject::id).collect();
         let stray = self
             .threads
             .iter()
@@ -188,7 +188,7 @@ impl Objects {
                 && object.is_folder()
                 && self.names.compare(&object.name, &name).is_eq()
         });
-        let id = match there.map(Object::id) {
+        let id = match there.map(RepairedObject::id) {
             Some(id) => id,
             None => {
                 let id = self.new_id();
@@ -219,9 +219,10 @@ impl Objects {
             .all
             .iter()
             .filter(|object| object.is_folder())
-            .map(Object::id)
+            .map(RepairedObject::id)
             .collect();
-        let lost = |object: &Object| !folders.contains(&object.parent) && !Self::is_root(object);
+        let lost =
+            |object: &RepairedObject| !folders.contains(&object.parent) && !Self::is_root(object);
         let mut found = Vec::new();
         for (at, object) in self
             .all
@@ -247,7 +248,7 @@ impl Objects {
             }
         }
         for (at, parent, name) in found {
-            let is_taken = |other: &Object| {
+            let is_taken = |other: &RepairedObject| {
                 other.parent == parent && self.names.compare(&other.name, &name).is_eq()
             };
             if !self.all.iter().any(is_taken) {
@@ -267,13 +268,13 @@ impl Objects {
             .all
             .iter()
             .filter(|object| object.is_folder())
-            .map(Object::id)
+            .map(RepairedObject::id)
             .collect();
         let files: HashSet<u32> = self
             .all
             .iter()
             .filter(|object| !object.is_folder())
-            .map(Object::id)
+            .map(RepairedObject::id)
             .collect();
         let mut missing: Vec<u32> = self
             .all
@@ -365,7 +366,7 @@ impl Objects {
     }
 
     /// A folder that was lost. When it was made nobody knows.
-    fn new_folder(&self, id: u32, parent: u32, name: Box<[U16]>) -> Object {
+    fn new_folder(&self, id: u32, parent: u32, name: Box<[U16]>) -> RepairedObject {
         let bsd = BsdInfoRaw {
             file_mode: (mode_type::FOLDER | 0o755).into(),
             ..Default::default()
@@ -383,7 +384,7 @@ impl Objects {
             bsd,
             ..Default::default()
         };
-        Object {
+        RepairedObject {
             parent,
             name,
             body: Body::Folder(folder),

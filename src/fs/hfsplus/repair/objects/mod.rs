@@ -16,7 +16,7 @@ use crate::fs::hfsplus::unicode::{NameOrder, decode_name, redecomposed};
 
 /// A folder or file under its name.
 #[derive(Debug)]
-pub(super) struct Object {
+pub(super) struct RepairedObject {
     pub(super) parent: u32,
     pub(super) name: Box<[U16]>,
     pub(super) body: Body,
@@ -51,7 +51,7 @@ impl Body {
     }
 }
 
-impl Object {
+impl RepairedObject {
     pub(super) fn id(&self) -> u32 {
         match &self.body {
             Body::Folder(folder) => folder.folder_id.get(),
@@ -128,8 +128,8 @@ fn name_of(name: &[U16], steps: &mut Steps) -> Box<[U16]> {
 
 /// All objects of the volume.
 #[derive(Debug)]
-pub(super) struct Objects {
-    pub(super) all: Vec<Object>,
+pub(super) struct AllObjects {
+    pub(super) all: Vec<RepairedObject>,
     threads: HashMap<u32, Lead>,
     names: NameOrder,
     variant: Variant,
@@ -139,7 +139,7 @@ pub(super) struct Objects {
     modified: U32,
 }
 
-impl Objects {
+impl AllObjects {
     /// Takes the records of the volume with this header apart.
     pub(super) fn read(
         records: Vec<Box<[u8]>>,
@@ -162,18 +162,18 @@ impl Objects {
             };
             let (parent, name) = (key.parent.0, name_of(key.name, steps));
             if let Some(body) = Body::mistyped(data) {
-                let object = Object { parent, name, body };
+                let object = RepairedObject { parent, name, body };
                 steps.add("correct the types of records", || object.shown());
                 objects.all.push(object);
                 continue;
             }
             match CatalogRecord::parse(data) {
-                Some(CatalogRecord::Folder(folder)) => objects.all.push(Object {
+                Some(CatalogRecord::Folder(folder)) => objects.all.push(RepairedObject {
                     parent,
                     name,
                     body: Body::Folder(*folder),
                 }),
-                Some(CatalogRecord::File(file)) => objects.all.push(Object {
+                Some(CatalogRecord::File(file)) => objects.all.push(RepairedObject {
                     parent,
                     name,
                     body: Body::File(*file),
@@ -212,7 +212,7 @@ impl Objects {
 
     /// The number after the highest in use.
     pub(super) fn next_id(&self) -> u32 {
-        let highest = self.all.iter().map(Object::id).max().unwrap_or(0);
+        let highest = self.all.iter().map(RepairedObject::id).max().unwrap_or(0);
         self.next_id.max(highest.saturating_add(1))
     }
 
@@ -270,7 +270,7 @@ impl Objects {
 
     /// A bit for each text encoding in use, as in the volume header.
     pub(super) fn encodings(&self) -> u64 {
-        let encoding = |object: &Object| match &object.body {
+        let encoding = |object: &RepairedObject| match &object.body {
             Body::Folder(folder) => folder.text_encoding.get(),
             Body::File(file) => file.text_encoding.get(),
         };
@@ -328,7 +328,7 @@ impl Objects {
 
     /// The name that the thread of an object has for it, if it leads to the folder that the object
     /// lies in.
-    pub(super) fn name_in_thread(&self, object: &Object) -> Option<&[U16]> {
+    pub(super) fn name_in_thread(&self, object: &RepairedObject) -> Option<&[U16]> {
         let lead = self
             .threads
             .get(&object.id())
@@ -351,14 +351,14 @@ impl Objects {
                 steps.add("write threads anew", || object.shown());
             }
         }
-        let ids: HashSet<u32> = self.all.iter().map(Object::id).collect();
+        let ids: HashSet<u32> = self.all.iter().map(RepairedObject::id).collect();
         for id in self.threads.keys().filter(|id| !ids.contains(id)) {
             steps.add("drop threads of what does not exist", || id.to_string());
         }
     }
 }
 
-fn is_journal(object: &Object) -> bool {
+fn is_journal(object: &RepairedObject) -> bool {
     object.parent == Cnid::ROOT.0
         && object
             .file()

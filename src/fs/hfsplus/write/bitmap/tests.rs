@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::device::{AfterDiscard, BlockDeviceExt, Memory};
-use crate::fs::hfsplus::extents::{Owner, Space};
+use crate::fs::hfsplus::extents::{ForkSpace, Owner};
 use crate::fs::hfsplus::layout::ForkRaw;
 use crate::store::{LocalFile, Open};
 use crate::testing::Random;
@@ -22,7 +22,7 @@ fn bitmap(bytes: Vec<u8>, total: u32) -> (Arc<Memory>, Bitmap) {
     }
     .into();
     let device = Arc::new(Memory::from(bytes));
-    let space = Space {
+    let space = ForkSpace {
         device: device.clone(),
         block_size: 512,
         total_blocks: blocks,
@@ -155,7 +155,7 @@ fn the_last_blocks_of_the_largest_volume() {
         ..Default::default()
     };
     fork.extents[0] = extent(0, blocks).into();
-    let space = Space {
+    let space = ForkSpace {
         device: Arc::new(file),
         block_size: 512,
         total_blocks: blocks,

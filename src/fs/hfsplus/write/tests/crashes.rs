@@ -14,10 +14,10 @@ fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
 }
 
 /// What is seen of a volume: paths with length, links and attributes' names.
-type State = BTreeMap<String, (FileKind, u64, u32, Vec<String>)>;
+type Listing = BTreeMap<String, (FileKind, u64, u32, Vec<String>)>;
 
-fn state(fs: &dyn FileSystem) -> State {
-    fn walk(fs: &dyn FileSystem, dir: &Attributes, path: &str, state: &mut State) {
+fn state(fs: &dyn FileSystem) -> Listing {
+    fn walk(fs: &dyn FileSystem, dir: &Attributes, path: &str, state: &mut Listing) {
         for entry in fs.entries(dir.id).unwrap() {
             let path = format!("{path}/{}", entry.name);
             let found = &entry.attributes;
@@ -35,7 +35,7 @@ fn state(fs: &dyn FileSystem) -> State {
             }
         }
     }
-    let mut found = State::new();
+    let mut found = Listing::new();
     walk(fs, &fs.attributes(fs.root()).unwrap(), "", &mut found);
     found
 }
@@ -44,7 +44,7 @@ fn state(fs: &dyn FileSystem) -> State {
 struct Story {
     store: PowerCut,
     fs: HfsPlusMut,
-    states: Vec<State>,
+    states: Vec<Listing>,
     /// Position in the record, and the state that every crash from then on has got to at least.
     durable: Vec<(usize, usize)>,
 }
