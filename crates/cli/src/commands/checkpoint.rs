@@ -1,4 +1,4 @@
-//! `bandsaw checkpoint`: the plain names of a bundle in a bucket, brought up to date.
+//! `bandsaw checkpoint`: the plain objects of a bundle in a bucket, brought up to date.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -16,14 +16,14 @@ use crate::reaching::Reaching;
 use crate::source;
 use crate::text::counted;
 
-/// Bring the objects of a bundle in a bucket up to date for other programs
+/// Update a bundle in a bucket for other programs
 ///
-/// What is written to a bundle in a bucket is committed below .bandsaw/ first, and copied to the
-/// names that macOS and others know (Info.plist, bands/...) when the bundle is closed. A writer
-/// that was killed leaves that undone: `bandsaw info` says so, and this does it. The store itself
-/// copies; little goes over the network. Nothing is lost without it, here: bandsaw reads what was
-/// committed. After a writer that was killed it waits for a minute, until no request of that one
-/// can still be on its way.
+/// Changes to a bundle in a bucket are first committed below .bandsaw/. They are copied to the
+/// names that macOS and other programs read (Info.plist, bands/...) when the bundle is closed. A
+/// writer that was killed does not get that far: `bandsaw info` reports this, and `bandsaw
+/// checkpoint` completes it. The store itself copies the objects, so little is transferred over the
+/// network. Bandsaw does not need the copies, as it reads the committed data. After a killed writer
+/// the command waits for a minute, until none of its requests can still arrive.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -38,16 +38,16 @@ pub(crate) struct Checkpoint {
     reaching: Reaching,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
     image: String,
-    /// Files that were brought to their plain names.
+    /// Files copied to their plain names.
     copied: u64,
     /// Files whose plain objects were removed.
     removed: u64,
-    /// Objects below .bandsaw/ that nothing needs any more.
+    /// Objects below .bandsaw/ that are no longer needed.
     cleared: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `bandsaw convert`: the same disk in another container, or with other bands.
+//! `bandsaw convert`: the same disk in another container.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,7 +24,10 @@ use crate::sheet;
 use crate::source::{self, Opening};
 use crate::target::{self, Container, file_mode};
 
-/// Make the same disk in another format, or with other bands
+/// Convert an image to another format or band size
+///
+/// The new image contains the same disk. The source is not changed. The target appears in its place
+/// only when it is complete.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -48,24 +51,31 @@ pub(crate) struct Convert {
     /// The image to read
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     source: OsString,
-    /// The image to make; - writes a raw image, or one that cannot be changed, to standard output
+    /// The image to make; - writes to standard output
+    ///
+    /// Standard output takes a raw image or one of the read-only formats.
     #[arg(value_name = "TARGET", required_unless_present = "output")]
     target: Option<PathBuf>,
     /// The same as TARGET
     #[arg(long, short, value_name = "TARGET", conflicts_with = "target")]
     output: Option<PathBuf>,
-    /// Keep what is done when stopped or killed, in a hidden file beside TARGET, and go on from
-    /// there if it is there
+    /// Make the conversion resumable, and resume one
+    ///
+    /// Progress is kept in a hidden file beside TARGET if the conversion is interrupted or killed.
+    /// The same command resumes it.
     #[arg(long)]
     resume: bool,
-    /// Go on although the source is signed; the new compressed image is not. Other formats have no
-    /// place for a signature
+    /// Convert a signed image, and drop its signature
+    ///
+    /// Only compressed images can be signed, and the new one is not.
     #[arg(long)]
     remove_signature: bool,
-    /// Go on although the checksums stored in the source say that it is damaged
+    /// Convert an image with checksum mismatches
     #[arg(long, visible_alias = "ignorebadchecksums")]
     ignore_checksums: bool,
-    /// Leave out what no volume uses, deleted files among it: it reads as zeros in the new image
+    /// Skip blocks that no volume uses
+    ///
+    /// They become zeros in the new image, and deleted files cannot be recovered from it.
     #[arg(long, conflicts_with = "resume")]
     skip_free: bool,
     #[command(flatten)]
@@ -76,10 +86,12 @@ pub(crate) struct Convert {
     wish: Wish,
 }
 
-/// Whether the new image is encrypted.
+/// The encryption of the new image.
 #[derive(Debug, Default, Args)]
 struct Wish {
-    /// Encrypt the new image under fresh keys: aes-256, also without a word, or aes-128
+    /// Encrypt the new image with aes-256 (default) or aes-128
+    ///
+    /// The new image gets new keys.
     #[arg(
         long,
         value_name = "CIPHER",
@@ -89,10 +101,13 @@ struct Wish {
         display_order = 700
     )]
     encrypt: Option<Cipher>,
-    /// Make an image that is not encrypted of one that is
+    /// Write a decrypted copy of an encrypted image
     #[arg(long, conflicts_with_all = ["encrypt", "re_encrypt"], help_heading = "Encryption", display_order = 701)]
     decrypt: bool,
-    /// Encrypt what is encrypted already under fresh keys, with as long keys as before
+    /// Encrypt an encrypted image with new keys
+    ///
+    /// The keys have the same length as before. Old headers and passphrases cannot open the new
+    /// image.
     #[arg(
         long,
         conflicts_with = "encrypt",
@@ -106,7 +121,7 @@ struct Wish {
     new: NewPassphrase,
 }
 
-/// What `--json` prints; on standard error where the image goes to standard output.
+/// The output of `--json`, on standard error if the image goes to standard output.
 #[derive(Serialize)]
 struct Streamed {
     schema: u32,
@@ -116,7 +131,7 @@ struct Streamed {
     bytes_written: u64,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Converted {
     #[serde(flatten)]
@@ -128,7 +143,7 @@ struct Converted {
 }
 
 impl Convert {
-    /// The verb for this image.
+    /// Returns the verb for this image.
     pub(super) fn of(
         source: OsString,
         target: PathBuf,
@@ -176,7 +191,7 @@ impl Convert {
         self.to_file(&source, &target, format, encryption, output)
     }
 
-    /// How the new image is to be encrypted, with the passphrase asked for.
+    /// Returns the encryption of the new image, after asking for its passphrase.
     fn encryption(&self, source: &Image) -> Outcome<Option<Encryption>> {
         let cipher = match (self.wish.encrypt, source.encryption()) {
             (Some(cipher), _) => cipher,

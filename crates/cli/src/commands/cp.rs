@@ -1,4 +1,4 @@
-//! `bandsaw cp`: files between images and the host, as `cp` copies them.
+//! `bandsaw cp`: copies between images and the host, in the manner of `cp`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -24,12 +24,12 @@ use crate::progress::Bar;
 use crate::source::{self, Place, normal};
 use crate::text::counted;
 
-/// Copy files and folders out of an image, into one, or between two
+/// Copy files out of an image, into one, or between two
 ///
-/// As with cp, the copy is put into TARGET under its own name if TARGET is a folder that exists,
-/// and else becomes TARGET. What belongs to files comes along: permissions, owners, dates, extended
-/// attributes, hard links among what is copied. Whatever happens meanwhile, each file of an image
-/// that is replaced is the old one or the new one.
+/// As with cp, the copy keeps its name if TARGET is an existing folder, and otherwise becomes
+/// TARGET. Permissions, owners, dates, extended attributes, and hard links among the copied files
+/// are kept. A file in an image is replaced in one step: after an interruption it is either the old
+/// or the new one.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,19 +41,19 @@ Examples:
   bandsaw cp -R old.img:/Letters new.img:/               from one image into another
   bandsaw cp -R --compress zlib Letters disk.img:/       stored compressed, as by `bandsaw compress`")]
 pub(crate) struct Cp {
-    /// What to copy: IMAGE[:VOLUME]:/PATH, or a file or folder of the host
+    /// IMAGE[:VOLUME]:/PATH, or a file or folder of the host
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     source: OsString,
-    /// Where to: IMAGE[:VOLUME]:/PATH, or a file or folder of the host
+    /// IMAGE[:VOLUME]:/PATH, or a file or folder of the host
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     target: OsString,
-    /// Copy folders, with all that is in them
+    /// Copy folders and their contents
     #[arg(long, short = 'R', short_aliases = ['r', 'a'])]
     recursive: bool,
-    /// Replace files that are in the way
+    /// Replace existing files
     #[arg(long)]
     overwrite: bool,
-    /// How hard zlib tries with --compress, 1 (fast) to 9 (small); 5 without it
+    /// Set the level of zlib for --compress: 1 to 9 (default: 5)
     #[arg(
         long,
         value_name = "N",
@@ -164,7 +164,7 @@ impl Cp {
             .unwrap_or_default()
             .to_owned();
         let tree = if is_folder {
-            // The image may lie in the folder that it is to hold.
+            // The image may lie in the folder that is copied into it.
             import::folder(
                 path,
                 &import::FolderOptions {
@@ -207,7 +207,7 @@ impl Cp {
         let there = change::try_resolve(fs, &path)?;
         let into = there.is_some_and(|there| there.kind == FileKind::Folder);
         let (folder, name) = match (found.is_folder, into) {
-            // The root has no name of its own: what is in it comes to be in the target.
+            // The root has no name of its own: its contents are copied into the target.
             (true, true) if found.name.is_empty() => (path, None),
             (true, true) => (format!("{path}/{}", found.name), None),
             (true, false) => (path, None),
@@ -229,10 +229,10 @@ impl Cp {
     }
 }
 
-/// What is to be put into an image.
+/// A source to copy into an image.
 struct Found {
     tree: Tree,
-    /// Its own name.
+    /// The name of the source itself.
     name: String,
     is_folder: bool,
 }
@@ -242,7 +242,7 @@ fn is_same_file(a: &str, b: &str) -> bool {
     a == b || real(a).is_some_and(|a| Some(a) == real(b))
 }
 
-/// What `--json` prints of a copy into an image.
+/// The output of `--json` for a copy into an image.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -289,9 +289,9 @@ fn report(done: Put, output: &Output) -> Outcome {
     )
 }
 
-/// Returns whether an operand names something in an image, and not a host file.
+/// Returns true if an operand names an object in an image.
 fn is_in_image(operand: &OsStr) -> Outcome<bool> {
-    // What is not UTF-8 can only be a host path.
+    // A name that is not UTF-8 can only be a host path.
     Ok(operand
         .to_str()
         .map(Address::parse_on_host)
@@ -299,7 +299,7 @@ fn is_in_image(operand: &OsStr) -> Outcome<bool> {
         .is_some_and(|address| !address.is_bare()))
 }
 
-/// The folder to fill, and the name that a file gets there if it is not its own.
+/// Returns the folder to fill, and the name of the file in it if that differs from its own.
 fn destination(target: &Path, name: &str, is_folder: bool) -> Outcome<(PathBuf, Option<String>)> {
     if target.is_dir() {
         return Ok((

@@ -1,4 +1,4 @@
-//! `bandsaw create`: a new image, blank or filled from a folder or an archive.
+//! `bandsaw create`: new images, blank or filled from a folder or an archive.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -28,22 +28,21 @@ use crate::reaching::Reaching;
 use crate::sheet;
 use crate::target::{self, Container};
 
-/// Make an image, blank or filled from a folder or a tar archive
+/// Create an image, blank or filled from a folder or archive
 ///
-/// With --fs, --volname or --from the image gets a volume, of APFS unless --fs says otherwise;
-/// without them it is a blank disk. Systems before macOS 10.13 read HFS+ only. The image is made
-/// under a name of its own beside its place and moved there when it is whole: whatever goes wrong,
-/// nothing is left of it.
+/// With --fs, --volname or --from the image gets a volume, which is APFS unless --fs says
+/// otherwise; systems before macOS 10.13 read only HFS+. Without these options the disk is blank.
+/// The image is written under a temporary name and renamed when it is complete; after a failure
+/// nothing is left.
 ///
-/// With --encrypt the image is encrypted under fresh keys, which the passphrase opens. That hides
-/// what is in it; it does not show whether somebody changed it: the format has no protection of
-/// integrity.
+/// --encrypt encrypts the image with new keys, which the passphrase unlocks. The format protects
+/// confidentiality, not integrity: it does not detect changes.
 ///
-/// With --encrypt-volume the volume is, as FileVault does it: names and contents, but not how large
-/// the files are together. The passphrase opens it, and a recovery key if --recovery-key-file asks
-/// for one. Both kinds of encryption go together.
+/// --encrypt-volume encrypts the volume, as FileVault does. It hides names and contents of files,
+/// but not their total size. The passphrase unlocks it, and with --recovery-key-file a recovery
+/// key. Both kinds of encryption can be combined.
 ///
-/// With SOURCE_DATE_EPOCH set, the same source gives the same image, bit for bit, unless it is
+/// If SOURCE_DATE_EPOCH is set, the same source gives the same image, bit for bit, unless it is
 /// encrypted.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -63,39 +62,52 @@ Examples:
   bandsaw create s3://backups/Docs.sparsebundle --size 2t                       in a bucket
   bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.dmg --size 20g")]
 pub(crate) struct Create {
-    /// The image to make
+    /// The image to create
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// Size of the disk, as 8m, 8MiB, 8MB or 16384s; without it what the files need, and some room
+    /// Set the size of the disk, as 8m, 8MiB, 8MB or 16384s
+    ///
+    /// The default is the space that the files need, with some room.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// File system: apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx (case-sensitive),
-    /// hfsx+j, hdiutil's other names for these, or none; with --from, --volname or --encrypt-volume
-    /// apfs, and hfs+ where the disk is too small for that or --block-size asks for other blocks
-    /// than its own
+    /// Set the file system, such as apfs, hfs+ or none
+    ///
+    /// File systems are apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx
+    /// (case-sensitive), hfsx+j, and hdiutil's other names for these. The default with --from,
+    /// --volname or --encrypt-volume is apfs, or hfs+ if the disk is too small for APFS or
+    /// --block-size requires it.
     #[arg(long, value_name = "FS")]
     fs: Option<Fs>,
-    /// Name of the volume; without it that of the folder or archive, or untitled
+    /// Set the name of the volume
+    ///
+    /// The default is the name of the folder or archive, or untitled.
     #[arg(long, value_name = "NAME")]
     volname: Option<String>,
-    /// One more volume of this name, empty, in an APFS container; may be given several times
+    /// Add another, empty volume to an APFS container
+    ///
+    /// The option may be given several times.
     #[arg(long = "volume", value_name = "NAME")]
     volumes: Vec<String>,
-    /// Fill the volume with what is in this folder or tar archive; - reads an archive from standard
-    /// input
+    /// Fill the volume from a folder or tar archive; - for stdin
+    ///
+    /// With - a tar archive is read from standard input.
     #[arg(long, value_name = "SOURCE", visible_alias = "srcfolder")]
     from: Option<PathBuf>,
-    /// Partition map: gptspud (a GPT with one partition), spud (Apple's own), mbrspud (a master
-    /// boot record; not for APFS) or none (the volume is the disk); gptspud if there is a volume
+    /// Set the partition map: gptspud, spud, mbrspud or none
+    ///
+    /// gptspud is a GUID partition table (GPT) with one partition, the default if there is a
+    /// volume; spud is an Apple partition map; mbrspud is a master boot record, which cannot hold
+    /// APFS; with none the volume takes the whole disk.
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<Layout>,
-    /// Allocation block of the volume, a power of two from 512; without it as Apple's formatter
-    /// chooses
+    /// Set the allocation block size, a power of two from 512
+    ///
+    /// The default is the one of Apple's formatter.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     block_size: Option<u64>,
     #[command(flatten)]
     container: Container,
-    /// Tell of every file that is compressed or left
+    /// List every file that is compressed or skipped
     #[arg(
         long,
         short,
@@ -105,7 +117,7 @@ pub(crate) struct Create {
     verbose: bool,
     #[command(flatten)]
     compressing: Compressing,
-    /// Encrypt the image: aes-256, also without a word, or aes-128
+    /// Encrypt the image with aes-256 (default) or aes-128
     #[arg(
         long,
         value_name = "CIPHER",
@@ -115,8 +127,9 @@ pub(crate) struct Create {
         display_order = 700
     )]
     encrypt: Option<Cipher>,
-    /// Leave holes in an encrypted raw image for a blank disk instead of writing every block; they
-    /// read as noise
+    /// Write an encrypted raw image sparsely
+    ///
+    /// Blocks of a blank disk become holes, which read as noise, instead of being written.
     #[arg(
         long,
         requires = "encrypt",
@@ -134,7 +147,7 @@ pub(crate) struct Create {
     reaching: Reaching,
 }
 
-/// What `--json` prints: what `info` does, and what came of the files that were to be compressed.
+/// The output of `--json`: that of `info`, and the results of compression.
 #[derive(Serialize)]
 struct Made {
     #[serde(flatten)]
@@ -186,7 +199,7 @@ impl Create {
             mode: self.container.mode.map(target::file_mode),
             round_band_size: self.container.round,
         };
-        // With --compress, --level tells how hard files are compressed, and the image if that is.
+        // With --compress, --level is the level of the files, and of the image if it is compressed.
         if options.compress.is_none() || options.format.is_udif() {
             options.level = self.container.level()?;
         }
@@ -199,7 +212,7 @@ impl Create {
                 "a blank disk needs --size, a volume --from, --fs or --volname",
             ));
         }
-        // Last of all, so that nobody types a passphrase for nothing.
+        // The passphrase is asked for only when all other options are valid.
         options.encryption = self.encryption()?;
         let volume_encryption = self
             .encrypting_volume
@@ -248,7 +261,7 @@ impl Create {
         })
     }
 
-    /// How the image is to be encrypted, with the passphrase asked for.
+    /// Returns the encryption of the image, after asking for its passphrase.
     fn encryption(&self) -> Outcome<Option<Encryption>> {
         let Some(cipher) = self.encrypt else {
             let given = self.encrypting.given().filter(|option| {
@@ -273,7 +286,7 @@ impl Create {
         self.encrypting.with(cipher, passphrase).map(Some)
     }
 
-    /// The volume asked for; `None` for a blank disk.
+    /// Returns the requested volume; `None` for a blank disk.
     fn volume(&self, output: &Output) -> Outcome<Option<NewVolume>> {
         if !self.has_volume() {
             let given = [
@@ -314,7 +327,7 @@ impl Create {
         self.fs.map_or(wanted, |Fs(format)| format.is_some())
     }
 
-    /// The file system where none was named: APFS, as in Disk Utility.
+    /// Returns the default file system: APFS, as in Disk Utility.
     fn usual_format(&self, output: &Output) -> Outcome<NewFormat> {
         let sector = self.container.sector_size().unwrap_or(512);
         let layout = self.layout.unwrap_or_default();
@@ -349,8 +362,8 @@ impl Create {
         }
     }
 
-    /// As hdiutil has it: the name of the folder (or of the archive without its extension), or
-    /// `untitled`.
+    /// Returns the default name, as hdiutil has it: that of the folder (or of the archive without
+    /// its extension), or `untitled`.
     fn default_name(&self) -> String {
         let source = self
             .from
@@ -386,8 +399,8 @@ impl Create {
     }
 }
 
-/// Disks are whole sectors, and few decimal sizes are: 10MB is rounded up rather than refused, and
-/// not silently.
+/// Rounds a size up to whole sectors, with a warning: few decimal sizes, such as 10MB, are whole
+/// sectors.
 fn whole_sectors(size: u64, sector_size: Option<u32>, output: &Output) -> u64 {
     let sector = sector_size.map_or(size::SECTOR, u64::from).max(1);
     let whole = size.checked_next_multiple_of(sector).unwrap_or(size);
@@ -399,7 +412,7 @@ fn whole_sectors(size: u64, sector_size: Option<u32>, output: &Output) -> u64 {
     whole
 }
 
-/// The date of SOURCE_DATE_EPOCH, if that is set.
+/// Returns the date of SOURCE_DATE_EPOCH, if that is set.
 pub(crate) fn epoch() -> Outcome<Option<Timestamp>> {
     const NAME: &str = "SOURCE_DATE_EPOCH";
     let Some(text) = std::env::var_os(NAME).filter(|text| !text.is_empty()) else {

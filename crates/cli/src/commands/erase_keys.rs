@@ -1,4 +1,4 @@
-//! `bandsaw erase-keys`: nothing opens an encrypted image any more.
+//! `bandsaw erase-keys`: makes an encrypted image unreadable.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -15,18 +15,18 @@ use crate::output::Output;
 use crate::reaching::Reaching;
 use crate::source;
 
-/// Erase the keys of an encrypted image, so that nothing opens it ever again
+/// Erase the keys of an encrypted image, permanently
 ///
-/// Asks twice. Nothing else is erased: the cipher text stays, which nobody can read any more.
-/// Copies of the image, and of its header, open as before; and an SSD or a file system with
-/// snapshots may keep what is overwritten for a while.
+/// The encrypted data stays, but nobody can decrypt it any more. The command asks twice. Copies of
+/// the image or of its header still open, and an SSD or a file system with snapshots may keep the
+/// overwritten blocks for a while.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw erase-keys Secret.dmg               asks whether, and then for the image's name
   bandsaw erase-keys --yes --yes Secret.dmg   for scripts: each --yes answers one question")]
 pub(crate) struct EraseKeys {
-    /// The image
+    /// The encrypted image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     /// Answer one of the two questions with yes
@@ -34,7 +34,7 @@ pub(crate) struct EraseKeys {
     yes: u8,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -74,7 +74,7 @@ impl EraseKeys {
         })
     }
 
-    /// Two questions on the terminal, fewer by each `--yes`.
+    /// Asks two questions on the terminal, one less for each `--yes`.
     fn make_sure(&self, image: &str) -> Outcome {
         let name = Path::new(image)
             .file_name()

@@ -1,5 +1,4 @@
-//! `bandsaw man`: the manual pages, made from the same text as `--help`. Packagers run it; people
-//! need not.
+//! `bandsaw man`: the manual pages, made from the same text as `--help`, for packagers.
 
 use std::fs;
 use std::io;
@@ -14,13 +13,13 @@ use crate::args::Cli;
 use crate::failure::{EXIT_STATUS, Outcome};
 use crate::output::Output;
 
-/// Write the manual pages into a folder
+/// Write the manual pages to a folder
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw man ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// The folder to write into; made if missing
+    /// The folder to write to, made if necessary
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 }
@@ -39,7 +38,7 @@ impl Man {
     }
 }
 
-/// Every page's file name and text: one for the command and one for each verb that is shown.
+/// Returns the file name and text of every page: one for the command and one for each visible verb.
 fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
@@ -57,7 +56,7 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
 }
 
 fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
-    // Examples and exit status become sections of their own, set as they were written.
+    // Examples and exit status become sections of their own, without filling.
     let examples = command.get_after_help().map(ToString::to_string);
     let bare = command
         .clone()
