@@ -3,10 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{Command, Create, Info};
-use crate::failure;
+use crate::help::{self, OUTPUT};
 use crate::mount_helper;
 use crate::text::Quoting;
 
@@ -28,7 +29,7 @@ use crate::text::Quoting;
 #[command(
     override_usage = "bandsaw [OPTIONS] <COMMAND>\n       bandsaw [OPTIONS] <IMAGE>    (the same as info)"
 )]
-#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", failure::exit_status_help()))]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -40,10 +41,10 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// Print results as JSON, with sizes in bytes
-    #[arg(long, global = true, display_order = 900)]
+    #[arg(long, global = true, help_heading = OUTPUT, display_order = 900)]
     pub(crate) json: bool,
     /// Print only the result: no progress, warnings or summaries
-    #[arg(long, short, global = true, display_order = 901)]
+    #[arg(long, short, global = true, help_heading = OUTPUT, display_order = 901)]
     pub(crate) quiet: bool,
     /// Color the output: auto, always or never
     ///
@@ -51,6 +52,7 @@ pub(crate) struct Global {
     #[arg(
         long,
         global = true,
+        help_heading = OUTPUT,
         value_enum,
         value_name = "WHEN",
         default_value_t,
@@ -66,6 +68,7 @@ pub(crate) struct Global {
     #[arg(
         long,
         global = true,
+        help_heading = OUTPUT,
         value_enum,
         value_name = "STYLE",
         hide_possible_values = true,
@@ -87,20 +90,24 @@ pub(crate) enum Color {
 const NAME: &str = "bandsaw";
 
 /// The largest width of help, in columns.
-const TERM_WIDTH: usize = 100;
+pub(crate) const TERM_WIDTH: usize = 100;
 
-const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
-  bandsaw create Docs.sparsebundle --from ~/Documents   a folder becomes a sparse bundle
-  bandsaw Docs.sparsebundle                             what it is, and what is in it
-  bandsaw ls -l Docs.sparsebundle:/Letters              what is in a folder of it
-  bandsaw extract Docs.sparsebundle out                 its files become a folder again";
+  bandsaw create Docs.sparsebundle --from ~/Documents   make a sparse bundle from a folder
+  bandsaw Docs.sparsebundle                             show its layers and volumes
+  bandsaw ls -l Docs.sparsebundle:/Letters              list a folder in it
+  bandsaw extract Docs.sparsebundle out                 extract all files to a folder";
 
 /// Reads the command line. Usage errors, `--help` and `--version` exit here.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
     let words = with_cipher(with_info(mount_helper::translated(
         args.into_iter().collect(),
     )));
+    if help::is_options(&words) {
+        let _ = help::print_options();
+        std::process::exit(0);
+    }
     let first = words.get(1);
     // The most frequent verbs skip even the list of the others, to start faster.
     let mut command = match first.and_then(|word| word.to_str()) {
@@ -112,10 +119,28 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
         }
     };
     let mut matches = command
-        .try_get_matches_from_mut(words)
-        .unwrap_or_else(|error| error.exit());
+        .try_get_matches_from_mut(&words)
+        .unwrap_or_else(|error| match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                help::exit(words)
+            }
+            _ => best_first(error).exit(),
+        });
     Cli::from_arg_matches_mut(&mut matches)
         .unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
+/// Reverses the suggested verbs, as clap lists the most similar one last.
+fn best_first(mut error: clap::Error) -> clap::Error {
+    let suggested = error.remove(ContextKind::SuggestedSubcommand);
+    if let Some(ContextValue::Strings(mut verbs)) = suggested {
+        verbs.reverse();
+        error.insert(
+            ContextKind::SuggestedSubcommand,
+            ContextValue::Strings(verbs),
+        );
+    }
+    error
 }
 
 /// Returns the verb of this name or alias.

@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
+use crate::help::COMPRESSION;
 use crate::output::Output;
 use crate::text::{Table, counted, grouped};
 
@@ -38,7 +39,7 @@ impl From<CompressionType> for Method {
 
 /// The selection of files to compress, and the care taken.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Compression of files")]
+#[command(next_help_heading = COMPRESSION)]
 pub(crate) struct Choice {
     /// Skip files that would shrink by less than this percentage
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
@@ -100,12 +101,17 @@ impl Choice {
 
 /// The options for compressing files while they are copied into a volume.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Compression of files")]
+#[command(next_help_heading = COMPRESSION)]
 pub(crate) struct Compressing {
     /// Compress files as macOS does: zlib, lzvn or lzfse
     ///
     /// --level sets the level of zlib; its default is 5. See `bandsaw compress`.
-    #[arg(long, value_name = "TYPE", ignore_case = true)]
+    #[arg(
+        long,
+        value_name = "TYPE",
+        ignore_case = true,
+        hide_possible_values = true
+    )]
     compress: Option<CompressionType>,
     #[command(flatten)]
     choice: Choice,

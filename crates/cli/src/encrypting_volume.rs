@@ -17,7 +17,7 @@ use crate::passphrase::{Iterations, VolumePassphrase};
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct EncryptingVolume {
     /// Encrypt the APFS volume itself, as FileVault does
-    #[arg(long, help_heading = "Encrypted volumes", display_order = 816)]
+    #[arg(long, help_heading = "Encryption", display_order = 716)]
     encrypt_volume: bool,
     /// Create a recovery key and write it to this new file
     ///
@@ -27,8 +27,8 @@ pub(crate) struct EncryptingVolume {
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
         requires = "encrypt_volume",
-        help_heading = "Encrypted volumes",
-        display_order = 817
+        help_heading = "Encryption",
+        display_order = 717
     )]
     recovery_key_file: Option<PathBuf>,
     /// Store a hint for the passphrase, readable by everyone
@@ -36,8 +36,8 @@ pub(crate) struct EncryptingVolume {
         long,
         value_name = "TEXT",
         requires = "encrypt_volume",
-        help_heading = "Encrypted volumes",
-        display_order = 818
+        help_heading = "Encryption",
+        display_order = 718
     )]
     volume_hint: Option<String>,
     #[command(flatten)]

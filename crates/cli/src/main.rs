@@ -15,6 +15,7 @@ mod encrypting_volume;
 mod facts;
 mod failure;
 mod hdiutil;
+mod help;
 mod layers;
 mod map;
 mod mount_helper;

@@ -8,11 +8,7 @@ use bandsaw::size;
 use bandsaw::store::FlushTo;
 use clap::{Args, ValueEnum, ValueHint};
 
-/// The heading of options for buckets.
-const HEADING: &str = "Images in buckets (s3://)";
-
-/// The heading of options for buckets and https.
-const ANY_HEADING: &str = "Images in buckets (s3://) and behind https";
+use crate::help::BUCKETS;
 
 /// The options for remote images, for every verb that opens or makes an image.
 #[derive(Debug, Clone, Default, Args)]
@@ -20,34 +16,34 @@ pub(crate) struct Reaching {
     /// Fail a request after this many seconds of silence
     ///
     /// The default is 60.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400), help_heading = ANY_HEADING, display_order = 849)]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400), help_heading = BUCKETS, display_order = 849)]
     timeout: Option<u32>,
     /// Limit throughput to and from a bucket, in bytes per second
     ///
     /// Sizes are written as 10m or 500k.
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = HEADING, display_order = 850)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = BUCKETS, display_order = 850)]
     bandwidth: Option<u64>,
     /// Take over a bundle that another writer still holds
     ///
     /// The other writer's lease ends; everything that it writes from then on is discarded.
-    #[arg(long, help_heading = HEADING, display_order = 851)]
+    #[arg(long, help_heading = BUCKETS, display_order = 851)]
     steal_lease: bool,
     /// Cache the data of a bundle in this local folder
     ///
     /// The cache is kept for later runs. New images are written to the store directly.
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, help_heading = HEADING, display_order = 852)]
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, help_heading = BUCKETS, display_order = 852)]
     cache: Option<PathBuf>,
     /// Limit the size of the cache of each image
     ///
     /// The default is 10g.
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "cache", help_heading = HEADING, display_order = 853)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "cache", help_heading = BUCKETS, display_order = 853)]
     cache_size: Option<u64>,
     /// Set the durability of a flush
     ///
     /// `store` waits for the store. `local` waits only for the folder of --cache, from which data
     /// is uploaded seconds later; this data is lost if the folder is lost or another writer takes
     /// over the bundle before that.
-    #[arg(long, value_name = "WHERE", requires = "cache", help_heading = HEADING, display_order = 854)]
+    #[arg(long, value_name = "WHERE", requires = "cache", help_heading = BUCKETS, display_order = 854)]
     flush: Option<Flush>,
 }
 

@@ -18,6 +18,7 @@ use clap::{Args, ValueHint};
 
 use self::named::Named;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::help::OPENING;
 use crate::layers;
 use crate::output::Output;
 use crate::passphrase::{ImageUnlocking, Unlocking};
@@ -30,18 +31,18 @@ pub(crate) struct Opening<U: Args = Unlocking> {
     /// Read the image as this format, without detection
     ///
     /// Formats are udrw, udsb, udsp, asif, udzo and so on.
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", help_heading = OPENING)]
     image_format: Option<Format>,
     /// Write changes to this layer, and leave the image unchanged
     ///
     /// The layer is a shadow file (ASIF); it is created if missing. Given several times, each layer
     /// lies over the one before.
-    #[arg(long = "shadow", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long = "shadow", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OPENING)]
     shadows: Vec<PathBuf>,
     /// Read an APFS container as of transaction XID
     ///
     /// `bandsaw info` lists the checkpoints that are available.
-    #[arg(long, value_name = "XID")]
+    #[arg(long, value_name = "XID", help_heading = OPENING)]
     checkpoint: Option<u64>,
     /// The part of the disk to open, set by verbs that have an option for it.
     #[arg(skip)]
@@ -52,7 +53,7 @@ pub(crate) struct Opening<U: Args = Unlocking> {
     /// Show the journal files of HFS+ volumes
     ///
     /// These are .journal and .journal_info_block, which are hidden by default, as on macOS.
-    #[arg(long)]
+    #[arg(long, help_heading = OPENING)]
     system_files: bool,
     /// Limit the catalog cache of an HFS+ volume
     ///

@@ -23,9 +23,9 @@ use crate::text::{Table, counted, grouped};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw advise Docs.sparsebundle                  for a bundle that is there
-  bandsaw advise --size 2t --on smb                 for one that is to be made, on a file server
-  bandsaw advise --size 500g --on s3 --json         for programs, sizes in bytes")]
+  bandsaw advise Docs.sparsebundle                  for an existing bundle
+  bandsaw advise --size 2t --on smb                 for a new bundle on a file server
+  bandsaw advise --size 500g --on s3 --json         for programs")]
 pub(crate) struct Advise {
     /// The image to examine
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required_unless_present = "size")]

@@ -30,8 +30,8 @@ Examples:
   bandsaw attach App.dmg                       disk1s1  HFS+  App  /Volumes/App  read-only
   bandsaw attach vm.asif                       disk1    ASIF  vm.img  /dev/nbd0
   bandsaw attach Docs.sparsebundle --mountpoint /mnt/docs
-  bandsaw attach Stick.img --section 2048,65536    a partition that no map tells of
-  bandsaw attach Disk.asif --nomount           the disk as one file, for programs that know disks
+  bandsaw attach Stick.img --section 2048,65536    a partition missing in the map
+  bandsaw attach Disk.asif --nomount           no volumes, only the disk
   bandsaw detach disk1")]
 pub(crate) struct Attach {
     /// The image, or one volume of it (default: all volumes)

@@ -33,9 +33,9 @@ use crate::text::counted;
 #[command(after_help = "\
 Examples:
   bandsaw check Docs.sparsebundle
-  bandsaw check --json App.dmg           every finding with its place, for programs
-  bandsaw check --contents disk.img      compressed files, too
-  bandsaw check -q disk.img              the exit code, and no notes
+  bandsaw check --json App.dmg           for programs
+  bandsaw check --contents disk.img      decode compressed files
+  bandsaw check -q disk.img              only errors
   bandsaw check --passfile key Secret.dmg")]
 pub(crate) struct Check {
     /// The image to check

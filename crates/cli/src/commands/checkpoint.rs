@@ -29,7 +29,7 @@ use crate::text::counted;
 Examples:
   bandsaw checkpoint s3://backups/Docs.sparsebundle
   bandsaw checkpoint --json s3://backups/Docs.sparsebundle            for programs
-  bandsaw checkpoint --steal-lease s3://backups/Docs.sparsebundle     after a writer that is gone for good")]
+  bandsaw checkpoint --steal-lease s3://backups/Docs.sparsebundle     replace a dead writer")]
 pub(crate) struct Checkpoint {
     /// The sparse bundle, in a bucket
     #[arg(value_name = "IMAGE", value_hint = ValueHint::Url)]

@@ -19,8 +19,8 @@ use crate::source::{self, Opening};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw checksum Docs.sparsebundle                  SHA-256
-  bandsaw checksum App.dmg App.asif                   the same line twice, if they hold the same
+  bandsaw checksum Docs.sparsebundle                  print the SHA-256
+  bandsaw checksum App.dmg App.asif                   compare two images
   bandsaw checksum --type crc32 --json App.dmg        for programs")]
 pub(crate) struct Checksum {
     /// The images to read

@@ -18,7 +18,7 @@ use crate::text::mode;
 #[command(after_help = "\
 Examples:
   bandsaw chmod 600 Docs.sparsebundle:/secret.txt
-  bandsaw chmod -R 644 disk.img:/Letters               files only: folders stay as they are
+  bandsaw chmod -R 644 disk.img:/Letters               change files, but not folders
   bandsaw chmod --uid 501 --gid 20 755 disk.img:/bin")]
 pub(crate) struct Chmod {
     /// The permissions, in octal

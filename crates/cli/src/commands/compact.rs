@@ -27,10 +27,10 @@ use crate::source::{self, Opening};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw compact --dry-run Docs.sparsebundle       what it would return, and why
-  bandsaw compact Docs.sparsebundle                 do it
-  bandsaw compact --zeros Disk.img                  read all that is in use and give zeros back, too
-  bandsaw compact --limit-rate 500m Backup.sparsebundle   leave the disk to others")]
+  bandsaw compact --dry-run Docs.sparsebundle       show what would be freed
+  bandsaw compact Docs.sparsebundle
+  bandsaw compact --zeros Disk.img                  free blocks of zeros, too
+  bandsaw compact --limit-rate 500m Backup.sparsebundle   limit the load")]
 pub(crate) struct Compact {
     /// The image to compact
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]

@@ -26,13 +26,13 @@ use crate::source::Place;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw compress disk.img:/Applications                      all files below a folder, by zlib
-  bandsaw compress --type lzfse --verify disk.img:/big.bin     each is decoded and compared before the switch
-  bandsaw compress --estimate -v disk.img:/                    what it would bring, file by file; nothing is changed
+  bandsaw compress disk.img:/Applications                      compress a folder with zlib
+  bandsaw compress --type lzfse --verify disk.img:/big.bin     check each file before replacing it
+  bandsaw compress --estimate -v disk.img:/                    show the savings of each file
   bandsaw compress --skip-types jpg,mp4 --min-saving 10 disk.img:/
   bandsaw compress --type-filter txt --backup before disk.img:/Docs")]
 pub(crate) struct Compress {
-    /// Files, and folders with their contents, in one volume: IMAGE[:VOLUME]:/PATH
+    /// Files and folders of a volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
     addresses: Vec<OsString>,
     /// Set the type of compression: zlib, lzvn or lzfse
@@ -43,7 +43,8 @@ pub(crate) struct Compress {
         long = "type",
         value_name = "TYPE",
         default_value = "zlib",
-        ignore_case = true
+        ignore_case = true,
+        hide_possible_values = true
     )]
     method: CompressionType,
     /// Set the level of zlib: 1 (fastest) to 9 (smallest)
@@ -73,7 +74,7 @@ Examples:
   bandsaw decompress disk.img:/Applications
   bandsaw decompress -v Docs.sparsebundle:Data:/notes.txt")]
 pub(crate) struct Decompress {
-    /// Files, and folders with their contents, in one volume: IMAGE[:VOLUME]:/PATH
+    /// Files and folders of a volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
     addresses: Vec<OsString>,
     /// List every file

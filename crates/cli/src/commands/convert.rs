@@ -31,21 +31,21 @@ use crate::target::{self, Container, file_mode};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw convert disk.img Disk.sparsebundle                   a raw image becomes a bundle
-  bandsaw convert Disk.sparsebundle disk.dmg                   and back
-  bandsaw convert vm.asif vm.img                               an Apple sparse image for other systems
-  bandsaw convert App.dmg App.sparsebundle                     a compressed image becomes one that can be changed
+  bandsaw convert disk.img Disk.sparsebundle                   raw image to sparse bundle
+  bandsaw convert Disk.sparsebundle disk.dmg                   sparse bundle to raw image
+  bandsaw convert vm.asif vm.img                               ASIF to raw image
+  bandsaw convert App.dmg App.sparsebundle                     compressed to writable
   bandsaw convert Docs.sparsebundle docs.dmg --format udzo --level 9
-                                                               a compressed image, to be given away
+                                                               compress for distribution
   bandsaw convert --band-size 64m Old.sparsebundle New.sparsebundle
-  bandsaw convert Backup.sparsebundle - | zstd > backup.zst     the disk as it is to standard output; also: -o -
-  bandsaw convert --resume /dev/sdb Old.sparsebundle           can be stopped, and called again to go on
-  bandsaw convert Docs.sparsebundle s3://backups/Docs.sparsebundle        into a bucket
-  bandsaw convert --skip-free Disk.sparsebundle disk.dmg --format udzo     without what was deleted
-  bandsaw convert --format udsb disk.img backup --overwrite    the format by name
-  bandsaw convert --encrypt disk.img Secret.sparsebundle       an encrypted copy; asks twice for its passphrase
+  bandsaw convert Backup.sparsebundle - | zstd > backup.zst     raw disk to standard output
+  bandsaw convert --resume /dev/sdb Old.sparsebundle           resumable; run it again to resume
+  bandsaw convert Docs.sparsebundle s3://backups/Docs.sparsebundle        upload to a bucket
+  bandsaw convert --skip-free Disk.sparsebundle disk.dmg --format udzo     skip deleted files
+  bandsaw convert --format udsb disk.img backup --overwrite    with an explicit format
+  bandsaw convert --encrypt disk.img Secret.sparsebundle       encrypt; asks for a passphrase
   bandsaw convert --decrypt --passfile key Secret.dmg plain.img
-  bandsaw convert --re-encrypt Old.dmg New.sparsebundle        fresh keys and passphrase: old headers open it no more
+  bandsaw convert --re-encrypt Old.dmg New.sparsebundle        new keys and passphrase
   printf 'old\\0new\\0' | bandsaw convert --re-encrypt --stdinpass --new-stdinpass Old.dmg New.dmg")]
 pub(crate) struct Convert {
     /// The image to read
@@ -97,6 +97,7 @@ struct Wish {
         value_name = "CIPHER",
         num_args = 0..=1,
         default_missing_value = "aes-256",
+        hide_possible_values = true,
         help_heading = "Encryption",
         display_order = 700
     )]

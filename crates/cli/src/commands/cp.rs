@@ -19,6 +19,7 @@ use super::extract;
 use crate::change::{self, Changing};
 use crate::compressing::Compressing;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::help::COMPRESSION;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Place, normal};
@@ -33,13 +34,13 @@ use crate::text::counted;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw cp Docs.sparsebundle:/Letters/a.txt .          a file, under its own name
-  bandsaw cp Docs.sparsebundle:/Letters/a.txt b.txt      a file, under another name
-  bandsaw cp -R Docs.sparsebundle:Docs:/Letters old      a folder with all that is in it
-  bandsaw cp -R Letters Docs.sparsebundle:/              a folder into an image
-  bandsaw cp --overwrite a.txt disk.img:/Letters/a.txt   in the place of what is there
-  bandsaw cp -R old.img:/Letters new.img:/               from one image into another
-  bandsaw cp -R --compress zlib Letters disk.img:/       stored compressed, as by `bandsaw compress`")]
+  bandsaw cp Docs.sparsebundle:/Letters/a.txt .          extract a file
+  bandsaw cp Docs.sparsebundle:/Letters/a.txt b.txt      extract a file under another name
+  bandsaw cp -R Docs.sparsebundle:Docs:/Letters old      a folder with its contents
+  bandsaw cp -R Letters Docs.sparsebundle:/              copy a folder into an image
+  bandsaw cp --overwrite a.txt disk.img:/Letters/a.txt   replace an existing file
+  bandsaw cp -R old.img:/Letters new.img:/               copy between images
+  bandsaw cp -R --compress zlib Letters disk.img:/       store the files compressed")]
 pub(crate) struct Cp {
     /// IMAGE[:VOLUME]:/PATH, or a file or folder of the host
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
@@ -57,7 +58,7 @@ pub(crate) struct Cp {
     #[arg(
         long,
         value_name = "N",
-        help_heading = "Compression of files",
+        help_heading = COMPRESSION,
         requires = "compress",
         value_parser = clap::value_parser!(u8).range(1..=9)
     )]

@@ -21,6 +21,7 @@ use crate::encrypting::{Cipher, Encrypting};
 use crate::encrypting_volume::{EncryptingVolume, NewVolumeKeys, RecoveryKey};
 use crate::facts::Facts;
 use crate::failure::{Failure, Outcome};
+use crate::help::COMPRESSION;
 use crate::output::Output;
 use crate::passphrase::Passphrase;
 use crate::progress::Bar;
@@ -47,20 +48,19 @@ use crate::target::{self, Container};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw create Docs.sparsebundle --from ~/Documents       as large as the files need
-  bandsaw create Docs.sparsebundle --size 20g --volname Docs --from ~/Documents
+  bandsaw create Docs.sparsebundle --from ~/Documents           as large as necessary
+  bandsaw create Docs.sparsebundle --size 20g --volname Docs    an empty APFS volume
+  bandsaw create Docs.sparsebundle --size 100g --fs hfs+ --band-size 64m --from ~/Documents
   tar c -C build . | bandsaw create app.dmg --volname App --from -
-  bandsaw create Big.sparsebundle --size 2t --fs hfs+ --band-size 64m
-  bandsaw create Docs.sparsebundle --size 100g --fs hfs+ --from ~/Documents
-  bandsaw create disk.img --size 100m                       a blank raw disk
-  bandsaw create vm.asif --size 64g                         a blank Apple sparse image, as for virtual machines
-  bandsaw create Old.sparseimage --size 4g --volname Old    a sparse image, for systems before macOS 26
+  bandsaw create disk.img --size 100m                           a blank raw disk
+  bandsaw create vm.asif --size 64g                             a blank ASIF image
+  bandsaw create Old.sparseimage --size 4g --volname Old        for systems before macOS 26
   bandsaw create app.dmg --from build --layout none --overwrite
-  bandsaw create app.sparsebundle --from build --compress lzfse                 files stored compressed, as macOS does
-  bandsaw create --encrypt Secret.sparsebundle --size 20g --volname Secret      asks twice for a passphrase
+  bandsaw create app.dmg --from build --compress lzfse          with compressed files
+  bandsaw create --encrypt Secret.dmg --size 20g --volname A    asks for a passphrase
   bandsaw create --encrypt aes-128 --passfile key Secret.sparsebundle --from ~/Documents
-  bandsaw create s3://backups/Docs.sparsebundle --size 2t                       in a bucket
-  bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.dmg --size 20g")]
+  bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.dmg --size 20g
+  bandsaw create s3://backups/Docs.sparsebundle --size 2t       in a bucket")]
 pub(crate) struct Create {
     /// The image to create
     #[arg(value_name = "IMAGE")]
@@ -112,7 +112,7 @@ pub(crate) struct Create {
         long,
         short,
         requires = "compress",
-        help_heading = "Compression of files"
+        help_heading = COMPRESSION
     )]
     verbose: bool,
     #[command(flatten)]
@@ -123,6 +123,7 @@ pub(crate) struct Create {
         value_name = "CIPHER",
         num_args = 0..=1,
         default_missing_value = "aes-256",
+        hide_possible_values = true,
         help_heading = "Encryption",
         display_order = 700
     )]

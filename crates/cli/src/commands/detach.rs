@@ -14,9 +14,9 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw detach disk1               as `attach`, `mount` and `list` name it
-  bandsaw detach /mnt/docs           the folder that it is mounted on
-  bandsaw detach Docs.sparsebundle   the image itself")]
+  bandsaw detach disk1               the device that `bandsaw list` shows
+  bandsaw detach /mnt/docs           the mount point
+  bandsaw detach Docs.sparsebundle   the image")]
 pub(crate) struct Detach {
     /// A device, a mount point, or an image
     #[arg(value_name = "DEVICE|FOLDER|IMAGE", value_hint = ValueHint::AnyPath)]

@@ -22,8 +22,8 @@ use crate::source::{self, Opening};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw diagnose App.dmg                     \"no mountable file systems\", says the Mac: why?
-  bandsaw diagnose --json App.dmg              for programs; `code` is a stable name of the cause
+  bandsaw diagnose App.dmg                     macOS says \"no mountable file systems\"
+  bandsaw diagnose --json App.dmg              for programs; `code` names the cause
   bandsaw diagnose --passfile key Secret.dmg")]
 pub(crate) struct Diagnose {
     /// The image to examine

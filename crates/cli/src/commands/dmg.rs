@@ -41,7 +41,7 @@ Examples:
   bandsaw dmg build -o App.dmg --icon disk.icns --background picture.png --window 640x400
   bandsaw dmg build -o App.dmg --license LICENSE.txt --format ulfo
   bandsaw dmg --recipe appdmg.json -o App.dmg
-  SOURCE_DATE_EPOCH=1700000000 bandsaw dmg build -o App.dmg     the same bytes every time")]
+  SOURCE_DATE_EPOCH=1700000000 bandsaw dmg build -o App.dmg     reproducible")]
 pub(crate) struct Dmg {
     /// Folders, applications and files to put into the volume
     #[arg(value_name = "FOLDER", required_unless_present = "recipe")]

@@ -32,10 +32,10 @@ use crate::text::{Table, counted, grouped};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw du Docs.sparsebundle               sizes inside and out, and what compaction would return
-  bandsaw du *.sparsebundle ~/Pictures       several, and a total
-  bandsaw du --bands Docs.sparsebundle       each band that is stored
-  bandsaw du --json Docs.sparsebundle        for programs, sizes in bytes")]
+  bandsaw du Docs.sparsebundle               sizes, and space that could be freed
+  bandsaw du *.sparsebundle ~/Pictures       several items with a total
+  bandsaw du --bands Docs.sparsebundle       list every band
+  bandsaw du --json Docs.sparsebundle        for programs")]
 pub(crate) struct Du {
     /// Images, or files and folders of the host
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]

@@ -23,8 +23,8 @@ use crate::source;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw erase-keys Secret.dmg               asks whether, and then for the image's name
-  bandsaw erase-keys --yes --yes Secret.dmg   for scripts: each --yes answers one question")]
+  bandsaw erase-keys Secret.dmg               asks two questions
+  bandsaw erase-keys --yes --yes Secret.dmg   asks nothing, for scripts")]
 pub(crate) struct EraseKeys {
     /// The encrypted image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]

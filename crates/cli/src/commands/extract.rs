@@ -26,12 +26,12 @@ use crate::text::counted;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw extract Docs.sparsebundle out                  everything
-  bandsaw extract Docs.sparsebundle:/Letters out         what is in one folder
-  bandsaw extract disk.img:#2:/etc/hosts .               one file of partition 2
-  bandsaw extract --overwrite Docs.sparsebundle out      replace files that are there already
-  bandsaw extract Docs.sparsebundle --tar docs.tar       as an archive
-  bandsaw extract Docs.sparsebundle --tar - | tar t      as a stream")]
+  bandsaw extract Docs.sparsebundle out                  extract everything
+  bandsaw extract Docs.sparsebundle:/Letters out         extract one folder
+  bandsaw extract disk.img:#2:/etc/hosts .               extract a file of partition 2
+  bandsaw extract --overwrite Docs.sparsebundle out      replace existing files
+  bandsaw extract Docs.sparsebundle --tar docs.tar       write an archive
+  bandsaw extract Docs.sparsebundle --tar - | tar t      write to a pipe")]
 pub(crate) struct Extract {
     /// The object to extract: IMAGE[:VOLUME][:/PATH]
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]

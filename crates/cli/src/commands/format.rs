@@ -30,9 +30,9 @@ use crate::source::{self, Opening};
 Examples:
   bandsaw format blank.img --fs hfs+j --volname Docs
   bandsaw format disk.img:#2 --fs apfs --volname Data      the second partition
-  bandsaw format Docs.sparsebundle --erase                 all files go
+  bandsaw format Docs.sparsebundle --erase                 delete all files
   bandsaw format card.img:#1 --fs hfsx --block-size 16k
-  bandsaw format Vault.sparsebundle --encrypt-volume --recovery-key-file key.txt      asks twice for a passphrase")]
+  bandsaw format Vault.sparsebundle --encrypt-volume --recovery-key-file key.txt")]
 pub(crate) struct Format {
     /// The image, or a part of it: IMAGE:#NUMBER or IMAGE:NAME
     ///

@@ -28,11 +28,11 @@ use crate::{map, sheet};
 Examples:
   bandsaw info Docs.sparsebundle             format, sizes, bands, partitions, volumes
   bandsaw Docs.sparsebundle                  the same
-  bandsaw info --json Docs.sparsebundle      for programs, sizes in bytes
-  bandsaw info --map Docs.sparsebundle       which bands have storage, and what of it is free
-  bandsaw info --passfile key Secret.dmg     what is inside an encrypted image, too
+  bandsaw info --json Docs.sparsebundle      for programs
+  bandsaw info --map Docs.sparsebundle       with a map of allocated bands
+  bandsaw info --passfile key Secret.dmg     an encrypted image
   bandsaw info --shadow over.asif disk.img   an image with a layer over it
-  bandsaw info --image-format udrw rom.bin   plain bytes that look like no disk")]
+  bandsaw info --image-format udrw rom.bin   as a raw image")]
 pub(crate) struct Info {
     /// The image to show
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]

@@ -21,10 +21,10 @@ use crate::source::{self, Opening};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw enable-journal disk.img              as large as Apple's formatter makes it
+  bandsaw enable-journal disk.img              with Apple's default size
   bandsaw enable-journal disk.img:Docs --journal-size 16m")]
 pub(crate) struct EnableJournal {
-    /// The image, or one of its volumes: IMAGE:NAME or IMAGE:#NUMBER
+    /// The image or a volume: IMAGE[:NAME] or IMAGE[:#NUMBER]
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     volume: OsString,
     /// Set the size of the journal
@@ -45,7 +45,7 @@ Examples:
   bandsaw disable-journal disk.img
   bandsaw disable-journal disk.img:#2          the volume on the second partition")]
 pub(crate) struct DisableJournal {
-    /// The image, or one of its volumes: IMAGE:NAME or IMAGE:#NUMBER
+    /// The image or a volume: IMAGE[:NAME] or IMAGE[:#NUMBER]
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     volume: OsString,
     #[command(flatten)]

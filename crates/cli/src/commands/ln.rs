@@ -14,8 +14,8 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw ln Docs.sparsebundle:/a.txt Docs.sparsebundle:/b.txt     one file, two names
-  bandsaw ln -s ../a.txt Docs.sparsebundle:/Letters/a.txt          a symbolic link, whose target is any text")]
+  bandsaw ln Docs.sparsebundle:/a.txt Docs.sparsebundle:/b.txt     a hard link
+  bandsaw ln -s ../a.txt Docs.sparsebundle:/Letters/a.txt          a symbolic link")]
 pub(crate) struct Ln {
     /// The file to link to: IMAGE[:VOLUME]:/PATH
     ///

@@ -16,7 +16,7 @@ use crate::text::mode;
 #[command(after_help = "\
 Examples:
   bandsaw mkdir Docs.sparsebundle:/Letters
-  bandsaw mkdir -p Docs.sparsebundle:/Letters/2026/May     with all folders on the way")]
+  bandsaw mkdir -p Docs.sparsebundle:/Letters/2026/May     with parent folders")]
 pub(crate) struct Mkdir {
     /// The folders to make, in one volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]

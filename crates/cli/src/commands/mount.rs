@@ -30,16 +30,16 @@ use crate::source::{self, Opening};
 /// names as they were created. HFS+ stores names decomposed, and lists them composed, as usual on
 /// Linux; with -o nfd they are listed decomposed, as on macOS. Use that to compare the volume with
 /// trees made on macOS, for example with rsync.
+///
+/// For /etc/fstab make /sbin/mount.bandsaw a link to this program, and add a line such as
+/// `/srv/Docs.sparsebundle /mnt/docs bandsaw noauto,allow_other,passfile=/etc/docs.key 0 0`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-In /etc/fstab, with a link /sbin/mount.bandsaw to this program:
-  /srv/Docs.sparsebundle  /mnt/docs  bandsaw  noauto,allow_other,passfile=/etc/docs.key  0 0
-
 Examples:
   bandsaw mount Docs.sparsebundle /mnt/docs
   bandsaw mount disk.dmg:Data /mnt/data -o ro,uid=1000
-  bandsaw mount --as-disk Backup.asif /mnt/disk       one file, Backup.img, for programs that know disks
-  bandsaw mount base.img --shadow changes.asif /mnt   base.img stays as it is
+  bandsaw mount --as-disk Backup.asif /mnt/disk       the disk as /mnt/disk/Backup.img
+  bandsaw mount base.img --shadow changes.asif /mnt   keep base.img unchanged
   bandsaw detach /mnt/docs")]
 pub(crate) struct Mount {
     /// The image, or one volume of it (default: the first volume)

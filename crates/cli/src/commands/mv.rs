@@ -18,10 +18,10 @@ use crate::output::Output;
 #[command(after_help = "\
 Examples:
   bandsaw mv Docs.sparsebundle:/a.txt Docs.sparsebundle:/b.txt
-  bandsaw mv --overwrite disk.img:/new disk.img:/old      in the place of what is there
-  bandsaw mv disk.img:/a disk.img:/b disk.img:/folder     several, into a folder")]
+  bandsaw mv --overwrite disk.img:/new disk.img:/old      replace an existing file
+  bandsaw mv disk.img:/a disk.img:/b disk.img:/folder     move several files into a folder")]
 pub(crate) struct Mv {
-    /// The sources and the target, in one volume: IMAGE[:VOLUME]:/PATH
+    /// Sources and target, in one volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
     addresses: Vec<OsString>,
     /// Replace existing files

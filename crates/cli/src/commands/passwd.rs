@@ -28,14 +28,14 @@ use crate::source;
     subcommand_negates_reqs = true,
     after_help = "\
 Examples:
-  bandsaw passwd Secret.dmg                                       asks for the old passphrase, and twice for the new
-  bandsaw passwd --passfile old --new-passfile new Secret.dmg     from files
-  bandsaw passwd --private-key admin.pem Secret.dmg               a forgotten passphrase is replaced
-  bandsaw passwd list Secret.dmg                                  what opens it
-  bandsaw passwd add Secret.dmg                                   one more passphrase
-  bandsaw passwd add --key-wrap aes Secret.dmg                    the same, wrapped as current macOS does it
-  bandsaw passwd add --certificate admin.cer Secret.dmg           whoever has the private key opens it, too
-  bandsaw passwd remove Secret.dmg 2                              number 2 of the list opens it no more"
+  bandsaw passwd Secret.dmg                                       ask for the old and new one
+  bandsaw passwd --passfile old --new-passfile new Secret.dmg     with passphrases in files
+  bandsaw passwd --private-key admin.pem Secret.dmg               replace a forgotten passphrase
+  bandsaw passwd list Secret.dmg                                  list the entries
+  bandsaw passwd add Secret.dmg                                   add a passphrase
+  bandsaw passwd add --key-wrap aes Secret.dmg                    with keys wrapped by AES
+  bandsaw passwd add --certificate admin.cer Secret.dmg           add a certificate
+  bandsaw passwd remove Secret.dmg 2                              remove entry 2"
 )]
 pub(crate) struct Passwd {
     #[command(subcommand)]

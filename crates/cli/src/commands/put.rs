@@ -16,6 +16,7 @@ use clap::{Args, ValueHint};
 use crate::change::{self, Changing};
 use crate::compressing::Compressing;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::help::COMPRESSION;
 use crate::output::Output;
 use crate::progress::Bar;
 
@@ -48,7 +49,7 @@ pub(crate) struct Put {
     #[arg(
         long,
         value_name = "N",
-        help_heading = "Compression of files",
+        help_heading = COMPRESSION,
         requires = "compress",
         value_parser = clap::value_parser!(u8).range(1..=9)
     )]

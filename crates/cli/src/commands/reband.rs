@@ -27,9 +27,9 @@ use crate::source::{self, Opening};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw reband Backup.sparsebundle --band-size 64m          fewer, larger files
-  bandsaw reband Backup.sparsebundle                          go on with what was interrupted
-  bandsaw reband Docs.sparsebundle --band-size 8m --limit-rate 50m   leave the disk to others")]
+  bandsaw reband Backup.sparsebundle --band-size 64m          use fewer, larger files
+  bandsaw reband Backup.sparsebundle                          resume an interrupted run
+  bandsaw reband Docs.sparsebundle --band-size 8m --limit-rate 50m   limit the load")]
 pub(crate) struct Reband {
     /// The sparse bundle to change
     #[arg(value_name = "IMAGE", value_hint = ValueHint::DirPath)]

@@ -40,13 +40,13 @@ use crate::text::counted;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw repair --dry-run disk.img            what would be done, and what not
-  bandsaw repair disk.img                      do it
-  bandsaw repair --undo disk.img               restore the image as it was
+  bandsaw repair --dry-run disk.img            show the planned repairs
+  bandsaw repair disk.img
+  bandsaw repair --undo disk.img               restore the previous state
   bandsaw repair --commit disk.img             remove the undo data
   bandsaw repair --assume size=40m b.sparsebundle   choose one of the listed alternatives
-  bandsaw repair --checkpoint 41 disk.img      fall back to an older state of an APFS container (info lists them)
-  bandsaw check disk.img                       what is wrong, all of it")]
+  bandsaw repair --checkpoint 41 disk.img      roll back an APFS container
+  bandsaw check disk.img                       list all problems")]
 pub(crate) struct Repair {
     /// The image to repair
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]

@@ -23,7 +23,7 @@ use crate::source::{self, Opening};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw report Docs.sparsebundle -o report.html          look at it in any browser
+  bandsaw report Docs.sparsebundle -o report.html
   bandsaw report Docs.sparsebundle -o - > report.html      to standard output")]
 pub(crate) struct Report {
     /// The image to report on

@@ -25,14 +25,14 @@ use crate::source::{self, Opening};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw resize Docs.sparsebundle                  how small and how large it can be
+  bandsaw resize Docs.sparsebundle                  show the limits
   bandsaw resize Docs.sparsebundle --size 200g
-  bandsaw resize --dry-run disk.img --min           what would be done to make it as small as it can be
-  bandsaw resize disk.img --size 1g --grow-only     nothing if it is larger already
+  bandsaw resize --dry-run disk.img --min           show how to shrink it
+  bandsaw resize disk.img --size 1g --grow-only     unless it is already larger
   bandsaw resize disk.img:#1 --size 500m --partition-only
   bandsaw resize blank.img --size 2g --image-only")]
 pub(crate) struct Resize {
-    /// The image, or one of its volumes: IMAGE:NAME or IMAGE:#NUMBER
+    /// The image or a volume: IMAGE[:NAME] or IMAGE[:#NUMBER]
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     volume: OsString,
     /// Set the size of the disk, as 200g or 200GB

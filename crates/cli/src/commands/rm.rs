@@ -22,7 +22,7 @@ use crate::source::Opening;
 #[command(after_help = "\
 Examples:
   bandsaw rm Docs.sparsebundle:/Letters/a.txt Docs.sparsebundle:/Letters/b.txt
-  bandsaw rm -r Docs.sparsebundle:/Letters     a folder with all that is in it")]
+  bandsaw rm -r Docs.sparsebundle:/Letters     a folder with its contents")]
 pub(crate) struct Rm {
     /// The objects to remove, in one volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]

@@ -40,11 +40,11 @@ const PORT: u16 = 10809;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw serve Docs.sparsebundle --socket /tmp/docs      for programs of the same user
+  bandsaw serve Docs.sparsebundle --socket /tmp/docs      for programs of this user
   nbdcopy 'nbd+unix:///?socket=/tmp/docs' copy.img        one of them
-  bandsaw serve disk.asif --listen 127.0.0.1:10809        for nbd-client, QEMU and other machines' tunnels
+  bandsaw serve disk.asif --listen 127.0.0.1:10809        for nbd-client and QEMU
   bandsaw serve App.dmg --listen 0.0.0.0 --tls-certificates pki
-  bandsaw serve base.img --shadow changes.asif            base.img stays as it is")]
+  bandsaw serve base.img --shadow changes.asif            keep base.img unchanged")]
 pub(crate) struct Serve {
     /// The image to serve
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]

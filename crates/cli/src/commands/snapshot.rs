@@ -30,10 +30,10 @@ use crate::text::{Table, minute, rfc3339};
 Examples:
   bandsaw snapshot create Docs.sparsebundle before-update
   bandsaw snapshot list Docs.sparsebundle
-  bandsaw snapshot restore Docs.sparsebundle before-update     what changed since is lost
+  bandsaw snapshot restore Docs.sparsebundle before-update     discards later changes
   bandsaw snapshot delete Docs.sparsebundle before-update
   bandsaw snapshot create s3://backups/Docs.sparsebundle monday
-  bandsaw ls Docs.sparsebundle@before-update:/                 to be read by every verb, without restoring it
+  bandsaw ls Docs.sparsebundle@before-update:/                 read a snapshot
   bandsaw convert s3://backups/Docs.sparsebundle@monday monday.dmg")]
 pub(crate) struct Snapshot {
     #[command(subcommand)]

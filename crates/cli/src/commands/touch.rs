@@ -17,7 +17,7 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw touch Docs.sparsebundle:/new.txt                 now; made if it does not exist
+  bandsaw touch Docs.sparsebundle:/new.txt                 set the current time
   bandsaw touch --date 1000000000 disk.img:/old.txt        2001-09-09 01:46:40 UTC")]
 pub(crate) struct Touch {
     /// The files and folders, in one volume: IMAGE[:VOLUME]:/PATH

@@ -17,9 +17,9 @@ use crate::text::counted;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw tree Docs.sparsebundle               the whole of its first readable volume
-  bandsaw tree -L 2 Docs.sparsebundle:/Work    two levels of one folder
-  bandsaw tree -s Docs.sparsebundle            sizes in bytes in front of the names")]
+  bandsaw tree Docs.sparsebundle               the first readable volume
+  bandsaw tree -L 2 Docs.sparsebundle:/Work    two levels of a folder
+  bandsaw tree -s Docs.sparsebundle            with sizes in bytes")]
 pub(crate) struct Tree {
     /// The folder to show: IMAGE[:VOLUME][:/PATH]
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]

@@ -33,9 +33,9 @@ const LAYER: &str = "trim";
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw trim Docs.sparsebundle                    what rm has freed inside returns outside
-  bandsaw trim --full-check Backup.sparsebundle     only after everything was found in order
-  bandsaw du Docs.sparsebundle                      what it would return")]
+  bandsaw trim Docs.sparsebundle                    free the space of deleted files
+  bandsaw trim --full-check Backup.sparsebundle     only if the image is not damaged
+  bandsaw du Docs.sparsebundle                      show the space that would be freed")]
 pub(crate) struct Trim {
     /// The image to trim
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]

@@ -25,7 +25,7 @@ use crate::text::counted;
 #[command(after_help = "\
 Examples:
   bandsaw verify App.dmg
-  bandsaw verify --json App.dmg          every checksum, for programs
+  bandsaw verify --json App.dmg          for programs
   bandsaw verify -q App.dmg > /dev/null  the exit code alone")]
 pub(crate) struct Verify {
     /// The image to verify

@@ -23,9 +23,9 @@ const MOST: u64 = 1 << 30;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw xattr Docs.sparsebundle:/a.txt                                    the names, and how long each value is
+  bandsaw xattr Docs.sparsebundle:/a.txt                                    list names and sizes
   bandsaw xattr --set com.example.color=blue Docs.sparsebundle:/a.txt
-  bandsaw xattr --set com.apple.ResourceFork disk.img:/Icon < icon.rsrc     the value from standard input
+  bandsaw xattr --set com.apple.ResourceFork disk.img:/Icon < icon.rsrc     from a file
   bandsaw xattr --remove com.apple.quarantine disk.img:/App")]
 pub(crate) struct Xattr {
     /// The file or folder: IMAGE[:VOLUME]:/PATH

@@ -13,6 +13,8 @@ use bandsaw::open::Keys;
 use bandsaw::{Error, Kind, Result, platform};
 use clap::{Args, ValueEnum, ValueHint};
 
+use crate::help::{IMAGES, NEW_PASSPHRASES, VOLUMES};
+
 use super::source::{LONGEST, all, line_of};
 use super::{Passphrase, VolumePassphrase};
 
@@ -82,7 +84,7 @@ pub(crate) struct ImageUnlocking {
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
         conflicts_with = "passphrase",
-        help_heading = "Encrypted images",
+        help_heading = IMAGES,
         display_order = 804
     )]
     private_key: Option<PathBuf>,
@@ -130,7 +132,7 @@ struct VolumeUnlocking {
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
         conflicts_with = "volume-passphrase",
-        help_heading = "Encrypted volumes",
+        help_heading = VOLUMES,
         display_order = 824
     )]
     recovery_key_file: Option<PathBuf>,
@@ -178,7 +180,7 @@ pub(crate) struct Iterations {
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(i64::from(LEAST_ITERATIONS)..=i64::from(MOST_ITERATIONS)),
-        help_heading = "New passphrase",
+        help_heading = NEW_PASSPHRASES,
         display_order = 890
     )]
     iterations: Option<u32>,
@@ -212,7 +214,7 @@ pub(crate) struct Wrapping {
     #[arg(
         long,
         value_name = "CIPHER",
-        help_heading = "New passphrase",
+        help_heading = NEW_PASSPHRASES,
         display_order = 891
     )]
     key_wrap: Option<WrapCipher>,

@@ -22,6 +22,7 @@ use clap::{
     value_parser,
 };
 
+use crate::help::{IMAGES, NEW_PASSPHRASES, VOLUMES};
 pub(crate) use handed::hide;
 pub(crate) use keys::{ImageUnlocking, Iterations, Unlocking, Wrapping, certificate};
 use source::Source;
@@ -64,9 +65,9 @@ pub(crate) struct TheImage;
 impl Role for TheImage {
     const GROUP: &'static str = "passphrase";
     const OPTIONS: [&'static str; 4] = ["--stdinpass", "--passfile", "--passfd", "--passenv"];
-    const WHAT: &'static str = "the passphrase of an encrypted image";
+    const WHAT: &'static str = "the passphrase of the image";
     const NEW: &'static str = "new passphrase";
-    const HEADING: &'static str = "Encrypted images";
+    const HEADING: &'static str = IMAGES;
     const ORDER: usize = 800;
 }
 
@@ -81,9 +82,9 @@ impl Role for TheVolume {
         "--volume-passfd",
         "--volume-passenv",
     ];
-    const WHAT: &'static str = "the passphrase of an encrypted volume";
+    const WHAT: &'static str = "the passphrase of the volume";
     const NEW: &'static str = "passphrase of the new volume";
-    const HEADING: &'static str = "Encrypted volumes";
+    const HEADING: &'static str = VOLUMES;
     const ORDER: usize = 820;
 }
 
@@ -100,7 +101,7 @@ impl Role for TheNew {
     ];
     const WHAT: &'static str = "the new passphrase";
     const NEW: &'static str = "new passphrase";
-    const HEADING: &'static str = "New passphrase";
+    const HEADING: &'static str = NEW_PASSPHRASES;
     const ORDER: usize = 850;
 }
 
@@ -164,7 +165,8 @@ impl<R: Role> Args for PassphraseOf<R> {
             (
                 Arg::new(stdin).action(ArgAction::SetTrue),
                 "Read",
-                "from standard input, up to a NUL or the end; a newline is part of it",
+                "from standard input",
+                "It ends with a NUL or at the end of the input. A newline is part of it.",
             ),
             (
                 Arg::new(file)
@@ -172,30 +174,34 @@ impl<R: Role> Args for PassphraseOf<R> {
                     .value_parser(value_parser!(PathBuf))
                     .value_hint(ValueHint::FilePath),
                 "Read",
-                "from a file, without the newline at its end if it has one",
+                "from a file",
+                "A newline at the end of the file is ignored.",
             ),
             (
                 Arg::new(descriptor)
                     .value_name("N")
                     .value_parser(value_parser!(u32)),
                 "Read",
-                "from an open file descriptor, as from a file",
+                "from a file descriptor",
+                "A newline at the end is ignored.",
             ),
             (
                 Arg::new(variable)
                     .value_name("NAME")
                     .value_parser(value_parser!(OsString)),
                 "Take",
-                "from an environment variable",
+                "from a variable",
+                "NAME is an environment variable, which is removed from the environment of this process.",
             ),
         ];
         let command = command.group(ArgGroup::new(R::GROUP).args(R::OPTIONS));
         args.into_iter().zip(R::OPTIONS).enumerate().fold(
             command,
-            |command, (n, ((arg, verb, whence), option))| {
-                let help = format!("{verb} {} {whence}", R::WHAT);
+            |command, (n, ((arg, verb, origin, details), option))| {
+                let help = format!("{verb} {} {origin}", R::WHAT);
                 command.arg(
                     arg.long(&option[2..])
+                        .long_help(format!("{help}\n\n{details}"))
                         .help(help)
                         .help_heading(R::HEADING)
                         .display_order(R::ORDER + n),

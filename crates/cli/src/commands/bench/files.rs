@@ -22,10 +22,10 @@ use crate::text::counted;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw bench files /mnt/disk --dry-run               what it would write
-  bandsaw bench files /mnt/disk                         the gold standard
+  bandsaw bench files /mnt/disk --dry-run               show the plan
+  bandsaw bench files /mnt/disk                         the default: 160 files, 53.3 GB
   bandsaw bench files . --scale 0.01 --sets 3           160 MB in 48 files
-  bandsaw bench files . --single 1GB --caches direct    one file, around the cache
+  bandsaw bench files . --single 1GB --caches direct    one file, without the page cache
   bandsaw bench files . --random 20 -o run.json -o run.html")]
 pub(crate) struct Files {
     #[command(flatten)]

@@ -32,8 +32,8 @@ use crate::source::{self, Opening};
 Examples:
   bandsaw resources list App.dmg
   bandsaw resources add App.dmg --license LICENSE.txt
-  bandsaw resources extract App.dmg -o licence.xml     as hdiutil udifderez -xml
-  bandsaw resources add New.dmg --xml licence.xml      as hdiutil udifrez -xml
+  bandsaw resources extract App.dmg -o licence.xml     like hdiutil udifderez -xml
+  bandsaw resources add New.dmg --xml licence.xml      like hdiutil udifrez -xml
   bandsaw resources remove App.dmg --license")]
 pub(crate) struct Resources {
     #[command(subcommand)]

@@ -22,8 +22,8 @@ use crate::source::{self, Opening};
 Examples:
   bandsaw stack create disk.img changes.asif                 over a raw image
   bandsaw stack create base.asif monday.asif tuesday.asif    over base.asif and monday.asif
-  bandsaw stack create --size 200g base.asif larger.asif     a disk larger than its base
-  bandsaw stack create --read-cache /net/base.asif cache.asif         copies of what is read of a slow image")]
+  bandsaw stack create --size 200g base.asif larger.asif     with a larger disk
+  bandsaw stack create --read-cache /net/base.asif cache.asif         cache a slow image")]
 pub(crate) struct Create {
     /// The base, its layers from the bottom, and the new layer
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]

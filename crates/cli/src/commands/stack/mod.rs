@@ -26,10 +26,10 @@ use crate::source;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw stack create disk.img changes.asif          an empty layer
-  bandsaw ls --shadow changes.asif disk.img           what is on the two together
-  bandsaw stack info disk.img changes.asif            how they lie over each other
-  bandsaw stack commit disk.img changes.asif          put the changes into the image
+  bandsaw stack create disk.img changes.asif          create an empty layer
+  bandsaw ls --shadow changes.asif disk.img           list the files of the stack
+  bandsaw stack info disk.img changes.asif            show the layers
+  bandsaw stack commit disk.img changes.asif          write the changes to the image
   bandsaw stack flatten disk.img changes.asif new.asif")]
 pub(crate) struct Stack {
     #[command(subcommand)]
