@@ -48,11 +48,10 @@ pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
     let address = source::address(text)?;
     match &address.path {
         Some(_) => Ok(address),
-        None => Err(Failure::usage(
-            "address",
-            format!("{address} is an image, or a volume, as a whole"),
-        )
-        .hint("write IMAGE:/PATH for what is in it")),
+        None => Err(
+            Failure::usage("address", format!("{address} is a whole image or volume"))
+                .hint("write IMAGE:/PATH for what is in it"),
+        ),
     }
 }
 
@@ -69,7 +68,7 @@ pub(crate) fn addresses<'a>(
         .map(|address| normal(address.path.as_deref().unwrap_or_default()))
         .collect();
     let Some(first) = all.first() else {
-        return Err(Failure::usage("address", "at least one is expected"));
+        return Err(Failure::usage("address", "no object is named"));
     };
     let volume = |address: &Address| (address.image.clone(), address.volume.clone());
     match all.iter().find(|other| volume(other) != volume(first)) {
@@ -91,7 +90,7 @@ pub(crate) fn change<T>(
 ) -> Outcome<T> {
     if address.snapshot.is_some() {
         return Err(
-            Error::new(Kind::ReadOnly, "address", "a snapshot is never changed")
+            Error::new(Kind::ReadOnly, "address", "a snapshot is read-only")
                 .named(address.to_string())
                 .into(),
         );

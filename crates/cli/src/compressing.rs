@@ -129,7 +129,7 @@ impl Compressing {
                 .choice
                 .options(method, level.unwrap_or(DEFAULT_LEVEL))
                 .map(Some),
-            (None, Some(option)) => Err(Failure::usage(option, "means nothing without --compress")),
+            (None, Some(option)) => Err(Failure::usage(option, "requires --compress")),
             (None, None) => Ok(None),
         }
     }
@@ -154,7 +154,7 @@ pub(crate) struct Totals {
     all_before: u64,
     /// Bytes that all take.
     all_after: u64,
-    /// How many files stay as they are, by why.
+    /// The number of skipped files, by reason.
     left: BTreeMap<&'static str, u64>,
     /// Every file, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -221,7 +221,7 @@ impl Totals {
         }
         for one in &self.each {
             let name = match one.left {
-                Some(reason) => format!("{}  (left: {reason})", output.name(&one.path)),
+                Some(reason) => format!("{}  (skipped: {reason})", output.name(&one.path)),
                 None => output.name(&one.path),
             };
             let method = match (&one.method, one.number) {
@@ -269,7 +269,7 @@ impl Totals {
                 .iter()
                 .map(|(reason, count)| format!("{} {reason}", grouped(*count)))
                 .collect();
-            writeln!(out, "left as they are: {}", left.join("; "))?;
+            writeln!(out, "skipped: {}", left.join("; "))?;
             writeln!(
                 out,
                 "all files: {} of contents, {}",

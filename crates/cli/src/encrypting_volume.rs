@@ -74,10 +74,7 @@ impl EncryptingVolume {
     ) -> Outcome<Option<NewVolumeKeys>> {
         if !self.encrypt_volume {
             return match self.passphrase.given() {
-                Some(option) => Err(Failure::usage(
-                    option,
-                    "means nothing without --encrypt-volume",
-                )),
+                Some(option) => Err(Failure::usage(option, "requires --encrypt-volume")),
                 None => Ok(None),
             };
         }
@@ -124,7 +121,7 @@ impl NewVolumeKeys {
             io::ErrorKind::AlreadyExists => Error::new(
                 Kind::Conflict,
                 OPTION,
-                "exists already, and is not overwritten",
+                "already exists and is not overwritten",
             ),
             _ => Error::io(OPTION, "the recovery key cannot be written", error),
         };

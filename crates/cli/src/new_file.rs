@@ -32,7 +32,7 @@ impl NewFile {
 
     /// The same with a mode of at most `mode`.
     pub(crate) fn create_as(path: &Path, overwrite: bool, mode: FileMode) -> Result<Self> {
-        let failed = |error: io::Error| Error::io(LAYER, "cannot be made", error).in_file(path);
+        let failed = |error: io::Error| Error::io(LAYER, "cannot be created", error).in_file(path);
         let (file, aside) = match path.metadata() {
             Ok(meta) if !meta.is_file() && !meta.is_dir() => (
                 File::options().write(true).open(path).map_err(failed)?,
@@ -45,7 +45,7 @@ impl NewFile {
                 return Err(Error::new(
                     Kind::Conflict,
                     LAYER,
-                    "exists already, and overwriting it was not asked for",
+                    "already exists (use --overwrite to replace it)",
                 )
                 .in_file(path));
             }

@@ -146,7 +146,7 @@ impl Opening {
             }),
             false => Err(Failure::usage(
                 "--shadow",
-                "here the layers are named after the base, without the option",
+                "layers are named here after the base, without the option",
             )),
         }
     }
@@ -295,7 +295,7 @@ pub(crate) fn whole(text: &OsStr) -> Outcome<Address> {
     };
     Err(Failure::usage(
         "address",
-        format!("{address} is {part}; an image or a volume as a whole is expected"),
+        format!("{address} is {part}; expected a whole image or volume"),
     ))
 }
 
@@ -306,7 +306,7 @@ pub(crate) fn image(text: &OsStr) -> Outcome<String> {
         true => Ok(address.image),
         false => Err(Failure::usage(
             "address",
-            "an image as a whole is expected, not a volume or path in it",
+            "expected a whole image, not a volume or path in it",
         )
         .hint(format!("`bandsaw ls {address}` shows what is there"))),
     }

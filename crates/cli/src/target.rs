@@ -87,7 +87,7 @@ impl Container {
         if let Some(format) = self.format.or_else(|| Format::from_extension(target)) {
             return Ok(format);
         }
-        Err(Failure::from(Error::new(Kind::Invalid, "image", "its name does not say which format it is to have").in_file(target))
+        Err(Failure::from(Error::new(Kind::Invalid, "image", "the extension does not tell the format").in_file(target))
             .hint("give it an extension such as .sparsebundle or .img, or say --format udsb or --format udrw"))
     }
 }

@@ -126,13 +126,13 @@ impl Facts {
             .try_for_each(|reason| writeln!(out, "  {reason}"))?;
         if let Some(present) = self.present {
             let same = if present == self.band_size {
-                "which is what it has"
+                "the current size"
             } else {
-                "now it has bands of another size"
+                "its current size"
             };
             let bands = self.size.div_ceil(present.max(1));
             let many = if bands > MANY_FILES {
-                ", too many to be listed and copied quickly"
+                ", too many to list and copy quickly"
             } else {
                 ""
             };

@@ -73,7 +73,7 @@ impl Attach {
         if address.path.is_some() {
             return Err(Failure::usage(
                 "address",
-                "an image or a volume is attached, not a folder of one",
+                "only an image or a volume can be attached, not a folder",
             ));
         }
         // A named volume, or one with options for its mount, is meant to be mounted.

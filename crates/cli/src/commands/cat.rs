@@ -45,10 +45,7 @@ impl Cat {
         for address in &self.addresses {
             let address = source::address(address)?;
             if address.path.is_none() {
-                return Err(Failure::usage(
-                    "address",
-                    "a file is expected; write IMAGE:/PATH",
-                ));
+                return Err(Failure::usage("address", "expected a file, as IMAGE:/PATH"));
             }
             let place = Place::open(&address, &self.opening, output)?;
             copy(&*self.contents(&place)?, &mut out)?;

@@ -162,7 +162,7 @@ impl Facts {
             )?;
         }
         if self.untold > 0 {
-            writeln!(out, "{:8} more like these", self.untold)?;
+            writeln!(out, "{:8} more problems like these", self.untold)?;
         }
         Ok(())
     }
@@ -206,8 +206,8 @@ impl Check {
                 facts.worst.is_none(),
                 facts.layers.iter().all(|layer| layer.verdict == "checked"),
             ) {
-                (true, true) => writeln!(out, "nothing is wrong"),
-                (true, false) => writeln!(out, "nothing is wrong with what was checked"),
+                (true, true) => writeln!(out, "no problems found"),
+                (true, false) => writeln!(out, "no problems found in the checked parts"),
                 (false, _) => Ok(()),
             }
         })?;
@@ -241,7 +241,7 @@ fn conclude(found: Examination, path: &str) -> Outcome {
             let odd = Error::new(
                 Kind::Corrupt,
                 "check",
-                format!("nothing is lost, but: {}", summary(&problems)),
+                format!("has warnings, but no data is lost: {}", summary(&problems)),
             );
             Err(Failure::from(odd.in_file(path)).warned())
         }

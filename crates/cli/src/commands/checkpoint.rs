@@ -75,7 +75,7 @@ impl Checkpoint {
             let name = output.name(&facts.image);
             let (copied, removed) = (counted(copied, "file", "files"), counted(removed, "file", "files"));
             let cleared = counted(cleared, "object", "objects");
-            writeln!(out, "{name}: copied {copied} to their plain names, removed {removed}, and {cleared} that nothing needs")
+            writeln!(out, "{name}: copied {copied} to their plain names, removed {removed} and {cleared} unneeded ones")
         })
     }
 }

@@ -122,7 +122,7 @@ impl Refused {
         each.try_for_each(|refused| {
             writeln!(
                 out,
-                "{}: left alone, {}",
+                "{}: skipped, {}",
                 refused.place,
                 output.text(&refused.why)
             )
@@ -161,7 +161,7 @@ impl Compact {
 fn advise(error: Error, path: &str) -> Failure {
     match (error.kind(), error.layer()) {
         (Kind::Conflict, "compact") => {
-            Failure::from(error).hint("`--battery-allowed` does it all the same")
+            Failure::from(error).hint("`--battery-allowed` runs on battery power")
         }
         _ => source::advise(error, path),
     }
@@ -186,20 +186,20 @@ impl Facts {
         if self.zeros > 0 {
             writeln!(
                 out,
-                "{} were in use and nothing but zeros",
+                "{} were in use but contained only zeros",
                 exact(self.zeros)
             )?;
         }
         if !self.holes {
             writeln!(
                 out,
-                "this host frees whole files only, so parts of bands were left; `bandsaw du` shows how much that is"
+                "the host has no holes in files, so parts of bands stay allocated; `bandsaw du` shows how much"
             )?;
         }
         let (before, after) = (exact(self.size_on_disk_before), exact(self.size_on_disk));
         writeln!(
             out,
-            "{}: {before} before, {} returned, {after} now",
+            "{}: {before} before, {} freed, {after} now",
             output.name(&self.image),
             exact(self.returned)
         )
@@ -233,14 +233,17 @@ impl PlanFacts {
         if self.pending > 0 {
             sheet.fact(
                 "pending",
-                &format!("{} given up, still held for older checkpoints; 1 MiB and more is released first", exact(self.pending)),
+                &format!(
+                    "{} held by older checkpoints; 1 MiB and more is released first",
+                    exact(self.pending)
+                ),
             )?;
         }
         for cause in &self.causes {
             let what = match cause.cause {
-                "free_units" => format!("with {}s that are wholly free", self.bands.kind()),
-                "free_parts" => "with free parts of others".to_owned(),
-                _ => "that is in use and nothing but zeros".to_owned(),
+                "free_units" => format!("in completely free {}s", self.bands.kind()),
+                "free_parts" => "in free parts of others".to_owned(),
+                _ => "in blocks that contain only zeros".to_owned(),
             };
             sheet.fact("returns", &format!("{} {what}", exact(cause.bytes)))?;
         }

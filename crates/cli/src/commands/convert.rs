@@ -168,19 +168,19 @@ impl Convert {
 
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let Some(target) = self.target.as_deref().or(self.output.as_deref()) else {
-            return Err(Failure::usage("TARGET", "the image to make is not named"));
+            return Err(Failure::usage("TARGET", "the target is missing"));
         };
         if target.as_os_str() == "-" {
             if self.skip_free {
                 return Err(Failure::usage(
                     "--skip-free",
-                    "is for images that are made as a file",
+                    "cannot be used with standard output",
                 ));
             }
             if self.resume {
                 return Err(Failure::usage(
                     "--resume",
-                    "what went to standard output cannot be gone on with",
+                    "output to a pipe cannot be resumed",
                 ));
             }
             return self.to_standard_output(&output.aside());
@@ -199,10 +199,9 @@ impl Convert {
             (None, Some(old)) if self.wish.re_encrypt => Cipher::of_bits(old.key_bits),
             _ => {
                 return match self.wish.encrypting.given().or(self.wish.new.given()) {
-                    Some(option) => Err(Failure::usage(
-                        option,
-                        "means nothing without --encrypt or --re-encrypt",
-                    )),
+                    Some(option) => {
+                        Err(Failure::usage(option, "requires --encrypt or --re-encrypt"))
+                    }
                     None => Ok(None),
                 };
             }
@@ -228,8 +227,7 @@ impl Convert {
         }
         let is_signed = source.udif().is_some_and(|udif| udif.signature().is_some());
         if is_signed && !self.remove_signature && !format.is_udif() {
-            output
-                .warn("the source is signed; what is made of it has no place for a code signature");
+            output.warn("the source is signed; the new image has no code signature");
         }
         if source.encryption().is_some()
             && self.wish.encrypt.is_none()
@@ -237,7 +235,7 @@ impl Convert {
             && !self.wish.re_encrypt
         {
             output.warn(
-                "the new image is not encrypted, as the old one is; --decrypt says that this is meant, --re-encrypt encrypts it",
+                "the new image is not encrypted, although the source is; --decrypt confirms that, --re-encrypt encrypts it",
             );
         }
         Ok(source)
@@ -272,9 +270,17 @@ impl Convert {
         output.done(&converted, |out| {
             sheet::write(&converted.image, output, out)?;
             if was_complete {
-                return writeln!(out, "\nalready complete: it holds the disk of the source, and nothing was left to do");
+                return writeln!(
+                    out,
+                    "\nalready complete: the target contains the disk of the source"
+                );
             }
-            writeln!(out, "\nread {:#}, wrote {:#}", size::display(bytes_read), size::display(bytes_written))
+            writeln!(
+                out,
+                "\nread {:#}, wrote {:#}",
+                size::display(bytes_read),
+                size::display(bytes_written)
+            )
         })
     }
 
@@ -338,7 +344,7 @@ impl Convert {
             };
             return Err(Failure::usage(
                 what,
-                "an encrypted image is not written to standard output; name a file",
+                "an encrypted image cannot be written to standard output; name a file",
             ));
         }
         let format = self.container.asked_format().unwrap_or_default();

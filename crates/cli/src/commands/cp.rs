@@ -76,7 +76,10 @@ impl Cp {
             return self.copy_in(from_image, output);
         }
         if self.compressing.is_wanted() {
-            return Err(Failure::usage("--compress", "is for copies into an image"));
+            return Err(Failure::usage(
+                "--compress",
+                "requires a target in an image",
+            ));
         }
         if !from_image {
             return Err(
@@ -121,8 +124,11 @@ impl Cp {
                     let from: Arc<dyn FileSystem> = match source.volume == target.volume {
                         true => fs.clone(),
                         false => {
-                            return Err(Failure::usage("cp", "both volumes are in the same image")
-                                .hint("copy by way of the host"));
+                            return Err(Failure::usage(
+                                "cp",
+                                "source and target are in the same image",
+                            )
+                            .hint("copy by way of the host"));
                         }
                     };
                     let found = self.in_volume(&from, &source, &bar)?;

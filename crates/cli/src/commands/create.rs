@@ -205,12 +205,12 @@ impl Create {
             options.level = self.container.level()?;
         }
         if options.compress.is_some() && self.from.is_none() {
-            return Err(Failure::usage("--compress", "means nothing without --from"));
+            return Err(Failure::usage("--compress", "requires --from"));
         }
         if options.volume.is_none() && self.size.is_none() {
             return Err(Failure::usage(
                 "create",
-                "a blank disk needs --size, a volume --from, --fs or --volname",
+                "a blank disk requires --size; a volume requires --from, --fs or --volname",
             ));
         }
         // The passphrase is asked for only when all other options are valid.
@@ -225,7 +225,7 @@ impl Create {
             && !self.thin
             && matches!(options.format, Format::Udrw | Format::Udto)
         {
-            output.warn("an encrypted raw image stores every block of the disk; udsb, udsp and asif store what is used");
+            output.warn("an encrypted raw image takes the whole size of the disk; udsb, udsp and asif take the space that is used");
         }
         let recovery_key = volume_encryption
             .map(NewVolumeKeys::store_recovery_key)
@@ -269,12 +269,12 @@ impl Create {
                 !(self.encrypting_volume.is_wanted() && *option == "--iterations")
             });
             return match given.or(self.passphrase.given()) {
-                Some(option) => Err(Failure::usage(option, "means nothing without --encrypt")),
+                Some(option) => Err(Failure::usage(option, "requires --encrypt")),
                 None => Ok(None),
             };
         };
         if fs::symlink_metadata(&self.image).is_ok() && !self.container.overwrite {
-            let message = "exists already, and overwriting it was not asked for";
+            let message = "already exists (use --overwrite to replace it)";
             return Err(target::advise(
                 Error::new(Kind::Conflict, "create", message).in_file(&self.image),
                 &self.container,
@@ -302,8 +302,11 @@ impl Create {
                 ("--encrypt-volume", self.encrypting_volume.is_wanted()),
             ];
             return match given.into_iter().find(|(_, given)| *given) {
-                Some((option, _)) => Err(Failure::usage(option, "means nothing on a blank disk")
-                    .hint("--fs hfs+ makes a volume")),
+                Some((option, _)) => Err(Failure::usage(
+                    option,
+                    "requires a volume, and the disk is blank",
+                )
+                .hint("--fs hfs+ makes a volume")),
                 None => Ok(None),
             };
         }
@@ -335,18 +338,18 @@ impl Create {
         let least = layout.disk_len_for(apfs::LEAST_LEN, sector)?;
         let only_apfs = self.encrypting_volume.is_wanted() || !self.volumes.is_empty();
         let why = match (self.size, self.block_size) {
-            _ if layout == Layout::MbrSpud => "an MBR has no word for APFS".to_owned(),
+            _ if layout == Layout::MbrSpud => "an MBR cannot hold APFS".to_owned(),
             _ if only_apfs => return Ok(NewFormat::Apfs),
             (Some(size), _) if size < least => {
-                format!("APFS needs a disk of {least} bytes or more")
+                format!("APFS requires a disk of at least {least} bytes")
             }
             (_, Some(size)) if size != u64::from(apfs::BLOCK_BYTES) => {
-                format!("APFS has blocks of {} bytes", apfs::BLOCK_BYTES)
+                format!("the block size of APFS is {} bytes", apfs::BLOCK_BYTES)
             }
             _ => return Ok(NewFormat::Apfs),
         };
         output.warn(&format!(
-            "the volume is HFS+: {why}; --fs says which file system is wanted"
+            "the volume is HFS+: {why}; use --fs to choose the file system"
         ));
         Ok(NewFormat::HfsPlus)
     }
@@ -421,6 +424,6 @@ pub(crate) fn epoch() -> Outcome<Option<Timestamp>> {
     };
     let seconds = text.to_str().and_then(|text| text.parse().ok());
     let seconds =
-        seconds.ok_or_else(|| Failure::usage(NAME, "is no number of seconds since 1970"))?;
+        seconds.ok_or_else(|| Failure::usage(NAME, "is not a number of seconds since 1970"))?;
     Ok(Some(Timestamp::from_seconds(seconds)))
 }

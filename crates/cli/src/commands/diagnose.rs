@@ -75,17 +75,30 @@ impl Diagnose {
         output.facts(&facts, |out| {
             writeln!(out, "{}", output.paint(Style::Bold, &output.name(&path)))?;
             for LayerFacts { layer, what } in &facts.layers {
-                writeln!(out, "  {}{}", output.paint(Style::Dim, &format!("{layer:15}")), output.text(what))?;
+                writeln!(
+                    out,
+                    "  {}{}",
+                    output.paint(Style::Dim, &format!("{layer:15}")),
+                    output.text(what)
+                )?;
             }
             let Some(cause) = &facts.cause else {
-                writeln!(out, "it opens, and nothing that opening looks at is wrong")?;
+                writeln!(out, "the image opens, and no problem was found")?;
                 return writeln!(
                     out,
-                    "  * `bandsaw check` looks at all of its structure, `bandsaw verify` at the checksums it stores"
+                    "  * run `bandsaw check` for its structure, `bandsaw verify` for its checksums"
                 );
             };
-            writeln!(out, "{}: it {}", output.paint(Style::Problem, cause.layer), output.text(&cause.what))?;
-            cause.advice.iter().try_for_each(|advice| writeln!(out, "  * {}", output.text(advice)))
+            writeln!(
+                out,
+                "{}: it {}",
+                output.paint(Style::Problem, cause.layer),
+                output.text(&cause.what)
+            )?;
+            cause
+                .advice
+                .iter()
+                .try_for_each(|advice| writeln!(out, "  * {}", output.text(advice)))
         })?;
         match found.cause {
             // These open nevertheless.

@@ -125,8 +125,8 @@ impl Dmg {
             .iter()
             .for_each(|warning| output.warn(warning));
         let target = self.output.clone().or(recipe.output.take());
-        let target =
-            target.ok_or_else(|| Failure::usage("--output", "the image to make is not named"))?;
+        let target = target
+            .ok_or_else(|| Failure::usage("--output", "the target is missing; use -o FILE"))?;
         let format = self.format.or(recipe.format).unwrap_or(Format::Udzo);
         let bar = Bar::new(output);
         let options = self.options(recipe, format, output)?;
@@ -141,7 +141,7 @@ impl Dmg {
         let level = self.level.or(recipe.level);
         if level.is_some() && format != Format::Udzo {
             output.warn(&format!(
-                "{format} has no levels of compression, only udzo has"
+                "{format} has no compression levels, only udzo has"
             ));
         }
         let level = (format == Format::Udzo)
@@ -219,7 +219,7 @@ impl Dmg {
                 Failure::from(error).hint("--overwrite replaces it")
             }
             Kind::NotFound if error.layer() == "finder" => Failure::from(error)
-                .hint("only what is in the volume's root can be given a place or be hidden"),
+                .hint("only objects in the root of the volume can be placed or hidden"),
             _ => error.into(),
         }
     }
@@ -235,7 +235,7 @@ fn item(path: &Path) -> Outcome<Item> {
     }
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| {
-        Failure::usage("FOLDER", "a path that ends in a name expected").in_file(path)
+        Failure::usage("FOLDER", "expected a path that ends in a name").in_file(path)
     })?;
     Ok(Item::At {
         from: path.to_owned(),

@@ -255,19 +255,19 @@ impl BandsFacts {
         );
         sheet.fact(
             "",
-            &format!("{full} full, {partly} partly free, {free} wholly free"),
+            &format!("{full} full, {partly} partly free, {free} completely free"),
         )?;
         if !self.stray.is_empty() {
             let stray = counted(self.stray.len() as u64, "file is", "files are");
             sheet.fact(
                 "stray",
-                &format!("{stray} no band of the disk; `bandsaw check` tells which"),
+                &format!("{stray} not a band of the disk; `bandsaw check` lists them"),
             )?;
         }
         if self.unused > 0 {
             sheet.fact(
                 "unused",
-                &format!("packing shortens the file by {}", exact(self.unused)),
+                &format!("packing would shorten the file by {}", exact(self.unused)),
             )?;
         }
         Ok(())
@@ -293,7 +293,7 @@ impl BandsFacts {
         sheet.fact(
             "kept",
             &format!(
-                "{} {parts}: this host is not known to free less than whole files",
+                "{} {parts}: the host is not known to support holes in files",
                 exact(self.kept)
             ),
         )
@@ -379,7 +379,7 @@ impl Item {
         sheet.fact(
             "sparse",
             &if sparse {
-                format!("yes, {percent} % of the size is stored")
+                format!("yes, {percent} % of the size is allocated")
             } else {
                 "no".to_owned()
             },
@@ -428,7 +428,7 @@ impl ImageFacts {
             if let Some(refused) = &volume.refused {
                 sheet.fact(
                     "",
-                    &format!("free space is left alone: {}", output.text(refused)),
+                    &format!("free space is skipped: {}", output.text(refused)),
                 )?;
             }
         }
@@ -436,21 +436,21 @@ impl ImageFacts {
             // In a bundle only a band in the middle can be unknown.
             let between = self.format == Format::Udsb.code();
             let why = if between {
-                "cannot yet: `bandsaw reband` finishes what was interrupted"
+                "cannot be compacted: `bandsaw reband` must first resume an interrupted run"
             } else {
-                "nothing: images of this kind store no free space"
+                "nothing: images of this format have no free space"
             };
             return sheet.fact("compact", why);
         };
         let (whole, parts) = (exact(bands.returns_whole), exact(bands.returns_parts));
         match self.returns {
-            0 => sheet.fact("compact", "would return nothing")?,
+            0 => sheet.fact("compact", "would free nothing")?,
             returns => {
-                sheet.fact("compact", &format!("would return {}", exact(returns)))?;
+                sheet.fact("compact", &format!("would free {}", exact(returns)))?;
                 sheet.fact(
                     "",
                     &format!(
-                        "{whole} with whole {}s, {parts} with parts of others",
+                        "{whole} in whole {}s, {parts} in parts of others",
                         bands.kind
                     ),
                 )?;

@@ -54,7 +54,7 @@ impl EraseKeys {
             return Err(Error::new(
                 Kind::Invalid,
                 "erase-keys",
-                "is not encrypted, there are no keys",
+                "is not encrypted and has no keys",
             )
             .in_file(image)
             .into());
@@ -63,14 +63,14 @@ impl EraseKeys {
         let erased = file.description().ways_in.len();
         self.make_sure(&image)?;
         file.erase_keys()?;
-        output.warn("copies of the image, and of its header, still open as before");
+        output.warn("copies of the image and of its header can still be opened");
         let facts = Facts {
             schema: 1,
             image,
             erased,
         };
         output.done(&facts, |out| {
-            writeln!(out, "nothing opens {} any more", output.name(&facts.image))
+            writeln!(out, "the keys of {} are erased", output.name(&facts.image))
         })
     }
 
@@ -82,18 +82,19 @@ impl EraseKeys {
         let questions = [
             (
                 format!(
-                    "Nobody will ever read {name} again, not even with a passphrase of it. Erase its keys? [yes/no] "
+                    "Nobody will be able to decrypt {name} again, even with its passphrase. Erase its keys? [yes/no] "
                 ),
                 "yes",
             ),
-            ("Type the name of the image to go on: ".to_owned(), &*name),
+            (
+                "Type the name of the image to continue: ".to_owned(),
+                &*name,
+            ),
         ];
         for (question, answer) in questions.iter().skip(usize::from(self.yes)) {
             if !io::stdin().is_terminal() {
-                let failure = Failure::usage(
-                    "erase-keys",
-                    "asks twice, and there is no terminal to ask on",
-                );
+                let failure =
+                    Failure::usage("erase-keys", "needs a terminal to ask for confirmation");
                 return Err(failure.hint("--yes --yes answers both questions"));
             }
             if ask(question)? != *answer {

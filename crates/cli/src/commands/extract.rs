@@ -165,7 +165,7 @@ pub(super) fn report(mut done: Exported, output: &Output) -> Outcome {
     Err(Error::new(
         kind,
         "extract",
-        format!("{count} not brought out, or not with everything that belongs to it"),
+        format!("{count} not extracted, or not completely"),
     ))
     .advise(Kind::Conflict, overwrite_hint)
 }

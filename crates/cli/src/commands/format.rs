@@ -84,10 +84,7 @@ impl Format {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let encrypted = self.encrypting_volume.is_wanted();
         if !encrypted && self.iterations.is_given() {
-            return Err(Failure::usage(
-                "--iterations",
-                "means nothing without --encrypt-volume",
-            ));
+            return Err(Failure::usage("--iterations", "requires --encrypt-volume"));
         }
         let file_system = self.fs.unwrap_or(if encrypted {
             NewFormat::Apfs
@@ -95,7 +92,7 @@ impl Format {
             NewFormat::HfsPlus
         });
         if encrypted && file_system.is_hfs() {
-            let message = format!("a volume of {file_system} is not encrypted");
+            let message = format!("a volume of {file_system} cannot be encrypted");
             return Err(
                 Failure::usage("--encrypt-volume", message).hint("--fs apfs makes one that is")
             );

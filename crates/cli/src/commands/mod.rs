@@ -258,7 +258,7 @@ impl Command {
             Self::EraseKeys(verb) => verb.run(output),
             Self::Hdiutil(_) | Self::Diskutil(_) => Err(Failure::usage(
                 "hdiutil",
-                "another program's words are not understood within its own",
+                "the arguments are those of another program",
             )),
             Self::Completions(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),

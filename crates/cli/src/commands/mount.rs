@@ -98,7 +98,7 @@ impl Serving {
             if let Some((name, _)) = options.apply(list)?.first() {
                 return Err(Failure::usage(
                     "-o",
-                    format!("{name} is no option of a mount"),
+                    format!("{name} is not a mount option"),
                 ));
             }
         }
@@ -125,7 +125,7 @@ impl Mount {
         if address.path.is_some() {
             return Err(Failure::usage(
                 "address",
-                "a volume as a whole is mounted, not a folder of it",
+                "only a whole volume can be mounted, not a folder",
             ));
         }
         let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());

@@ -45,7 +45,7 @@ impl Mv {
             let into =
                 change::try_resolve(fs, &target)?.filter(|found| found.kind == FileKind::Folder);
             if into.is_none() && paths.len() > 1 {
-                let message = "several can only be moved into a folder that exists";
+                let message = "several objects can only be moved to an existing folder";
                 return Err(Error::new(Kind::Invalid, "mv", message)
                     .named(target)
                     .into());

@@ -159,7 +159,7 @@ impl Change {
             image,
             &self.reaching,
             output,
-            &format!("number {} has a new passphrase", entry + 1),
+            &format!("changed passphrase {}", entry + 1),
         )
     }
 
@@ -174,7 +174,7 @@ impl Change {
             return if is_passphrase(entry) {
                 Ok(entry)
             } else {
-                refused("is no passphrase of the image; `passwd list` shows them")
+                refused("is not a passphrase of the image; see `passwd list`")
             };
         }
         if is_passphrase(ring.opened()) {
@@ -185,10 +185,8 @@ impl Change {
             .collect();
         match all[..] {
             [only] => Ok(only),
-            [] => refused("the image has no passphrase to change; `passwd add` gives it one"),
-            _ => refused(
-                "is needed: the image has several passphrases, and `passwd list` shows them",
-            ),
+            [] => refused("the image has no passphrase; add one with `passwd add`"),
+            _ => refused("is required: the image has several passphrases, see `passwd list`"),
         }
     }
 }
@@ -211,7 +209,7 @@ impl Add {
             image,
             &self.reaching,
             output,
-            &format!("number {} is new", entry + 1),
+            &format!("added entry {}", entry + 1),
         )
     }
 }
@@ -231,7 +229,7 @@ impl Remove {
             image,
             &self.reaching,
             output,
-            &format!("number {} is gone", self.entry),
+            &format!("removed entry {}", self.entry),
         )
     }
 }
@@ -261,12 +259,7 @@ impl Facts {
 
 fn header(image: &str, access: Access, reaching: &Reaching) -> Outcome<KeyFile> {
     KeyFile::open(Path::new(image), access, reaching.reach())?.ok_or_else(|| {
-        let error = Error::new(
-            Kind::Invalid,
-            "passwd",
-            "is not encrypted, nothing has to open it",
-        )
-        .in_file(image);
+        let error = Error::new(Kind::Invalid, "passwd", "is not encrypted").in_file(image);
         Failure::from(error).hint("`bandsaw convert` makes an encrypted copy")
     })
 }
@@ -295,14 +288,16 @@ fn new_passphrase(
 }
 
 fn warn_of_copies(output: &Output) {
-    output.warn("copies of the image, and of its header, still open as before; a converted copy has fresh keys");
+    output.warn(
+        "copies of the image and of its header can still be opened; a converted copy has new keys",
+    );
 }
 
 /// Prints the result and the current key slots.
 fn report(image: String, reaching: &Reaching, output: &Output, done: &str) -> Outcome {
     let facts = Facts::of(image, reaching)?;
     output.done(&facts, |out| {
-        writeln!(out, "{done}; the image opens with")?;
+        writeln!(out, "{done}; the image now opens with")?;
         facts
             .ways_in
             .iter()

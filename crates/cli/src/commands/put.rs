@@ -94,12 +94,12 @@ impl Put {
         let (folder, name) = change::parent(fs, path)?;
         let there = fs.lookup(folder, &name)?;
         if there.is_some() && !self.overwrite {
-            return Err(Error::new(Kind::Conflict, "put", "exists already").named(path))
+            return Err(Error::new(Kind::Conflict, "put", "already exists").named(path))
                 .advise(Kind::Conflict, || "--overwrite replaces it".to_owned());
         }
         if there.is_some_and(|there| there.kind == FileKind::Folder) {
             return Err(
-                Error::new(Kind::Conflict, "put", "is a folder, and is not replaced")
+                Error::new(Kind::Conflict, "put", "is a folder and cannot be replaced")
                     .named(path)
                     .into(),
             );

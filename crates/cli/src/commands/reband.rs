@@ -105,16 +105,16 @@ impl Reband {
         output.done(&facts, |out| {
             let name = output.name(&facts.image);
             match (from == to, resumed) {
-                (true, _) => writeln!(out, "{name}: has bands of {} already", exact(to)),
+                (true, _) => writeln!(out, "{name}: already has bands of {}", exact(to)),
                 (_, true) => writeln!(
                     out,
-                    "{name}: bands of {} finished, {} before",
+                    "{name}: resumed, bands of {} instead of {}",
                     exact(to),
                     exact(from)
                 ),
                 (_, false) => writeln!(
                     out,
-                    "{name}: bands of {}, {} before",
+                    "{name}: bands of {} instead of {}",
                     exact(to),
                     exact(from)
                 ),

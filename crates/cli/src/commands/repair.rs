@@ -202,7 +202,7 @@ fn ask(losses: &[Loss]) -> bool {
     for loss in losses {
         eprintln!("{}", crate::text::printable(&loss.to_string()));
     }
-    eprint!("Write the repair all the same? [y/N] ");
+    eprint!("Make this repair nevertheless? [y/N] ");
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
@@ -314,7 +314,7 @@ impl Facts {
                 let error = Error::new(
                     Kind::Undecided,
                     "repair",
-                    "stopped for a decision; nothing was changed",
+                    "a decision is required; nothing was changed",
                 );
                 let hint = match self.alternatives.is_empty() {
                     true => "make a copy before you try other programs on it",
@@ -326,7 +326,7 @@ impl Facts {
                 let error = Error::new(
                     Kind::Undecided,
                     "repair",
-                    "a volume would hold fewer files; nothing was changed",
+                    "a volume would lose files; nothing was changed",
                 );
                 return Err(
                     Failure::from(error.in_file(path)).hint("--accept-loss repairs all the same")
@@ -349,7 +349,7 @@ impl Facts {
         let error = Error::new(
             Kind::Corrupt,
             "repair",
-            format!("{left} that nothing in the image tells how to repair"),
+            format!("{left} that cannot be repaired from the image"),
         );
         let failure = Failure::from(error.in_file(path));
         Err(if is_damaged {

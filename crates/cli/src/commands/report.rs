@@ -79,7 +79,7 @@ impl Report {
                 Error::new(
                     Kind::Conflict,
                     "report",
-                    "exists already, and overwriting it was not asked for",
+                    "already exists (use --overwrite to replace it)",
                 )
                 .in_file(&self.output),
             )

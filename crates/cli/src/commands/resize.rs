@@ -190,7 +190,7 @@ impl Facts {
             let name = image.path().display().to_string();
             writeln!(
                 out,
-                "{}: there is nothing to do, it has {} bytes",
+                "{}: nothing to do, its size is {} bytes",
                 output.name(&name),
                 self.from
             )?;

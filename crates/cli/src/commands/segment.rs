@@ -105,10 +105,7 @@ impl Segment {
                 each,
             },
             (None, None) => {
-                return Err(Failure::usage(
-                    "--size",
-                    "the size or the count of the files is missing",
-                ));
+                return Err(Failure::usage("--size", "a size or a count is required"));
             }
         };
         write(
@@ -136,7 +133,7 @@ pub(crate) fn write(
         format!("all parts belong into the folder of {path}")
     })?;
     if image.encryption().is_some() {
-        output.warn("what is written is not encrypted, as the image is");
+        output.warn("the segments are not encrypted, although the image is");
     }
     let bar = Bar::new(output);
     let Rewriting {

@@ -145,7 +145,7 @@ impl Serve {
         let entry = match registration {
             Ok((entry, _)) => Some(publish(entry, &image, &facts, &listeners)?),
             Err(error) => {
-                output.warn(&format!("`bandsaw list` will not show this: {error}"));
+                output.warn(&format!("`bandsaw list` cannot show this server: {error}"));
                 None
             }
         };
@@ -191,7 +191,7 @@ impl Serve {
         match far {
             Some(far) if self.tls_certificates.is_none() && !self.insecure => Err(Failure::usage(
                 "--listen",
-                format!("{far} can be reached by others, who could read and change all of the image"),
+                format!("{far} is accessible to others, who could read and change the image"),
             )
             .hint("--tls-certificates lets in only whom you gave a certificate; --insecure lets in everybody")),
             _ => Ok(addresses),
@@ -205,7 +205,7 @@ impl Serve {
         }
         let image = match self.opening.open(path, Access::ReadWrite) {
             Err(failure) if failure.is_of_changing() => {
-                output.warn("the image cannot be changed: it is served read-only");
+                output.warn("the image is served read-only, as it cannot be changed");
                 self.opening.read(path, output)?
             }
             opened => {
@@ -247,11 +247,10 @@ impl Serve {
             listeners.push(Listener::unix(&absolute)?);
         }
         match listeners.is_empty() {
-            true => Err(Failure::usage(
-                "--socket",
-                "there is no folder for a socket that nobody named",
-            )
-            .hint("name one with --socket PATH")),
+            true => Err(
+                Failure::usage("--socket", "no folder for the socket was found")
+                    .hint("name one with --socket PATH"),
+            ),
             false => Ok(listeners),
         }
     }
@@ -306,7 +305,7 @@ fn address(text: &str) -> Outcome<SocketAddr> {
     found
         .ok()
         .flatten()
-        .ok_or_else(|| Failure::usage("--listen", format!("{text} is no address that is known")))
+        .ok_or_else(|| Failure::usage("--listen", format!("{text} is not a known address")))
 }
 
 fn publish(

@@ -96,19 +96,19 @@ impl Snapshot {
                 let work = |image: &Path, bar: &Bar| {
                     snapshot::create(image, &one.name, one.reaching.reach(), bar)
                 };
-                one.run(work, "is kept as", output)
+                one.run(work, "saved as", output)
             }
             Verb::Restore(one) => {
                 let work = |image: &Path, bar: &Bar| {
                     snapshot::restore(image, &one.name, one.reaching.reach(), bar)
                 };
-                one.run(work, "is again what it was as", output)
+                one.run(work, "restored from", output)
             }
             Verb::Delete(one) => {
                 let work = |image: &Path, _: &Bar| {
                     snapshot::delete(image, &one.name, one.reaching.reach())
                 };
-                one.run(work, "has no longer the snapshot", output)
+                one.run(work, "no longer has the snapshot", output)
             }
             Verb::List(all) => all.run(output),
         }

@@ -113,7 +113,7 @@ pub(crate) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> 
 pub(super) fn refusal(path: &str, refused: impl Iterator<Item = Error>) -> Option<Failure> {
     let mut refused = refused.filter(|error| error.kind() != Kind::Unsupported);
     refused.next().map(|error| {
-        Error::new(error.kind(), LAYER, "what is free was not given back")
+        Error::new(error.kind(), LAYER, "free space was not given back")
             .caused_by(error)
             .in_file(path)
             .into()
@@ -155,7 +155,7 @@ impl Facts {
                 )?,
                 Some(why) => writeln!(
                     out,
-                    "{} on {}: left alone, {}",
+                    "{} on {}: skipped, {}",
                     volume.format,
                     volume.place,
                     output.text(why)
@@ -165,13 +165,13 @@ impl Facts {
         if !self.holes {
             writeln!(
                 out,
-                "this host frees whole files only, so parts of bands were left; `bandsaw du` shows how much that is"
+                "the host has no holes in files, so parts of bands stay allocated; `bandsaw du` shows how much"
             )?;
         }
         let before = exact(self.size_on_disk_before);
         writeln!(
             out,
-            "{}: {before} before, {} returned",
+            "{}: {before} before, {} freed",
             output.name(&self.image),
             exact(self.returned)
         )

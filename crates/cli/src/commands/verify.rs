@@ -91,7 +91,7 @@ impl Sum {
                 known(&self.computed)
             ),
             (None, "none") => "none     is stored".to_owned(),
-            (None, _) => "unknown  kind of checksum, not checked".to_owned(),
+            (None, _) => "unknown  kind of checksum, not compared".to_owned(),
         }
     }
 }
@@ -139,7 +139,7 @@ impl Verify {
             if let Some(Signature { size, .. }) = facts.signature {
                 writeln!(
                     out,
-                    "{:widest$}  there, {size} bytes, and not checked",
+                    "{:widest$}  present, {size} bytes, not verified",
                     "code signature"
                 )?;
             }
@@ -149,7 +149,7 @@ impl Verify {
             return Ok(());
         }
         let message = format!(
-            "is damaged: {} not what is stored",
+            "is damaged: {} different from the stored value",
             counted(wrong, "checksum is", "checksums are")
         );
         Err(Error::new(Kind::Corrupt, "verify", message)

@@ -135,7 +135,7 @@ impl<R: Role> PassphraseOf<R> {
     /// counts the passphrases that come first on standard input, for opening things.
     pub(crate) fn choose(&self, before: usize) -> Result<Secret> {
         self.once(|| self.source.choose(before, R::NEW))?
-            .ok_or_else(|| Error::new(Kind::WrongKey, R::NEW, "is needed"))
+            .ok_or_else(|| Error::new(Kind::WrongKey, R::NEW, "is missing"))
     }
 
     /// Calls `read` no more than once.

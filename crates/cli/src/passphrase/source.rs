@@ -44,7 +44,7 @@ impl Source {
         match self {
             Self::Stdin(option) => {
                 let piece = stdin::piece(before).map_err(|error| failed(option, error))?;
-                let ended = "standard input ends before it; passphrases stand there in the order image, volume, new, each ended by a NUL";
+                let ended = "not found on standard input; expected are the passphrases of image, volume and new image, in this order, each ended by a NUL";
                 piece
                     .ok_or_else(|| Error::new(Kind::Invalid, option, ended))
                     .map(Some)
@@ -81,11 +81,7 @@ impl Source {
         if let (Self::Terminal, Some(chosen)) = (self, &chosen)
             && *ask(&format!("{what} again: "))? != **chosen
         {
-            return Err(Error::new(
-                Kind::Invalid,
-                what,
-                "was typed differently the second time",
-            ));
+            return Err(Error::new(Kind::Invalid, what, "the two entries differ"));
         }
         Ok(chosen)
     }

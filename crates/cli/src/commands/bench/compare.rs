@@ -75,7 +75,7 @@ impl Compare {
             facts
                 .unmatched
                 .iter()
-                .try_for_each(|series| writeln!(out, "  in one run only: {}", output.name(series)))
+                .try_for_each(|series| writeln!(out, "  only in one run: {}", output.name(series)))
         })
     }
 }

@@ -41,8 +41,8 @@ impl Files {
         })?;
         let wear = percent(announced.room.wear(announced.bytes));
         let plan = format!(
-            "{} of {} will be written to {} and read back; {} are free. A solid-state disk of this size is commonly rated for \
-             being written 600 times: this is {wear} of that.",
+            "{} of {} will be written to {} and read back; {} are free. Solid-state disks of this size are typically rated for \
+             600 full writes: this is {wear} of that.",
             counted(announced.files.len() as u64, "file", "files"),
             bytes(announced.bytes),
             folder.display(),

@@ -61,7 +61,7 @@ fn ratio(text: &str) -> Result<f64, String> {
         .parse::<f64>()
         .ok()
         .filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
-    ratio.ok_or_else(|| "a number from 0".to_owned())
+    ratio.ok_or_else(|| "expected a number from 0".to_owned())
 }
 
 impl Gate {
@@ -87,7 +87,7 @@ impl Gate {
             let none = Error::new(
                 Kind::NotFound,
                 "gate",
-                "the results hold nothing to be compared",
+                "the results contain nothing to compare",
             )
             .in_file(&self.results);
             return Err(Failure::from(none)
@@ -97,10 +97,7 @@ impl Gate {
             .iter()
             .filter(|row| row.ratio.low < self.min_ratio && self.min_ratio < row.ratio.high)
         {
-            output.warn(&format!(
-                "{}, {}: too noisy to say",
-                row.series, row.direction
-            ));
+            output.warn(&format!("{}, {}: too noisy", row.series, row.direction));
         }
         let missed: Vec<String> = ratios
             .iter()
@@ -118,7 +115,7 @@ impl Gate {
             return Ok(());
         }
         let message = format!(
-            "slower than {} of what they are compared with: {}",
+            "slower than {} of the reference: {}",
             self.min_ratio,
             missed.join("; ")
         );

@@ -104,7 +104,7 @@ impl Images {
         };
         if protocol.has_files() && self.asked.chooses_files() {
             let why = format!(
-                "`{}` brings its own files: --sets, --sizes, --random and --single are not for it",
+                "`{}` has its own files: --sets, --sizes, --random and --single do not apply",
                 protocol.name()
             );
             return Err(Failure::usage("--protocol", why));
@@ -134,8 +134,8 @@ impl Images {
             "`--scale 0.01` makes all of it a hundredth".to_owned()
         })?;
         let plan = format!(
-            "{}, one after the other, images of {}; about {} will be written to {} and read back, {} of what a solid-state disk of \
-             this size is commonly rated for; {} are free.",
+            "{}, in sequence, with images of {}; about {} will be written to {} and read back, {} of the typical rating of a \
+             solid-state disk of this size; {} are free.",
             counted(announced.subjects as u64, "subject", "subjects"),
             bytes(announced.image),
             bytes(announced.bytes),
@@ -173,7 +173,9 @@ impl Images {
             ) {
                 return Err(Failure::usage(
                     "--type",
-                    format!("{name} cannot be written to: udrw, udsb, udsp, asif and vm can"),
+                    format!(
+                        "images of type {name} cannot be written: expected udrw, udsb, udsp, asif or vm"
+                    ),
                 ));
             }
             for cipher in &self.ciphers {
@@ -184,7 +186,9 @@ impl Images {
                     _ => {
                         return Err(Failure::usage(
                             "--cipher",
-                            format!("{cipher} is no cipher of images: none, aes-128, aes-256"),
+                            format!(
+                                "{cipher} is not a cipher of images: expected none, aes-128 or aes-256"
+                            ),
                         ));
                     }
                 };

@@ -52,7 +52,7 @@ impl Form {
             Some("md") => Ok(Self::Markdown),
             _ => Err(Failure::usage(
                 "--output",
-                format!("{} says no form that is known", path.display()),
+                format!("{} has an unknown extension", path.display()),
             )
             .hint("names end in .json, .csv, .html or .md")),
         }
@@ -145,7 +145,7 @@ fn exists(path: &Path) -> Failure {
     let error = Error::new(
         Kind::Conflict,
         LAYER,
-        "exists already, and overwriting it was not asked for",
+        "already exists (use --overwrite to replace it)",
     )
     .in_file(path);
     Failure::from(error).hint(overwrite())

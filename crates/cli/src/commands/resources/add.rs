@@ -87,7 +87,7 @@ impl Add {
         let made = made.map_err(|error| error.in_file(path))?;
         if made.is_empty() {
             let message =
-                "holds no resources: a list as hdiutil udifderez -xml prints it is expected";
+                "contains no resources: expected a list as printed by hdiutil udifderez -xml";
             return Err(Error::new(Kind::Invalid, "resources", message)
                 .in_file(path)
                 .into());

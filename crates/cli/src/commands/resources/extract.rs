@@ -95,7 +95,7 @@ fn raw(resources: Vec<Resource>) -> Outcome<Vec<u8>> {
             let error = Error::new(
                 Kind::Invalid,
                 "--raw",
-                format!("the bytes of one resource are written, and {count} are chosen"),
+                format!("--raw writes one resource, and {count} are chosen"),
             );
             Err(Failure::from(error).hint("name one by its number, as in TEXT:5000"))
         }

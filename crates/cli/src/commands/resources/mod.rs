@@ -76,7 +76,7 @@ impl From {
         let image = self.opening.read(&path, output)?;
         let udif = image.udif().ok_or_else(|| {
             let message = format!(
-                "is a {}, which holds nothing beside its disk",
+                "is a {}, which has no resources",
                 image.format().description()
             );
             Error::unsupported("image", message).in_file(&path)

@@ -75,12 +75,12 @@ impl Commit {
             let name = |path: &Path| output.name(&path.to_string_lossy());
             writeln!(
                 out,
-                "{} has everything now, {} is empty",
+                "the changes are now in {}, and {} is empty",
                 name(&facts.into),
                 name(&facts.layer)
             )?;
             if facts.resumed_at > 0 {
-                writeln!(out, "went on at {:#}", size::display(facts.resumed_at))?;
+                writeln!(out, "resumed at {:#}", size::display(facts.resumed_at))?;
             }
             writeln!(
                 out,

@@ -53,7 +53,7 @@ impl Create {
         let (base, mut layers) = split(&self.images)?;
         let new = layers
             .pop()
-            .ok_or_else(|| Failure::usage("stack", "the layer to make is expected last"))?;
+            .ok_or_else(|| Failure::usage("stack", "the last argument must be the new layer"))?;
         let opening = self.opening.with_layers(layers)?;
         let options = LayerOptions {
             role: if self.read_cache {

@@ -38,7 +38,7 @@ impl Flatten {
         let (base, mut layers) = split(&self.images)?;
         let target = layers
             .pop()
-            .ok_or_else(|| Failure::usage("stack", "the image to make is expected last"))?;
+            .ok_or_else(|| Failure::usage("stack", "the last argument must be the new image"))?;
         let opening = self.opening.with_layers(layers)?;
         Convert::of(
             base.into(),

@@ -59,7 +59,7 @@ impl Stack {
 fn split(images: &[OsString]) -> Outcome<(String, Vec<PathBuf>)> {
     let (base, layers) = images
         .split_first()
-        .ok_or_else(|| Failure::usage("stack", "an image is expected"))?;
+        .ok_or_else(|| Failure::usage("stack", "no image is named"))?;
     Ok((
         source::image(base)?,
         layers.iter().map(PathBuf::from).collect(),
