@@ -441,7 +441,7 @@ fn files_are_given_up_only_when_told_to() {
         }
         let refused = stderr(&scratch.run(&["repair", "x.img"]));
         assert!(
-            refused.contains("fewer files") && refused.contains("--accept-loss"),
+            refused.contains("lose files") && refused.contains("--accept-loss"),
             "{refused}"
         );
         let done = facts(&scratch, 0, &["repair", "--accept-loss", "x.img"]);

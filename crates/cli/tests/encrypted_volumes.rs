@@ -302,7 +302,7 @@ fn what_makes_no_sense_is_refused() {
                 "--volume-passfile",
                 "pass",
             ],
-            "blank disk",
+            "the disk is blank",
         ),
         (
             &[

@@ -49,7 +49,7 @@ use crate::target::{self, Container};
 #[command(after_help = "\
 Examples:
   bandsaw create Docs.sparsebundle --from ~/Documents           as large as necessary
-  bandsaw create Docs.sparsebundle --size 20g --volname Docs    an empty APFS volume
+  bandsaw create New.sparsebundle --size 20g --volname Docs     an empty APFS volume
   bandsaw create Docs.sparsebundle --size 100g --fs hfs+ --band-size 64m --from ~/Documents
   tar c -C build . | bandsaw create app.dmg --volname App --from -
   bandsaw create disk.img --size 100m                           a blank raw disk

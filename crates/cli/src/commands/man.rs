@@ -152,10 +152,12 @@ fn synopsis(command: &Command) -> Roff {
         }
     }
     let mut roff = Roff::new();
-    roff.control("SH", ["SYNOPSIS"]).text(line);
+    roff.control("SH", ["SYNOPSIS"]);
+    if !command.is_subcommand_required_set() {
+        roff.text(line).control("br", []);
+    }
     if command.has_subcommands() {
-        roff.control("br", [])
-            .text([bold(name), roman(" "), italic("COMMAND"), roman(" ...")]);
+        roff.text([bold(name), roman(" "), italic("COMMAND"), roman(" ...")]);
     }
     roff
 }
