@@ -204,7 +204,8 @@ mod tests {
         for name in GROUPS.iter().flat_map(|(_, verbs)| *verbs) {
             match seen.get_mut(*name) {
                 Some(count) => *count += 1,
-                None => assert!(!cfg!(target_os = "linux"), "{name} does not exist"),
+                // These exist only on Linux.
+                None => assert!(["attach", "detach", "mount"].contains(name), "{name}"),
             }
         }
         assert!(seen.values().all(|count| *count == 1), "{seen:?}");
