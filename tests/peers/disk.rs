@@ -16,7 +16,7 @@ pub(crate) const DISK_LEN: u64 = 64 << 20;
 /// Three partitions with room between them, the second with a name that is not ASCII, the last one
 /// to the end.
 pub(crate) fn partitions(block: u32) -> Vec<NewPartition> {
-    let end = gpt::Geometry::of(DISK_LEN, block)
+    let end = gpt::MapGeometry::of(DISK_LEN, block)
         .expect("64 MiB hold a map")
         .partition()
         .end;

@@ -1,25 +1,26 @@
-//! The command line as a whole: options of every verb, and `bandsaw IMAGE` alone.
+//! The command line: global options, and `bandsaw IMAGE` as a short form of `info`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{Command, Create, Info};
-use crate::failure;
+use crate::help::{self, OUTPUT};
 use crate::mount_helper;
 use crate::text::Quoting;
 
-/// Apple's disk images from the command line.
+/// Create, read, change and repair Apple disk images
 ///
-/// Makes sparse bundles, sparse images (UDSP and ASIF) and raw images, fills them from folders and
-/// archives, shows what is in them, and takes files out again; reads compressed and encrypted
-/// images too. No privileges are needed, and nothing is mounted but by `mount` and `attach`.
+/// Bandsaw reads and writes raw images, sparse bundles, sparse images (UDSP and ASIF) and
+/// compressed images (UDIF), encrypted or not, with HFS+ and APFS volumes. It needs no privileges;
+/// only `mount` and `attach` mount anything.
 ///
-/// A thing in an image is named IMAGE[:VOLUME][:/PATH]. VOLUME is a name, or #N for partition N;
-/// without it, the first volume that can be read. A file of the host that exists is always taken
-/// whole, and ./ in front says that it is one. NAME.sparsebundle@SNAPSHOT is what `bandsaw
-/// snapshot` has kept of a bundle, to be read only.
+/// An object in an image is written IMAGE[:VOLUME][:/PATH]. VOLUME is a name, or #N for partition
+/// N; the default is the first volume that can be read. An existing host file of that name takes
+/// precedence, and a leading ./ always means a host file. NAME.sparsebundle@SNAPSHOT is a read-only
+/// snapshot made by `bandsaw snapshot`.
 ///
 /// Sizes are written 8m or 8MiB (binary), 8MB (decimal), 16384s (sectors of 512 bytes), or as plain
 /// bytes.
@@ -28,7 +29,7 @@ use crate::text::Quoting;
 #[command(
     override_usage = "bandsaw [OPTIONS] <COMMAND>\n       bandsaw [OPTIONS] <IMAGE>    (the same as info)"
 )]
-#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", failure::exit_status_help()))]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -36,19 +37,22 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
 }
 
-/// Options of every verb.
+/// The options of every verb.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
-    /// Print facts as JSON, sizes in bytes
-    #[arg(long, global = true, display_order = 900)]
+    /// Print results as JSON, with sizes in bytes
+    #[arg(long, global = true, help_heading = OUTPUT, display_order = 900)]
     pub(crate) json: bool,
-    /// Say nothing but what was asked for: no progress, no warnings, no summaries
-    #[arg(long, short, global = true, display_order = 901)]
+    /// Print only the result: no progress, warnings or summaries
+    #[arg(long, short, global = true, help_heading = OUTPUT, display_order = 901)]
     pub(crate) quiet: bool,
-    /// Colour the output; auto: on terminals, unless NO_COLOR is set
+    /// Color the output: auto, always or never
+    ///
+    /// `auto` colors terminals, unless NO_COLOR is set.
     #[arg(
         long,
         global = true,
+        help_heading = OUTPUT,
         value_enum,
         value_name = "WHEN",
         default_value_t,
@@ -56,12 +60,15 @@ pub(crate) struct Global {
         display_order = 902
     )]
     pub(crate) color: Color,
-    /// Write names from an image as ls does: literal, escape, c, shell or shell-escape. Without it
-    /// they are literal in a pipe, where a name may hold line breaks and control characters; a
-    /// terminal never gets these
+    /// Quote file names as ls does
+    ///
+    /// STYLE is literal, escape, c, shell or shell-escape. By default names are literal in a pipe,
+    /// where they may contain line breaks and control characters; on a terminal these are always
+    /// escaped.
     #[arg(
         long,
         global = true,
+        help_heading = OUTPUT,
         value_enum,
         value_name = "STYLE",
         hide_possible_values = true,
@@ -70,7 +77,7 @@ pub(crate) struct Global {
     pub(crate) quoting: Option<Quoting>,
 }
 
-/// When to use colour.
+/// The times at which output is colored.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub(crate) enum Color {
     #[default]
@@ -82,23 +89,27 @@ pub(crate) enum Color {
 /// The program's own name.
 const NAME: &str = "bandsaw";
 
-/// Help is never wider, in columns.
-const TERM_WIDTH: usize = 100;
+/// The largest width of help, in columns.
+pub(crate) const TERM_WIDTH: usize = 100;
 
-const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
-  bandsaw create Docs.sparsebundle --from ~/Documents   a folder becomes a sparse bundle
-  bandsaw Docs.sparsebundle                             what it is, and what is in it
-  bandsaw ls -l Docs.sparsebundle:/Letters              what is in a folder of it
-  bandsaw extract Docs.sparsebundle out                 its files become a folder again";
+  bandsaw create Docs.sparsebundle --from ~/Documents   make a sparse bundle from a folder
+  bandsaw Docs.sparsebundle                             show its layers and volumes
+  bandsaw ls -l Docs.sparsebundle:/Letters              list a folder in it
+  bandsaw extract Docs.sparsebundle out                 extract all files to a folder";
 
-/// Reads the command line; usage errors, `--help` and `--version` end here.
+/// Reads the command line. Usage errors, `--help` and `--version` exit here.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
     let words = with_cipher(with_info(mount_helper::translated(
         args.into_iter().collect(),
     )));
+    if help::is_options(&words) {
+        let _ = help::print_options();
+        std::process::exit(0);
+    }
     let first = words.get(1);
-    // What programs do most often does not even list the other verbs.
+    // The most frequent verbs skip even the list of the others, to start faster.
     let mut command = match first.and_then(|word| word.to_str()) {
         Some("info") => alone(Info::augment_args(clap::Command::new("info"))),
         Some("create") => alone(Create::augment_args(clap::Command::new("create"))),
@@ -108,13 +119,31 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
         }
     };
     let mut matches = command
-        .try_get_matches_from_mut(words)
-        .unwrap_or_else(|error| error.exit());
+        .try_get_matches_from_mut(&words)
+        .unwrap_or_else(|error| match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                help::exit(words)
+            }
+            _ => best_first(error).exit(),
+        });
     Cli::from_arg_matches_mut(&mut matches)
         .unwrap_or_else(|error| error.format(&mut command).exit())
 }
 
-/// The verb that is called so.
+/// Reverses the suggested verbs, as clap lists the most similar one last.
+fn best_first(mut error: clap::Error) -> clap::Error {
+    let suggested = error.remove(ContextKind::SuggestedSubcommand);
+    if let Some(ContextValue::Strings(mut verbs)) = suggested {
+        verbs.reverse();
+        error.insert(
+            ContextKind::SuggestedSubcommand,
+            ContextValue::Strings(verbs),
+        );
+    }
+    error
+}
+
+/// Returns the verb of this name or alias.
 fn called(all: &clap::Command, word: &OsStr) -> Option<clap::Command> {
     let called = |verb: &&clap::Command| {
         word == verb.get_name() || verb.get_all_aliases().any(|alias| word == alias)
@@ -122,7 +151,8 @@ fn called(all: &clap::Command, word: &OsStr) -> Option<clap::Command> {
     all.get_subcommands().find(called).cloned()
 }
 
-/// The command line for one verb: putting the others' together would take longer than `info` does.
+/// Returns a command line with only this verb: building all of them would take longer than running
+/// `info`.
 fn alone(verb: clap::Command) -> clap::Command {
     let alone = clap::Command::new(NAME)
         .max_term_width(TERM_WIDTH)
@@ -130,8 +160,8 @@ fn alone(verb: clap::Command) -> clap::Command {
     Global::augment_args(alone.subcommand(verb))
 }
 
-/// `--encrypt IMAGE` means `--encrypt=aes-256 IMAGE`: what follows is a cipher only if it is the
-/// name of one.
+/// Expands `--encrypt IMAGE` to `--encrypt=aes-256 IMAGE`: the next word is a cipher only if it is
+/// the name of one.
 fn with_cipher(mut args: Vec<OsString>) -> Vec<OsString> {
     for at in 1..args.len() {
         if args[at] == "--" {
@@ -149,8 +179,8 @@ fn with_cipher(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// `bandsaw IMAGE` means `bandsaw info IMAGE`: when the first argument that is no option is no
-/// verb, but a file that exists or something that can only be meant as one.
+/// Expands `bandsaw IMAGE` to `bandsaw info IMAGE`, if the first argument that is not an option is
+/// not a verb but an existing file, or can only be meant as one.
 fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
     let mut words = args.iter().skip(1);
     let first = loop {
@@ -166,7 +196,7 @@ fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// The options of `info` that are followed by a value.
+/// The options of `info` that take a value.
 const WITH_VALUE: [&str; 12] = [
     "--color",
     "--quoting",
@@ -190,8 +220,7 @@ fn is_verb(word: &OsStr) -> bool {
     word == "help" || word.to_str().is_some_and(Command::has_subcommand)
 }
 
-/// A misspelt verb should be told from a missing image: names of images have a dot, slash or colon
-/// in them.
+/// Tells a missing image from a misspelled verb: names of images contain a dot, slash or colon.
 fn is_image(word: &OsStr) -> bool {
     word.as_encoded_bytes()
         .iter()

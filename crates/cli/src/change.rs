@@ -1,5 +1,4 @@
-//! What a verb changes: the argument that names something in an image, opened for changes, left
-//! clean.
+//! Changes to a volume: its address, opening it for writing, and unmounting it cleanly.
 
 use std::ffi::OsStr;
 use std::ops::Deref;
@@ -16,10 +15,10 @@ use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::source::{self, Opening, normal};
 
-/// How an image is opened by a verb that changes a volume in it.
+/// The options of a verb that changes a volume.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Changing {
-    /// Change the volume although the quick check before the first change finds it damaged
+    /// Change a volume even if a quick check finds damage
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -49,11 +48,10 @@ pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
     let address = source::address(text)?;
     match &address.path {
         Some(_) => Ok(address),
-        None => Err(Failure::usage(
-            "address",
-            format!("{address} is an image, or a volume, as a whole"),
-        )
-        .hint("write IMAGE:/PATH for what is in it")),
+        None => Err(
+            Failure::usage("address", format!("{address} is a whole image or volume"))
+                .hint("write IMAGE:/PATH for what is in it"),
+        ),
     }
 }
 
@@ -70,7 +68,7 @@ pub(crate) fn addresses<'a>(
         .map(|address| normal(address.path.as_deref().unwrap_or_default()))
         .collect();
     let Some(first) = all.first() else {
-        return Err(Failure::usage("address", "at least one is expected"));
+        return Err(Failure::usage("address", "no object is named"));
     };
     let volume = |address: &Address| (address.image.clone(), address.volume.clone());
     match all.iter().find(|other| volume(other) != volume(first)) {
@@ -83,7 +81,7 @@ pub(crate) fn addresses<'a>(
     }
 }
 
-/// Changes the volume that `address` names, and leaves it clean whatever came of it.
+/// Changes the volume that `address` names, and always leaves it clean.
 pub(crate) fn change<T>(
     address: &Address,
     changing: &Changing,
@@ -92,7 +90,7 @@ pub(crate) fn change<T>(
 ) -> Outcome<T> {
     if address.snapshot.is_some() {
         return Err(
-            Error::new(Kind::ReadOnly, "address", "a snapshot is never changed")
+            Error::new(Kind::ReadOnly, "address", "a snapshot is read-only")
                 .named(address.to_string())
                 .into(),
         );
@@ -121,12 +119,12 @@ pub(crate) fn change<T>(
     Ok(done)
 }
 
-/// What stands at a path.
+/// Returns the attributes of the object at a path.
 pub(crate) fn resolve(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<Attributes> {
     Ok(fs.resolve(path)?)
 }
 
-/// What stands at a path, if anything does.
+/// Returns the attributes of the object at a path, or `None` if it does not exist.
 pub(crate) fn try_resolve(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<Option<Attributes>> {
     match fs.resolve(path) {
         Ok(found) => Ok(Some(found)),
@@ -135,7 +133,7 @@ pub(crate) fn try_resolve(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<Op
     }
 }
 
-/// The folder that a path is in, and the name there. The root is in no folder.
+/// Returns the parent folder of a path and the name in it. The root has no parent.
 pub(crate) fn parent(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<(NodeId, String)> {
     if path.is_empty() {
         return Err(

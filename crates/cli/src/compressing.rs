@@ -1,4 +1,4 @@
-//! Files stored compressed: the options of every verb that does that, and what it says afterwards.
+//! Compression of files in a volume: shared options and the summary.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,13 +12,14 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
+use crate::help::COMPRESSION;
 use crate::output::Output;
 use crate::text::{Table, counted, grouped};
 
-/// How files are compressed unless somebody says otherwise.
+/// The default compression level for files.
 pub(crate) const DEFAULT_LEVEL: u8 = 5;
 
-/// Ways of compressing files.
+/// A compression type for files.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum CompressionType {
     Zlib,
@@ -36,20 +37,20 @@ impl From<CompressionType> for Method {
     }
 }
 
-/// Which files are compressed, and how carefully.
+/// The selection of files to compress, and the care taken.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Compression of files")]
+#[command(next_help_heading = COMPRESSION)]
 pub(crate) struct Choice {
-    /// Leave files that would not become shorter by this many percent
+    /// Skip files that would shrink by less than this percentage
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
     min_saving: u8,
-    /// Leave longer files
+    /// Skip files larger than this
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value_t = MAX_LEN)]
     max_size: u64,
-    /// Leave files whose names do not end with one of these extensions, as txt,html
+    /// Compress only files with these extensions, as txt,html
     #[arg(long, value_name = "EXTENSIONS", value_delimiter = ',')]
     type_filter: Vec<String>,
-    /// Leave files whose names do
+    /// Skip files with these extensions
     #[arg(
         long,
         value_name = "EXTENSIONS",
@@ -57,10 +58,10 @@ pub(crate) struct Choice {
         conflicts_with = "type_filter"
     )]
     skip_types: Vec<String>,
-    /// Use so many cores; without it all
+    /// Use this many threads (default: all cores)
     #[arg(long, short, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Decode what was compressed and compare it before it takes the place of a file
+    /// Decode and compare every file before replacing it
     #[arg(long)]
     verify: bool,
 }
@@ -82,7 +83,7 @@ impl Choice {
         })
     }
 
-    /// One of the options that was given, if one was.
+    /// Returns one of the options that was given, or `None`.
     fn given(&self) -> Option<&'static str> {
         let given = [
             ("--min-saving", self.min_saving > 0),
@@ -98,13 +99,19 @@ impl Choice {
     }
 }
 
-/// Whether files are compressed on their way into a volume, for verbs that put them there.
+/// The options for compressing files while they are copied into a volume.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Compression of files")]
+#[command(next_help_heading = COMPRESSION)]
 pub(crate) struct Compressing {
-    /// Store files compressed, as `bandsaw compress` does: zlib (how hard it tries, --level says; 5
-    /// without it), lzvn or lzfse
-    #[arg(long, value_name = "TYPE", ignore_case = true)]
+    /// Compress files as macOS does: zlib, lzvn or lzfse
+    ///
+    /// --level sets the level of zlib; its default is 5. See `bandsaw compress`.
+    #[arg(
+        long,
+        value_name = "TYPE",
+        ignore_case = true,
+        hide_possible_values = true
+    )]
     compress: Option<CompressionType>,
     #[command(flatten)]
     choice: Choice,
@@ -115,25 +122,25 @@ impl Compressing {
         self.compress.is_some()
     }
 
-    /// What is compressed; `None`: nothing.
+    /// Returns the options for the library; `None` if nothing is compressed.
     pub(crate) fn options(&self, level: Option<u8>) -> Outcome<Option<CompressOptions>> {
         match (self.compress, self.choice.given()) {
             (Some(method), _) => self
                 .choice
                 .options(method, level.unwrap_or(DEFAULT_LEVEL))
                 .map(Some),
-            (None, Some(option)) => Err(Failure::usage(option, "means nothing without --compress")),
+            (None, Some(option)) => Err(Failure::usage(option, "requires --compress")),
             (None, None) => Ok(None),
         }
     }
 }
 
-/// What came of all files, as `--json` prints it.
+/// The totals of all files, as `--json` prints them.
 #[derive(Debug, Serialize, Default)]
 pub(crate) struct Totals {
     /// Files looked at.
     files: u64,
-    /// Files stored another way now, or to be.
+    /// Files that were changed, or will be.
     changed: u64,
     /// Bytes of their contents.
     size: u64,
@@ -147,7 +154,7 @@ pub(crate) struct Totals {
     all_before: u64,
     /// Bytes that all take.
     all_after: u64,
-    /// How many files stay as they are, by why.
+    /// The number of skipped files, by reason.
     left: BTreeMap<&'static str, u64>,
     /// Every file, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -206,7 +213,7 @@ impl Totals {
         }
     }
 
-    /// All of it in words; `done` is what was done to those that changed.
+    /// Prints the summary; `done` is the verb for the files that changed.
     pub(crate) fn write(&self, done: &str, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let mut table = Table::new([false, true, true, true, false]);
         if !self.each.is_empty() {
@@ -214,7 +221,7 @@ impl Totals {
         }
         for one in &self.each {
             let name = match one.left {
-                Some(reason) => format!("{}  (left: {reason})", output.name(&one.path)),
+                Some(reason) => format!("{}  (skipped: {reason})", output.name(&one.path)),
                 None => output.name(&one.path),
             };
             let method = match (&one.method, one.number) {
@@ -222,7 +229,7 @@ impl Totals {
                 (None, Some(number)) => format!("type {number}"),
                 _ => "plain".to_owned(),
             };
-            // Of a file that was compressed already nobody knows what it took before.
+            // The space that a compressed file took before it was compressed is not recorded.
             let plain = if one.left.is_some() && one.number.is_some() {
                 one.size
             } else {
@@ -262,7 +269,7 @@ impl Totals {
                 .iter()
                 .map(|(reason, count)| format!("{} {reason}", grouped(*count)))
                 .collect();
-            writeln!(out, "left as they are: {}", left.join("; "))?;
+            writeln!(out, "skipped: {}", left.join("; "))?;
             writeln!(
                 out,
                 "all files: {} of contents, {}",

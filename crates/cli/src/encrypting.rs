@@ -1,4 +1,4 @@
-//! How a verb encrypts what it makes.
+//! Encryption of new images.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ impl Cipher {
         }
     }
 
-    /// That of an image with keys of so many bits.
+    /// Returns the cipher for keys of this many bits.
     pub(crate) fn of_bits(bits: u32) -> Self {
         if bits == 128 {
             Self::Aes128
@@ -36,15 +36,18 @@ impl Cipher {
     }
 }
 
-/// How a new image is encrypted, if it is.
+/// The encryption options of a new image.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Encrypting {
-    /// Size of the cipher's blocks: 512 as macOS writes, or 4096, which is faster; without it 512,
-    /// and 4096 where an image in one file may pass 2 TiB
+    /// Set the cipher block size: 512 or 4096
+    ///
+    /// macOS writes 512; 4096 is faster. The default is 512, or 4096 for an image in one file that
+    /// may exceed 2 TiB.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Encryption", display_order = 702)]
     cipher_block: Option<u64>,
-    /// Let the private key of this certificate (X.509, PEM or DER) open the new image beside the
-    /// passphrase
+    /// Allow the private key of this certificate to open the image
+    ///
+    /// The certificate is an X.509 file, PEM or DER. The passphrase opens the image as well.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Encryption", display_order = 703)]
     certificate: Vec<PathBuf>,
     #[command(flatten)]
@@ -54,7 +57,7 @@ pub(crate) struct Encrypting {
 }
 
 impl Encrypting {
-    /// With these certificates beside the passphrase, everything else as by default.
+    /// Returns the default options with these certificates.
     pub(crate) fn with_certificates(certificate: Vec<PathBuf>) -> Self {
         Self {
             certificate,
@@ -80,12 +83,12 @@ impl Encrypting {
         })
     }
 
-    /// Iterations of a new passphrase's derivation.
+    /// Returns the iteration count for deriving the key of a new passphrase.
     pub(crate) fn iterations(&self) -> Iterations {
         self.iterations
     }
 
-    /// An option that was given, all of which mean nothing where nothing is encrypted.
+    /// Returns an option that was given. All of them require encryption.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let given = [
             ("--cipher-block", self.cipher_block.is_some()),

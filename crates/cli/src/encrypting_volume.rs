@@ -1,4 +1,4 @@
-//! How a verb encrypts the volume that it makes, and what becomes of its recovery key.
+//! Encryption of new volumes, and their recovery keys.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,47 +13,49 @@ use clap::{Args, ValueHint};
 use crate::failure::{Failure, Outcome};
 use crate::passphrase::{Iterations, VolumePassphrase};
 
-/// How a new volume is encrypted, if it is.
+/// The encryption options of a new volume.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct EncryptingVolume {
-    /// Encrypt the volume itself, as FileVault does; of APFS only
-    #[arg(long, help_heading = "Encrypted volumes", display_order = 816)]
+    /// Encrypt the APFS volume itself, as FileVault does
+    #[arg(long, help_heading = "Encryption", display_order = 716)]
     encrypt_volume: bool,
-    /// Let a recovery key open the volume, too, and write it to this new file; - shows it
+    /// Create a recovery key and write it to this new file
+    ///
+    /// With - the key is printed.
     #[arg(
         long,
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
         requires = "encrypt_volume",
-        help_heading = "Encrypted volumes",
-        display_order = 817
+        help_heading = "Encryption",
+        display_order = 717
     )]
     recovery_key_file: Option<PathBuf>,
-    /// What reminds of the volume's passphrase; anybody can read it
+    /// Store a hint for the passphrase, readable by everyone
     #[arg(
         long,
         value_name = "TEXT",
         requires = "encrypt_volume",
-        help_heading = "Encrypted volumes",
-        display_order = 818
+        help_heading = "Encryption",
+        display_order = 718
     )]
     volume_hint: Option<String>,
     #[command(flatten)]
     passphrase: VolumePassphrase,
 }
 
-/// What is going to open a new volume.
+/// The keys of a new volume.
 #[derive(Debug)]
 pub(crate) struct NewVolumeKeys {
     pub(crate) encryption: VolumeEncryption,
     recovery_key_file: Option<PathBuf>,
 }
 
-/// A recovery key for which there is no volume yet. Dropped, its file is removed.
+/// The recovery key of a volume that does not exist yet. If dropped, its file is removed.
 #[derive(Debug)]
 pub(crate) struct RecoveryKey {
     key: Secret,
-    /// `None`: it is shown.
+    /// The file; `None` if the key is printed.
     file: Option<PathBuf>,
     kept: bool,
 }
@@ -63,8 +65,8 @@ impl EncryptingVolume {
         self.encrypt_volume
     }
 
-    /// How the volume is to be encrypted, with the passphrase asked for; `before` are on standard
-    /// input before it.
+    /// Returns the encryption of the volume, after asking for its passphrase. `before` counts the
+    /// passphrases that come first on standard input.
     pub(crate) fn choose(
         &self,
         before: usize,
@@ -72,10 +74,7 @@ impl EncryptingVolume {
     ) -> Outcome<Option<NewVolumeKeys>> {
         if !self.encrypt_volume {
             return match self.passphrase.given() {
-                Some(option) => Err(Failure::usage(
-                    option,
-                    "means nothing without --encrypt-volume",
-                )),
+                Some(option) => Err(Failure::usage(option, "requires --encrypt-volume")),
                 None => Ok(None),
             };
         }
@@ -104,8 +103,8 @@ impl EncryptingVolume {
 }
 
 impl NewVolumeKeys {
-    /// Writes the recovery key to its file before there is a volume that only it may open one day;
-    /// `None` if there is none.
+    /// Writes the recovery key to its file before the volume is made; `None` if there is no key. A
+    /// volume must never exist without the key that may be needed to open it.
     pub(crate) fn store_recovery_key(self) -> Outcome<Option<RecoveryKey>> {
         let (Some(key), Some(path)) = (self.encryption.recovery_key, self.recovery_key_file) else {
             return Ok(None);
@@ -122,7 +121,7 @@ impl NewVolumeKeys {
             io::ErrorKind::AlreadyExists => Error::new(
                 Kind::Conflict,
                 OPTION,
-                "exists already, and is not overwritten",
+                "already exists and is not overwritten",
             ),
             _ => Error::io(OPTION, "the recovery key cannot be written", error),
         };
@@ -135,7 +134,7 @@ impl NewVolumeKeys {
     }
 }
 
-/// Nobody but its owner reads the file.
+/// Writes the key to a file that only its owner can read.
 fn write(path: &Path, key: &Secret) -> io::Result<()> {
     let mut file = File::options()
         .write(true)
@@ -150,7 +149,7 @@ fn write(path: &Path, key: &Secret) -> io::Result<()> {
 }
 
 impl RecoveryKey {
-    /// The volume is there. Returns the key if it is to be shown.
+    /// Keeps the file, as the volume exists now. Returns the key if it is to be printed.
     pub(crate) fn keep(mut self) -> Option<String> {
         self.kept = true;
         self.file
@@ -162,7 +161,7 @@ impl RecoveryKey {
 impl Drop for RecoveryKey {
     fn drop(&mut self) {
         if let Some(path) = self.file.as_ref().filter(|_| !self.kept) {
-            // Without its volume it opens nothing.
+            // A recovery key without its volume is useless.
             let _ = fs::remove_file(path);
         }
     }

@@ -1,5 +1,5 @@
-//! What is known of an image, as programs get it. Names are stable, sizes are in bytes, dates are
-//! RFC 3339.
+//! The facts about an image, for programs. Names are stable, sizes are in bytes, dates are RFC
+//! 3339.
 
 mod container;
 mod key_slots;
@@ -49,7 +49,7 @@ pub(crate) struct Facts {
     pub(crate) partition_map: Option<MapFacts>,
     pub(crate) volumes: Vec<VolumeFacts>,
     pub(crate) warnings: Vec<String>,
-    /// The first thing that is wrong with what opened all the same.
+    /// The first problem of an image that opened nevertheless.
     #[serde(skip)]
     pub(crate) damage: Option<Error>,
 }
@@ -58,13 +58,13 @@ pub(crate) struct Facts {
 pub(crate) struct CryptFacts {
     pub(crate) version: u8,
     pub(crate) key_bits: u32,
-    /// Bytes of a cipher block.
+    /// The size of a cipher block, in bytes.
     pub(crate) block_size: u32,
     pub(crate) uuid: String,
-    /// Bytes of what is encrypted.
+    /// The size of the encrypted data, in bytes.
     pub(crate) data_size: u64,
     pub(crate) ways_in: Vec<WayFacts>,
-    /// True if the image has not been opened with any of them.
+    /// True if the image has not been unlocked.
     pub(crate) locked: bool,
 }
 
@@ -90,15 +90,15 @@ pub(crate) struct PartitionFacts {
 }
 
 impl Facts {
-    /// Everything about a new image, whose volumes open.
+    /// Returns all facts about a new image, whose volumes open.
     pub(crate) fn of(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
         let mut facts = Self::new(&redacted(&image.path().to_string_lossy()));
         facts.add_image(image, progress)?;
         Ok(facts)
     }
 
-    /// Everything about a new image, with a warning where a volume does not open: what was copied
-    /// may be damaged, and the copy is whole.
+    /// Returns all facts about a copy, with a warning if a volume does not open: the copy is
+    /// complete, but the source may be damaged.
     pub(crate) fn of_copy(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
         let mut facts = Self::new(&image.path().to_string_lossy());
         match facts.add_image(image, progress) {
@@ -109,7 +109,7 @@ impl Facts {
                 ) =>
             {
                 facts.warnings.push(format!(
-                    "the copy is complete, but a volume in it is damaged, as in the source: {}",
+                    "the copy is complete, but a volume in it is damaged, like the source: {}",
                     failure.message()
                 ));
             }
@@ -118,7 +118,7 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Nothing yet about the image of this name.
+    /// Returns an empty set of facts about the image of this name.
     pub(crate) fn new(image: &str) -> Self {
         Self {
             schema: 1,
@@ -141,7 +141,7 @@ impl Facts {
         }
     }
 
-    /// Tells the warnings to people; programs find them among the facts.
+    /// Prints the warnings for people; programs find them in the JSON output.
     pub(crate) fn warn(&self, output: &Output) {
         if !output.json() {
             self.warnings
@@ -150,8 +150,8 @@ impl Facts {
         }
     }
 
-    /// Everything about an open image. Fails after all with the first volume that should open and
-    /// does not.
+    /// Adds all facts about an open image. Fails at the end with the first volume that should open
+    /// but does not.
     pub(crate) fn add_image(&mut self, image: &Image, progress: &dyn Progress) -> Outcome {
         self.format = Some(image.format().code());
         self.description = Some(image.format().description());
@@ -159,7 +159,7 @@ impl Facts {
         self.add_layers(image.layers(), progress)
     }
 
-    /// Everything about some layers.
+    /// Adds all facts about some layers.
     pub(crate) fn add_layers(&mut self, layers: &[Layer], progress: &dyn Progress) -> Outcome {
         let mut failed = None;
         for layer in layers {
@@ -202,7 +202,7 @@ impl Facts {
         failed.map_or(Ok(()), |error| Err(error.in_file(&self.image).into()))
     }
 
-    /// The disk, which is there only once its encryption is off.
+    /// Adds the disk, which is accessible only once its encryption is unlocked.
     fn add_disk(&mut self, disk: &dyn BlockDevice) {
         self.size = Some(disk.info().len);
         if let Some(encryption) = &mut self.encryption {
@@ -214,8 +214,8 @@ impl Facts {
         self.bucket = Some(BucketFacts::new(status));
         if status.lagging > 0 {
             self.warnings.push(format!(
-                "the plain names lag behind the commits in {}, so that programs other than bandsaw see an older state; `bandsaw \
-                 checkpoint {}` brings them up to date",
+                "the plain objects are older than the commits in {}, so other programs read an older state; `bandsaw checkpoint {}` \
+                 updates them",
                 counted(status.lagging, "file", "files"),
                 self.image
             ));
@@ -229,8 +229,7 @@ impl Facts {
         self.bundle = Some(BundleFacts::new(bundle, &survey));
         self.warnings
             .extend(survey.too_long.iter().map(ToString::to_string));
-        // The bundle opened by one of its lists: what is wrong with the other is no reason to fail,
-        // for no verb does.
+        // A bundle opens by either of its lists, so damage to the other is not a failure.
         let of_a_list =
             |error: &Error| matches!(error.place(), Place::Name(name) if name.starts_with("Info."));
         let (lists, problems): (Vec<_>, Vec<_>) = survey.problems.into_iter().partition(of_a_list);

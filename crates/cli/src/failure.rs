@@ -1,4 +1,4 @@
-//! The one place where an error becomes text, a hint and an exit code.
+//! The conversion of errors to text, a hint and an exit code.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,24 +14,24 @@ use crate::passphrase;
 use crate::progress;
 use crate::text::printable;
 
-/// What a verb returns.
+/// The result of a verb.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// An error on its way to the user, with what to do next where the verb knows better than [`hint`].
+/// An error for the user, with a hint if the verb knows a better one than [`hint`].
 pub(crate) struct Failure {
     error: Error,
-    /// The exit code where the kind of error does not say it.
+    /// The exit code if the kind of error does not determine it.
     exit: Option<Exit>,
     hint: Option<Cow<'static, str>>,
 }
 
 impl Failure {
-    /// The arguments make no sense together; `option` is the one to change.
+    /// Returns an error about arguments; `option` is the one to change.
     pub(crate) fn usage(option: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(Kind::Invalid, option, message).into()
     }
 
-    /// A failure that another process has told the user of; only the exit code is left.
+    /// Returns a failure that another process has reported; only the exit code is left.
     #[cfg_attr(
         not(target_os = "linux"),
         expect(dead_code, reason = "images are attached on Linux alone")
@@ -64,8 +64,8 @@ impl Failure {
         }
     }
 
-    /// Returns whether what could not be changed may still be read: by its nature, or because of
-    /// who asks, or where it is.
+    /// Returns true if the failure concerns only writing: the image, the user or the file system
+    /// does not permit it.
     pub(crate) fn is_of_changing(&self) -> bool {
         let refusals = [
             io::ErrorKind::PermissionDenied,
@@ -78,72 +78,67 @@ impl Failure {
                 .is_some_and(|kind| refusals.contains(&kind))
     }
 
-    /// Returns whether the user was told of it already.
+    /// Returns true if the failure has already been reported.
     pub(crate) fn is_told(&self) -> bool {
         matches!(self.exit, Some(Exit::Told(_)))
     }
 
-    /// No failure, but nothing done either: an exit code of its own tells it from success.
+    /// Returns the outcome of a verb that had nothing to do, which has its own exit code.
     pub(crate) fn nothing_to_do() -> Self {
         Self {
             exit: Some(Exit::NothingToDo),
-            ..Self::from(Error::new(
-                Kind::Invalid,
-                "repair",
-                "there is nothing to do",
-            ))
+            ..Self::from(Error::new(Kind::Invalid, "repair", "nothing to do"))
         }
     }
 
-    /// The same failure with this hint.
+    /// Returns the same failure with this hint.
     pub(crate) fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same as no more than a warning: an exit code of its own tells it from damage.
+    /// Returns the same failure as a warning, which has its own exit code.
     pub(crate) fn warned(mut self) -> Self {
         self.exit = Some(Exit::Warned);
         self
     }
 
-    /// The same failure in this file, unless it names one already.
+    /// Returns the same failure in this file, unless it already names one.
     pub(crate) fn in_file(mut self, file: impl AsRef<std::path::Path>) -> Self {
         self.error = self.error.in_file(file);
         self
     }
 
-    /// What kind of error it is.
+    /// Returns the kind of the error.
     pub(crate) fn kind(&self) -> Kind {
         self.error.kind()
     }
 
-    /// The cause, where a caller can act on it.
+    /// Returns the cause, if a caller can act on it.
     pub(crate) fn reason(&self) -> Option<Reason> {
         self.error.reason()
     }
 
-    /// The error in words.
+    /// Returns the error as text.
     pub(crate) fn message(&self) -> String {
         self.error.to_string()
     }
 
-    /// Tells the user on standard error, and chooses the exit code.
+    /// Prints the failure on standard error and returns the exit code.
     pub(crate) fn report(&self, output: &Output) -> ExitCode {
         let exit = self.exit.unwrap_or_else(|| Exit::of(&self.error));
         let hint = self.hint.as_deref().or_else(|| hint(&self.error));
         if matches!(exit, Exit::Told(_) | Exit::NothingToDo) {
-            // Nothing is left to be said.
+            // There is nothing more to report.
         } else if exit == Exit::BrokenPipe {
-            // The reader has seen enough (`bandsaw ls image | head`): nothing to tell, and nobody
-            // to tell it to.
+            // The reader has exited (`bandsaw ls image | head`), so there is nothing to report.
         } else if output.json() {
             output.json_line(&Report {
                 schema: 1,
                 error: Described::new(&self.error, hint, exit),
             });
         } else if matches!(exit, Exit::Signal(_)) {
-            output.error("stopped as asked; nothing is damaged", self.hint.as_deref());
+            output.error("interrupted; nothing is damaged", self.hint.as_deref());
         } else {
             output.error(
                 &printable(&self.error.to_string()),
@@ -164,7 +159,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Only writing to standard output gives a bare `io::Error` in this crate.
+/// In this crate a bare `io::Error` always comes from standard output.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Error::io("standard output", "cannot be written", error).into()
@@ -177,9 +172,9 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// Adds what to do next to a result that fails with one kind of error.
+/// Adds a hint to a result that fails with one kind of error.
 pub(crate) trait Advise<T> {
-    /// Errors of `kind` get `hint`.
+    /// Adds `hint` to errors of `kind`.
     fn advise(self, kind: Kind, hint: impl FnOnce() -> String) -> Outcome<T>;
 }
 
@@ -196,7 +191,7 @@ impl<T, E: Into<Failure>> Advise<T> for Result<T, E> {
     }
 }
 
-/// Why the command ended. The numbers are a promise to scripts.
+/// The reason for the end of the command. The numbers are stable for scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Exit {
     Failed,
@@ -254,7 +249,7 @@ impl Exit {
     }
 }
 
-/// The number of SIGINT everywhere.
+/// The number of SIGINT on all systems.
 const INTERRUPT: u8 = 2;
 
 /// Exit codes and their meaning, for `--help` and the manual.
@@ -262,33 +257,33 @@ pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ("0", "done"),
     (
         "1",
-        "failed in a way the codes below do not name (a read error, a full disk, a change of what can only be read)",
+        "failed for another reason (such as a read error, a full disk, or a change to read-only data)",
     ),
-    ("2", "the arguments make no sense"),
+    ("2", "invalid arguments"),
     ("3", "an image, volume or path does not exist"),
-    ("4", "the target exists already, or the image is in use"),
+    ("4", "the target already exists, or the image is in use"),
     ("5", "the image is damaged"),
     (
         "6",
-        "not an image known here, or a feature of it that is not supported",
+        "not a recognized disk image, or an unsupported feature",
     ),
     ("7", "a passphrase is missing or wrong"),
     (
         "8",
-        "check, repair: something is wrong, but nothing is lost by it",
+        "check, repair: there are warnings, but no data is lost",
     ),
     (
         "9",
-        "repair: stopped for a decision of the user (`--assume`, `--accept-loss`); nothing is changed",
+        "repair: a decision is required (`--assume`, `--accept-loss`); nothing was changed",
     ),
-    ("10", "repair: there was nothing to repair"),
+    ("10", "repair: nothing to repair"),
     (
         "130",
-        "stopped by Ctrl-C at a safe point; 143 when by SIGTERM, 129 by SIGHUP, 141 when the reader of the output left",
+        "interrupted by Ctrl-C; 143 by SIGTERM, 129 by SIGHUP, 141 if the reader of the output has exited",
     ),
 ];
 
-/// [`EXIT_STATUS`] as a section of `--help`.
+/// Formats [`EXIT_STATUS`] as a section of `--help`.
 pub(crate) fn exit_status_help() -> String {
     let mut text = String::from("Exit status:\n");
     for (code, meaning) in EXIT_STATUS {
@@ -297,7 +292,7 @@ pub(crate) fn exit_status_help() -> String {
     text
 }
 
-/// What to do next, by kind, where the verb has not said it.
+/// Returns the default hint for a kind of error.
 fn hint(error: &Error) -> Option<&'static str> {
     match error.kind() {
         Kind::Io => match error.io_kind()? {
@@ -362,7 +357,7 @@ impl<'a> Described<'a> {
     }
 }
 
-/// Stable names of the kinds, for programs.
+/// Returns the stable name of a kind, for programs.
 fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Io => "io",

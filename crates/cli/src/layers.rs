@@ -1,11 +1,11 @@
-//! A layer that was given as if it were an image: what it may lie over.
+//! Layers given as if they were images: a search for the image below.
 
 use std::path::{Path, PathBuf};
 
 use bandsaw::open::stack;
 
-/// How to name the image below the layer at `image`, as far as one is found beside it. `None`: it
-/// is no layer.
+/// Returns a hint with the image below the layer at `image`, if one is found beside it. `None` if
+/// it is not a layer.
 pub(crate) fn beneath(image: &str) -> Option<String> {
     let found = stack::candidates_below(Path::new(image)).ok()??;
     let shown = |path: &PathBuf| path.display().to_string();

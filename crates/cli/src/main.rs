@@ -1,8 +1,7 @@
 //! `bandsaw`: Apple's disk images from the command line.
 //!
-//! Parse, run, report. A verb is a file in [`commands`]: its arguments, one call into the library,
-//! its output. What failed becomes text and an exit code in [`failure`] alone; nothing here knows a
-//! format.
+//! A verb is a file in [`commands`]: its arguments, one call into the library, its output. Errors
+//! become text and an exit code only in [`failure`]; nothing here knows a format.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -15,6 +14,7 @@ mod encrypting_volume;
 mod facts;
 mod failure;
 mod hdiutil;
+mod help;
 mod layers;
 mod map;
 mod mount_helper;
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     let done = cli.command.run(&output);
     for left in bandsaw::platform::take_removed() {
         output.warn(&format!(
-            "removed {}, which an earlier run left that was killed",
+            "removed {}, a leftover of an interrupted run",
             left.display()
         ));
     }

@@ -8,11 +8,11 @@ use bandsaw::size;
 use crate::output::{Output, Style};
 use crate::text::{counted, grouped};
 
-/// Cells in a line, and lines at most.
+/// The number of cells in a line, and the largest number of lines.
 const WIDTH: u64 = 64;
 const LINES: u64 = 32;
 
-/// What a cell shows.
+/// The content of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cell {
     Absent,
@@ -31,7 +31,7 @@ impl Cell {
         }
     }
 
-    /// What stands for both together, where several bands share a cell.
+    /// Returns the cell for both together, if several bands share a cell.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Absent, cell) | (cell, Self::Absent) => cell,
@@ -82,10 +82,10 @@ pub(crate) fn write(map: &SpaceMap, output: &Output, out: &mut dyn Write) -> io:
         writeln!(out, "  {place}  {drawn}")?;
     }
     let legend = [
-        (Fill::Absent, "no storage"),
+        (Fill::Absent, "not allocated"),
         (Fill::Full, "in use"),
         (Fill::PartlyFree, "partly free"),
-        (Fill::Free, "wholly free"),
+        (Fill::Free, "completely free"),
     ];
     let legend = legend.map(|(fill, what)| {
         format!(
@@ -98,7 +98,7 @@ pub(crate) fn write(map: &SpaceMap, output: &Output, out: &mut dyn Write) -> io:
     if !map.stray.is_empty() {
         writeln!(
             out,
-            "  ! stray: {} no band of the disk",
+            "  ! stray: {} not a band of the disk",
             counted(map.stray.len() as u64, "file is", "files are")
         )?;
         map.stray
@@ -110,7 +110,7 @@ pub(crate) fn write(map: &SpaceMap, output: &Output, out: &mut dyn Write) -> io:
 }
 
 fn cells(map: &SpaceMap, per_cell: u64) -> Vec<Cell> {
-    // At most as many as lines have room for.
+    // At most as many cells as the lines can hold.
     let mut cells = vec![Cell::Absent; map.count().div_ceil(per_cell) as usize];
     for unit in &map.units {
         if let Some(cell) = cells.get_mut((unit.index / per_cell) as usize) {

@@ -1,9 +1,9 @@
-//! `mount.bandsaw`: what mount(8) and fstab call for file systems of the type `bandsaw`.
+//! `mount.bandsaw`: the helper of mount(8) and fstab for file systems of the type `bandsaw`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// The name by which this program is such a helper.
+/// The name of this program as a helper.
 const NAME: &str = "mount.bandsaw";
 /// Options of fstab that are options of the verb, with and without a value.
 const OWN: [&str; 9] = [
@@ -19,8 +19,8 @@ const OWN: [&str; 9] = [
 ];
 const OWN_FLAGS: [&str; 2] = ["as-disk", "no-trim"];
 
-/// The command line of a helper, `mount.bandsaw IMAGE FOLDER [-sfnv] [-o OPTIONS] [-t TYPE]`, as
-/// that of the verb; any other as it is.
+/// Translates the command line of a helper, `mount.bandsaw IMAGE FOLDER [-sfnv] [-o OPTIONS] [-t
+/// TYPE]`, to that of the verb; returns any other unchanged.
 pub(crate) fn translated(args: Vec<OsString>) -> Vec<OsString> {
     let is_helper = args
         .first()
@@ -37,8 +37,7 @@ pub(crate) fn translated(args: Vec<OsString>) -> Vec<OsString> {
                 .iter()
                 .for_each(|list| add_options(list, &mut verb)),
             Some("-t" | "-N") => drop(words.next()),
-            // Sloppy, fake, not in mtab, verbose: nothing to do differently, but nothing to refuse
-            // either.
+            // Sloppy, fake, not in mtab, verbose: accepted without effect.
             Some(flags)
                 if flags.len() > 1
                     && flags.starts_with('-')

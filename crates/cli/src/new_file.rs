@@ -1,4 +1,4 @@
-//! A file of the host that is there when it is whole, and not before.
+//! A new file of the host that appears in its place only when it is complete.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -11,28 +11,28 @@ use bandsaw::{Error, Kind, Result, platform};
 
 const LAYER: &str = "target";
 
-/// A new file. Dropped before [`finish`](Self::finish), it is removed and what was in its place is
-/// as it was.
+/// A new file. If dropped before [`finish`](Self::finish), it is removed and an existing file in
+/// its place stays unchanged.
 ///
-/// A FIFO or device in its place is written to as it is.
+/// An existing FIFO or device is written to directly.
 #[derive(Debug)]
 pub(crate) struct NewFile {
     out: BufWriter<File>,
     path: PathBuf,
-    /// Where the bytes go meanwhile, if not to `path` itself.
+    /// The temporary file that takes the bytes meanwhile; `None` if `path` itself does.
     aside: Option<PathBuf>,
     replaces: bool,
 }
 
 impl NewFile {
-    /// With the mode of the file that it replaces, or as the umask has it.
+    /// Creates the file with the mode of the file that it replaces, or as the umask says.
     pub(crate) fn create(path: &Path, overwrite: bool) -> Result<Self> {
         Self::create_as(path, overwrite, FileMode::ANY)
     }
 
-    /// The same with no more than `mode`.
+    /// The same with a mode of at most `mode`.
     pub(crate) fn create_as(path: &Path, overwrite: bool, mode: FileMode) -> Result<Self> {
-        let failed = |error: io::Error| Error::io(LAYER, "cannot be made", error).in_file(path);
+        let failed = |error: io::Error| Error::io(LAYER, "cannot be created", error).in_file(path);
         let (file, aside) = match path.metadata() {
             Ok(meta) if !meta.is_file() && !meta.is_dir() => (
                 File::options().write(true).open(path).map_err(failed)?,
@@ -45,7 +45,7 @@ impl NewFile {
                 return Err(Error::new(
                     Kind::Conflict,
                     LAYER,
-                    "exists already, and overwriting it was not asked for",
+                    "already exists (use --overwrite to replace it)",
                 )
                 .in_file(path));
             }
@@ -63,8 +63,8 @@ impl NewFile {
                     file.set_permissions(Permissions::from_mode(mode.bits()))
                         .map_err(failed)?;
                 }
-                // Tells whoever tidies up after killed runs that this one lives; hosts without
-                // locks are let be.
+                // Cleanup after killed runs skips files that are locked; a host without locks is
+                // not an error.
                 let _ = file.try_lock();
                 (file, Some(aside))
             }
@@ -89,11 +89,11 @@ impl NewFile {
         if self.replaces {
             fs::rename(aside, &self.path).map_err(failed)?;
         } else {
-            // A second name, unlike a rename, never takes the place of a file that came meanwhile.
-            // What is left at the first name is removed by `drop`.
+            // Unlike a rename, a hard link never replaces a file that appeared meanwhile. `drop`
+            // removes the first name.
             match fs::hard_link(aside, &self.path) {
-                // File systems without second names: who takes the name between the look and the
-                // move loses it.
+                // On file systems without hard links a file that appears between the check and the
+                // rename is lost.
                 Err(error)
                     if error.kind() != io::ErrorKind::AlreadyExists && !self.path.exists() =>
                 {
@@ -120,14 +120,15 @@ impl Write for NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(aside) = &self.aside {
-            // Gone already after a rename; else best effort, for nobody is left to tell.
+            // Already gone after a rename; otherwise best effort, as there is no caller to report
+            // to.
             let _ = fs::remove_file(aside);
         }
     }
 }
 
-/// A hidden name in the same folder, so that the file can be moved. What killed runs left under
-/// such names is removed.
+/// Returns a hidden name in the same folder, so that the file can be renamed. Leftovers of killed
+/// runs under such names are removed.
 fn aside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());

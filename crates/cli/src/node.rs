@@ -1,4 +1,4 @@
-//! An object of a volume as it is shown.
+//! An object of a volume, for output.
 
 use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, NodeId};
 use bandsaw::{Error, Kind, Result};
@@ -7,8 +7,7 @@ use serde::Serialize;
 use crate::output::{Output, Style};
 use crate::text::rfc3339;
 
-/// What is in a folder, in the order of names, whatever order the volume has: names that differ in
-/// case only stand together.
+/// Returns the entries of a folder sorted by name; names that differ only in case are adjacent.
 pub(crate) fn entries(fs: &dyn FileSystem, folder: NodeId) -> Result<Vec<Entry>> {
     let mut entries = fs.entries(folder)?;
     let case_sensitive = fs.volume().case_sensitive;
@@ -23,7 +22,7 @@ pub(crate) fn entries(fs: &dyn FileSystem, folder: NodeId) -> Result<Vec<Entry>>
     Ok(entries)
 }
 
-/// An object for programs: sizes in bytes, dates as RFC 3339, the mode in octal.
+/// An object in the JSON output: sizes in bytes, dates as RFC 3339, the mode in octal.
 #[derive(Debug, Serialize)]
 pub(crate) struct Node {
     name: String,
@@ -83,7 +82,7 @@ impl Node {
     }
 }
 
-/// Where a symbolic link points; `None` for anything else.
+/// Returns the target of a symbolic link; `None` for anything else.
 pub(crate) fn target(fs: &dyn FileSystem, of: &Attributes) -> Result<Option<String>> {
     if of.kind == FileKind::Symlink {
         fs.read_link(of.id).map(Some)
@@ -92,7 +91,7 @@ pub(crate) fn target(fs: &dyn FileSystem, of: &Attributes) -> Result<Option<Stri
     }
 }
 
-/// A name as it is shown: coloured by kind, harmless to the terminal.
+/// Returns a name for output: colored by kind, with control characters escaped.
 pub(crate) fn shown(output: &Output, name: &str, kind: FileKind) -> String {
     let name = output.name(name);
     match kind {
@@ -102,7 +101,7 @@ pub(crate) fn shown(output: &Output, name: &str, kind: FileKind) -> String {
     }
 }
 
-/// `drwxr-xr-x`, with `@` behind it as on macOS if there is more than data: attributes or a
+/// Formats a mode as `drwxr-xr-x`, with `@` behind it, as on macOS, if there are attributes or a
 /// resource fork.
 pub(crate) fn mode(of: &Attributes) -> String {
     let kind = match of.kind {
@@ -115,7 +114,7 @@ pub(crate) fn mode(of: &Attributes) -> String {
         FileKind::BlockDevice => 'b',
     };
     let mut text = String::from(kind);
-    // Set-user-ID, set-group-ID and sticky are shown in the place of the `x` they act on.
+    // Set-user-ID, set-group-ID and sticky bits replace the `x` that they affect.
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = of.mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
@@ -147,14 +146,12 @@ fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-/// The folders on the way to where a walk stands, so that a folder in a damaged volume that
-/// contains itself ends it.
+/// The folders above the current one, to detect a folder in a damaged volume that contains itself.
 #[derive(Debug, Default)]
 pub(crate) struct Ancestors(Vec<NodeId>);
 
 impl Ancestors {
-    /// Goes down into `folder`, which is `depth` folders below the first; `path` names it in the
-    /// error.
+    /// Enters `folder`, which is `depth` folders below the first; `path` names it in the error.
     pub(crate) fn enter(&mut self, folder: NodeId, depth: usize, path: &str) -> Result<()> {
         self.0.truncate(depth);
         if self.0.contains(&folder) {

@@ -1,4 +1,4 @@
-//! What the command says, and where: facts on standard output, everything else on standard error.
+//! The output of the command: facts on standard output, everything else on standard error.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -19,25 +19,25 @@ struct Warning<'a> {
     warning: &'a str,
 }
 
-/// How the user wants to be told.
+/// The output settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
     json: bool,
     quiet: bool,
     terminal: bool,
-    /// Standard output carries something else than facts.
+    /// True if standard output has other data than facts.
     aside: bool,
     color_out: bool,
     color_err: bool,
-    /// True if programs read on standard output how far work has come.
+    /// True if standard output has percentages for programs.
     percentages: bool,
-    /// How names from an image are written.
+    /// The quoting style of names in an image.
     quoting: Option<Quoting>,
-    /// What addresses of images on the command line hold that may not be shown.
+    /// Secrets in addresses on the command line, which must not be printed.
     secrets: Arc<Secrets>,
 }
 
-/// A colour or weight of text on terminals.
+/// A color or weight of text on terminals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Style {
     Bold,
@@ -94,7 +94,8 @@ impl Output {
         }
     }
 
-    /// The same, with lines `PERCENTAGE:n` on standard output if programs want them.
+    /// Returns the same output, with lines `PERCENTAGE:n` on standard output if `percentages` is
+    /// true.
     pub(crate) fn for_programs(self, percentages: bool) -> Self {
         Self {
             percentages,
@@ -102,27 +103,27 @@ impl Output {
         }
     }
 
-    /// Returns whether work tells on standard output how far it has come.
+    /// Returns true if standard output has percentages.
     pub(crate) fn tells_percentages(&self) -> bool {
         self.percentages
     }
 
-    /// Returns whether facts are printed for programs.
+    /// Returns true if facts are printed for programs.
     pub(crate) fn json(&self) -> bool {
         self.json
     }
 
-    /// Returns whether a progress bar may be shown.
+    /// Returns true if a progress bar may be shown.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && !self.json && io::stderr().is_terminal()
     }
 
-    /// Returns whether standard output is a terminal.
+    /// Returns true if standard output is a terminal.
     pub(crate) fn terminal(&self) -> bool {
         self.terminal
     }
 
-    /// The same, but facts go to standard error, because an archive goes to standard output.
+    /// Returns the same output with facts on standard error, as an archive goes to standard output.
     pub(crate) fn aside(&self) -> Self {
         Self {
             aside: true,
@@ -136,15 +137,15 @@ impl Output {
         if self.json {
             Err(Failure::usage(
                 "--json",
-                format!("{verb} prints no facts, so it has no JSON form"),
+                format!("{verb} has no JSON output"),
             ))
         } else {
             Ok(())
         }
     }
 
-    /// A name from an image as `--quoting` has it; without that as it is for a pipe. On a terminal
-    /// that it could steer, control characters are spelled out in any case.
+    /// Returns a name from an image in the style of `--quoting`, by default unchanged for a pipe.
+    /// On a terminal control characters are always escaped.
     pub(crate) fn name(&self, name: &str) -> String {
         let name = self.secrets.mask(name);
         let quoted = self
@@ -157,8 +158,8 @@ impl Output {
         }
     }
 
-    /// A sentence that may hold names from an image: control characters are spelled out on a
-    /// terminal, and where `--quoting` asks.
+    /// Returns a sentence that may contain names from an image; control characters are escaped on a
+    /// terminal, and if `--quoting` is given.
     pub(crate) fn text(&self, text: &str) -> String {
         let literal = matches!(self.quoting, None | Some(Quoting::Literal));
         let text = &*self.secrets.mask(text);
@@ -169,12 +170,12 @@ impl Output {
         }
     }
 
-    /// Text for standard output in a style, where colours are wanted.
+    /// Returns text for standard output in a style, if colors are enabled.
     pub(crate) fn paint(&self, style: Style, text: &str) -> String {
         style.paint(text, self.color_out)
     }
 
-    /// Prints `facts` under `--json`, and else what `text` writes.
+    /// Prints `facts` under `--json`, and otherwise the output of `text`.
     pub(crate) fn facts<T: Serialize>(
         &self,
         facts: &T,
@@ -193,7 +194,7 @@ impl Output {
         Ok(out.flush()?)
     }
 
-    /// The same for a verb whose work is not to print: nothing under `--quiet`.
+    /// Prints the result of a verb that changes something; nothing under `--quiet`.
     pub(crate) fn done<T: Serialize>(
         &self,
         facts: &T,
@@ -219,12 +220,12 @@ impl Output {
         Ok(())
     }
 
-    /// Standard output, buffered; the caller flushes it, so that a full disk is not missed.
+    /// Returns standard output, buffered. The caller flushes it, so that a full disk is detected.
     pub(crate) fn stdout(&self) -> impl Write + use<> {
         BufWriter::with_capacity(64 << 10, io::stdout().lock())
     }
 
-    /// Something the user should know although all went well.
+    /// Prints a warning.
     pub(crate) fn warn(&self, text: &str) {
         if self.quiet {
             return;
@@ -239,14 +240,14 @@ impl Output {
         }
     }
 
-    /// What is about to be done, before it is.
+    /// Prints a plan before it is carried out.
     pub(crate) fn tell_plan(&self, text: &str) {
         if !self.quiet && !self.json {
             let _ = writeln!(io::stderr(), "{}", printable(&self.secrets.mask(text)));
         }
     }
 
-    /// What failed, and what to do next.
+    /// Prints an error and a hint.
     pub(crate) fn error(&self, text: &str, hint: Option<&str>) {
         self.tell(Style::Problem, "error", text);
         if let Some(hint) = hint {
@@ -254,9 +255,9 @@ impl Output {
         }
     }
 
-    /// A line for programs on standard error.
+    /// Prints a line for programs on standard error.
     pub(crate) fn json_line(&self, report: &impl Serialize) {
-        // Standard error is the last resort: when it fails too, the exit code remains.
+        // If standard error fails too, only the exit code is left.
         let report = serde_json::to_string(report).unwrap_or_default();
         let _ = writeln!(io::stderr(), "{}", self.secrets.mask(&report));
     }
@@ -271,14 +272,14 @@ impl Output {
     }
 }
 
-/// What addresses among these words hold that may not be shown.
+/// Returns the secrets in addresses among these words, which must not be printed.
 fn secrets(words: impl Iterator<Item = OsString>) -> Secrets {
     let mut secrets = Secrets::default();
     words.for_each(|word| secrets.add(&word.to_string_lossy()));
     secrets
 }
 
-/// Returns whether an environment variable is there and not empty, as no-color.org wants it.
+/// Returns true if an environment variable is set and not empty, as no-color.org requires.
 fn set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }

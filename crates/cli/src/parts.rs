@@ -1,4 +1,4 @@
-//! The parts of an image that can be had on their own: the disk, its partitions, its volumes by
+//! The parts of an image that can be served on their own: the disk, its partitions, its volumes by
 //! name.
 
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::failure::Outcome;
 pub(crate) struct Part {
     /// Empty for the disk, a number for a partition, a name for a volume.
     pub(crate) name: String,
-    /// What it is, in words.
+    /// The description.
     pub(crate) what: String,
     pub(crate) device: Arc<dyn BlockDevice>,
 }
 
-/// The disk first, then partitions by number, then volumes that have names of their own.
+/// Returns the disk, then partitions by number, then volumes with names.
 pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
     let disk = image.disk();
     let described = |what: &str, len: u64| format!("{what}, {}", size::display(len));
@@ -52,8 +52,7 @@ pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
         .iter()
         .filter(|volume| volume.format.is_supported())
     {
-        // The volumes of an APFS container share its bytes: by the name of each, it is the
-        // container that is had.
+        // The volumes of an APFS container share its bytes, so each name stands for the container.
         for name in names(volume) {
             if !name.is_empty() && parts.iter().all(|part| part.name != name) {
                 let what = described(volume.format.name(), volume.range.end - volume.range.start);
@@ -68,8 +67,8 @@ pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
     Ok(parts)
 }
 
-/// The names of what a partition holds. What does not open has none to go by, but its partition has
-/// a number.
+/// Returns the names of the volumes of a partition. A partition that does not open has only a
+/// number.
 fn names(volume: &Volume) -> Vec<String> {
     match volume.format {
         VolumeFormat::Apfs => match volume.container() {

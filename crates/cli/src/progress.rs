@@ -1,4 +1,4 @@
-//! A bar on the terminal, and Ctrl-C that stops work where nothing breaks.
+//! A progress bar on the terminal, and Ctrl-C, which interrupts work at a safe point.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
@@ -11,31 +11,31 @@ use signal_hook::flag;
 use crate::output::Output;
 use crate::signals;
 
-/// Work shorter than this shows no bar.
+/// The duration of work without a progress bar.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// The last signal that asked to stop; 0 for none.
+/// The last signal that requested an interruption; 0 for none.
 static STOPPED_BY: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// The signal that asked to stop, if one did.
+/// Returns the signal that requested an interruption, if any.
 pub(crate) fn signal_seen() -> Option<u8> {
     u8::try_from(STOPPED_BY.load(Ordering::Relaxed))
         .ok()
         .filter(|&signal| signal > 0)
 }
 
-/// Shows how far long work has come, and says stop once SIGINT, SIGTERM or SIGHUP was seen. A
-/// second signal ends the process at once.
+/// A progress bar that interrupts work after SIGINT, SIGTERM or SIGHUP. A second signal ends the
+/// process at once.
 #[derive(Debug)]
 pub(crate) struct Bar {
-    /// Made when it is first drawn: most work ends before that.
+    /// Created when first drawn, as most work ends before that.
     bar: OnceLock<ProgressBar>,
-    /// What goes on: its name and its total.
+    /// The name and the total of the current stage.
     stage: Mutex<(String, u64)>,
-    /// How far it has come, until there is a bar.
+    /// The progress before there is a bar.
     done: AtomicU64,
     began: Instant,
-    /// True if the bar waits for [`PATIENCE`] to run out before it is drawn.
+    /// True while the bar waits for [`PATIENCE`] before it is drawn.
     waiting: AtomicBool,
     percentages: Option<Percentages>,
 }
@@ -73,13 +73,13 @@ impl Percentages {
 }
 
 impl Bar {
-    /// From here on the signals no longer kill: they set the flag that [`Progress::cancelled`]
-    /// reads.
+    /// Creates a bar. From then on the signals no longer kill the process: they set the flag that
+    /// [`Progress::cancelled`] reads.
     pub(crate) fn new(output: &Output) -> Self {
         let stopping = Arc::new(AtomicBool::new(false));
         for signal in signals::ending() {
             // Order matters: the shutdown acts on a flag that only an earlier signal can have set.
-            // Failing to register (no memory) leaves the default, which kills.
+            // If registering fails (no memory), signals still kill.
             let _ =
                 flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stopping));
             let _ = flag::register(signal, Arc::clone(&stopping));
@@ -108,7 +108,7 @@ impl Bar {
             let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
             begin(&bar, &stage.0, stage.1);
             bar.inc(self.done.load(Ordering::Relaxed));
-            let _ = self.bar.set(bar); // nobody else comes here
+            let _ = self.bar.set(bar); // only one thread gets here
         }
     }
 }
@@ -154,7 +154,7 @@ impl Drop for Bar {
 
 /// Starts a bar anew.
 fn begin(bar: &ProgressBar, name: &str, total: u64) {
-    // Without a total there is nothing to fill: the number grows, whatever it counts.
+    // Without a total there is only a growing number.
     let template = match total {
         0 => "{msg:>8} {spinner} {human_pos}",
         _ => {

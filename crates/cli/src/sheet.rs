@@ -1,4 +1,4 @@
-//! What is known of an image, as people get it: a sheet of names and values.
+//! The facts about an image, for people: a sheet of names and values.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use crate::facts::{
 use crate::output::{Output, Style};
 use crate::text::{Table, counted, grouped};
 
-/// Names of facts, right-padded to this.
+/// The width of the column of names.
 const NAME: usize = 11;
 
 /// Writes the sheet of an image.
@@ -50,9 +50,7 @@ pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::
         );
         let bands = match bundle.rebanding {
             false => format!("{used} of {all} in use, {size} each"),
-            true => format!(
-                "{used} in use, some {size} each and some of the size that they are to have"
-            ),
+            true => format!("{used} in use, of {size} each or their future size"),
         };
         sheet.fact("bands", &bands)?;
     }
@@ -68,9 +66,9 @@ pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::
         sheet.fact(
             "holds",
             if nothing {
-                "no partition map, no file system that is known"
+                "no partition map, no known file system"
             } else {
-                "no file system that is known"
+                "no known file system"
             },
         )?;
     }
@@ -85,7 +83,7 @@ pub(crate) fn layer(facts: &LayerFacts, output: &Output, out: &mut dyn Write) ->
     Sheet { output, out }.layer(facts)
 }
 
-/// Names and values on their way out.
+/// A writer of names and values.
 pub(crate) struct Sheet<'a> {
     output: &'a Output,
     out: &'a mut dyn Write,
@@ -131,16 +129,16 @@ impl Sheet<'_> {
             self.fact("", &format!("opens with {way}"))?;
         }
         if encryption.locked {
-            self.fact("locked", "a key is needed to see more")?;
+            self.fact("locked", "a key is required to show more")?;
         }
         Ok(())
     }
 
     fn bucket(&mut self, bucket: &BucketFacts) -> io::Result<()> {
         let plain = match bucket.lagging {
-            0 => "plain names are up to date".to_owned(),
+            0 => "plain objects are up to date".to_owned(),
             lagging => format!(
-                "plain names lag behind in {}",
+                "plain objects are outdated in {}",
                 counted(lagging, "file", "files")
             ),
         };
@@ -148,10 +146,7 @@ impl Sheet<'_> {
         if let Some(writer) = &bucket.writer {
             self.fact(
                 "",
-                &format!(
-                    "written by {}, as far as is known",
-                    self.output.name(writer)
-                ),
+                &format!("probably written by {}", self.output.name(writer)),
             )?;
         }
         if bucket.snapshots > 0 {
@@ -252,7 +247,7 @@ impl Sheet<'_> {
         self.fact("", &size)?;
         match &layer.asif.parent {
             Some(parent) => self.fact("", &format!("uuid {uuid}, over {parent}")),
-            None => self.fact("", &format!("uuid {uuid}, over an image without one")),
+            None => self.fact("", &format!("uuid {uuid}, over an image without a UUID")),
         }
     }
 
@@ -354,7 +349,7 @@ impl Sheet<'_> {
     }
 }
 
-/// What only volumes of APFS have.
+/// Facts that only APFS volumes have.
 impl Sheet<'_> {
     fn apfs(&mut self, apfs: &ApfsFacts) -> io::Result<()> {
         if let Some(role) = apfs.role {
@@ -364,8 +359,8 @@ impl Sheet<'_> {
             "encrypted",
             match (apfs.encrypted, apfs.hardware_key) {
                 (false, _) => "no",
-                (true, false) => "yes: a passphrase opens it",
-                (true, true) => "yes: only its own Mac opens it",
+                (true, false) => "yes, opens with a passphrase",
+                (true, true) => "yes, opens only on its own Mac",
             },
         )?;
         if apfs.sealed {
@@ -393,7 +388,7 @@ impl Sheet<'_> {
         self.fact("container", &apfs.container.uuid)?;
         self.fact(
             "",
-            &format!("{} used by all that is in it", exact(apfs.container.used)),
+            &format!("{} used by its contents", exact(apfs.container.used)),
         )?;
         let found = apfs
             .container
@@ -404,7 +399,7 @@ impl Sheet<'_> {
         let more = older.len().saturating_sub(CHECKPOINTS_SHOWN);
         older.truncate(CHECKPOINTS_SHOWN);
         let older = match (older.is_empty(), more) {
-            (true, _) => "no older one found".to_owned(),
+            (true, _) => "no older checkpoint found".to_owned(),
             (false, 0) => format!("older: {}", older.join(", ")),
             (false, more) => format!("older: {}, and {more} more", older.join(", ")),
         };
@@ -415,21 +410,18 @@ impl Sheet<'_> {
     }
 }
 
-/// Older checkpoints that are named; `--json` has all.
+/// The number of older checkpoints shown; `--json` has all.
 const CHECKPOINTS_SHOWN: usize = 8;
 
-/// Snapshots that are named; `--json` has all.
+/// The number of snapshots shown; `--json` has all.
 const SNAPSHOTS_SHOWN: usize = 8;
 
-/// Space that is pending, in words.
+/// Describes space that is pending.
 pub(crate) fn held(pending: u64) -> String {
-    format!(
-        "{} pending: given up, still held for older checkpoints",
-        exact(pending)
-    )
+    format!("{} pending: held by older checkpoints", exact(pending))
 }
 
-/// `8 MiB (8388608 bytes)`.
+/// Formats a size as `8 MiB (8388608 bytes)`.
 pub(crate) fn exact(bytes: u64) -> String {
     format!("{:#}", size::display(bytes))
 }

@@ -1,4 +1,4 @@
-//! SIGINT, SIGTERM and whatever else ends a server, as bytes to be read.
+//! SIGINT, SIGTERM and other requests to end a server, as bytes to read.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use signal_hook::low_level::pipe;
 
 use crate::failure::Outcome;
 
-/// What a server waits for.
+/// The requests to end a server.
 pub(crate) struct Signals {
     read: UnixStream,
     write: UnixStream,
@@ -28,14 +28,14 @@ impl Signals {
         Ok(Self { read, write })
     }
 
-    /// For others who may end the server: they write a byte.
+    /// Returns a socket for other requests: a byte written to it ends the server.
     pub(crate) fn sender(&self) -> bandsaw::Result<UnixStream> {
         self.write
             .try_clone()
             .map_err(|source| Error::io("signals", "catch", source))
     }
 
-    /// Waits for one.
+    /// Waits for a request.
     pub(crate) fn wait(&mut self) {
         while let Err(error) = self.read.read_exact(&mut [0]) {
             if error.kind() != io::ErrorKind::Interrupted {
@@ -45,15 +45,16 @@ impl Signals {
     }
 }
 
-/// Signals that ask to end: SIGINT, SIGTERM, and SIGHUP unless whoever started this process has it
-/// ignored (`nohup`).
+/// Returns the signals that end a server: SIGINT, SIGTERM, and SIGHUP unless it is ignored
+/// (`nohup`).
 pub(crate) fn ending() -> impl Iterator<Item = i32> {
     [SIGINT, SIGTERM]
         .into_iter()
         .chain((!is_ignored(SIGHUP)).then_some(SIGHUP))
 }
 
-/// Returns whether a signal was ignored when this process was started, as far as the system tells.
+/// Returns true if a signal was ignored when this process was started, as far as the system can
+/// tell.
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -63,16 +64,15 @@ fn is_ignored(signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
-/// From here on a write past a limit of the size of files (`ulimit -f`) is an error like any other,
-/// and does not kill the process.
+/// Makes a write beyond the file size limit (`ulimit -f`) an ordinary error instead of a deadly
+/// signal.
 pub(crate) fn survive_limits() {
-    // The flag is not looked at: that the signal is caught is enough. Where it cannot be, it kills
-    // as before.
+    // The flag is not read: catching the signal is enough. If that fails, the signal still kills.
     let _ = flag::register(SIGXFSZ, Arc::default());
 }
 
 /// Ends the server that waits at the other end.
 pub(crate) fn end(mut sender: &UnixStream) {
-    // One that has gone needs no telling.
+    // The server may already have exited.
     let _ = sender.write_all(&[1]);
 }

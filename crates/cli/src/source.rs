@@ -1,4 +1,4 @@
-//! What a verb reads: the argument that names an image, and how it is opened.
+//! The image that a verb reads: its argument, and the options for opening it.
 
 mod named;
 
@@ -18,41 +18,46 @@ use clap::{Args, ValueHint};
 
 use self::named::Named;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::help::OPENING;
 use crate::layers;
 use crate::output::Output;
 use crate::passphrase::{ImageUnlocking, Unlocking};
 use crate::reaching::Reaching;
 
-/// How to open an image, for every verb that does. `U`: what opens that which is encrypted; a verb
-/// that makes a volume takes [`ImageUnlocking`], for the keys of volumes are those of the new one
-/// there.
+/// The options for opening an image, for every verb that does. `U` holds the keys; a verb that
+/// makes a volume takes [`ImageUnlocking`], as its volume keys belong to the new volume.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Opening<U: Args = Unlocking> {
-    /// Take the image for this format, whatever it looks like: udrw, udsb, udsp, asif, udzo and so
-    /// on
-    #[arg(long, value_name = "FORMAT")]
+    /// Read the image as this format, without detection
+    ///
+    /// Formats are udrw, udsb, udsp, asif, udzo and so on.
+    #[arg(long, value_name = "FORMAT", help_heading = OPENING)]
     image_format: Option<Format>,
-    /// A layer or shadow file over the image, which then stays as it is: what is written goes
-    /// there, and a missing one is made. Several lie over each other in the order given
-    #[arg(long = "shadow", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// Write changes to this layer, and leave the image unchanged
+    ///
+    /// The layer is a shadow file (ASIF); it is created if missing. Given several times, each layer
+    /// lies over the one before.
+    #[arg(long = "shadow", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OPENING)]
     shadows: Vec<PathBuf>,
-    /// Read an APFS container as of the checkpoint of transaction XID, of those that `bandsaw info`
-    /// lists
-    #[arg(long, value_name = "XID")]
+    /// Read an APFS container as of transaction XID
+    ///
+    /// `bandsaw info` lists the checkpoints that are available.
+    #[arg(long, value_name = "XID", help_heading = OPENING)]
     checkpoint: Option<u64>,
-    /// The part of the disk that is meant; a verb that lets users say so has an option for it.
+    /// The part of the disk to open, set by verbs that have an option for it.
     #[arg(skip)]
     section: Option<Section>,
-    /// Volumes are changed although a quick check finds damage; a verb that lets users say so has
-    /// an option for it.
+    /// Permission to change damaged volumes, set by verbs that have an option for it.
     #[arg(skip)]
     change_damaged: bool,
-    /// Show the files of an HFS+ volume's journal (.journal and .journal_info_block), which are
-    /// hidden otherwise, as on macOS
-    #[arg(long)]
+    /// Show the journal files of HFS+ volumes
+    ///
+    /// These are .journal and .journal_info_block, which are hidden by default, as on macOS.
+    #[arg(long, help_heading = OPENING)]
     system_files: bool,
-    /// Memory for what an HFS+ volume keeps at hand of its catalog, and as much again for changes
-    /// that wait; 16m without it
+    /// Limit the catalog cache of an HFS+ volume
+    ///
+    /// As much memory again is used for pending changes. The default is 16m.
     #[arg(long, value_name = "SIZE", value_parser = bandsaw::size::parse, hide = true)]
     catalog_memory: Option<u64>,
     #[command(flatten)]
@@ -62,7 +67,7 @@ pub(crate) struct Opening<U: Args = Unlocking> {
 }
 
 impl Opening {
-    /// Opens an image to read it, and tells what is odd about it.
+    /// Opens an image for reading and prints warnings about it.
     pub(crate) fn read(&self, image: &str, output: &Output) -> Outcome<Image> {
         let opened = self.open(image, Access::ReadOnly);
         let opened = opened.advise(Kind::Corrupt, || {
@@ -116,7 +121,7 @@ impl Opening {
         self.unlocking.forget();
     }
 
-    /// The same for a part of the disk.
+    /// The same options for a part of the disk.
     pub(crate) fn of_section(&self, section: Option<Section>) -> Self {
         Self {
             section,
@@ -124,7 +129,7 @@ impl Opening {
         }
     }
 
-    /// The same, with damaged volumes open for changes if `forced`.
+    /// The same options, which open damaged volumes for changes if `forced`.
     pub(crate) fn forced(&self, forced: bool) -> Self {
         Self {
             change_damaged: forced,
@@ -132,7 +137,7 @@ impl Opening {
         }
     }
 
-    /// The same with these layers over the image.
+    /// The same options with these layers over the image.
     pub(crate) fn with_layers(&self, layers: Vec<PathBuf>) -> Outcome<Self> {
         match self.shadows.is_empty() {
             true => Ok(Self {
@@ -141,7 +146,7 @@ impl Opening {
             }),
             false => Err(Failure::usage(
                 "--shadow",
-                "here the layers are named after the base, without the option",
+                "layers are named here after the base, without the option",
             )),
         }
     }
@@ -160,7 +165,7 @@ impl<U: Args + Keys> Opening<U> {
         open::open(Path::new(image), &self.options(access)).map_err(|error| advise(error, image))
     }
 
-    /// Opens an image to tell what it is, and nothing else.
+    /// Opens an image only to identify it.
     pub(crate) fn glance(&self, image: &str) -> Outcome<Image> {
         let options = OpenOptions {
             glance: true,
@@ -169,7 +174,7 @@ impl<U: Args + Keys> Opening<U> {
         open::open(Path::new(image), &options).map_err(|error| advise(error, image))
     }
 
-    /// For `open` and `trace` of the library.
+    /// Returns the options for `open` and `trace` of the library.
     pub(crate) fn options(&self, access: Access) -> OpenOptions<'_> {
         OpenOptions {
             access,
@@ -188,13 +193,13 @@ impl<U: Args + Keys> Opening<U> {
         }
     }
 
-    /// How images elsewhere are reached.
+    /// Returns the options for remote images.
     pub(crate) fn reach(&self) -> NetworkOptions<'_> {
         self.reaching.reach()
     }
 }
 
-/// What to do about an image that does not open.
+/// Adds a hint to an error of opening an image.
 pub(crate) fn advise(error: Error, image: &str) -> Failure {
     let hint = match error.kind() {
         Kind::Unsupported if error.reason() == Some(Reason::UnknownFormat) => {
@@ -225,9 +230,9 @@ pub(crate) struct Place {
     pub(crate) fs: Arc<dyn FileSystem>,
     /// Absolute in the volume, without a slash at the end; empty for the root.
     pub(crate) path: String,
-    /// What is there.
+    /// The attributes of the object.
     pub(crate) attributes: Attributes,
-    /// Who may read a copy of it.
+    /// The mode of a copy of it.
     pub(crate) mode: FileMode,
 }
 
@@ -290,31 +295,31 @@ pub(crate) fn whole(text: &OsStr) -> Outcome<Address> {
     };
     Err(Failure::usage(
         "address",
-        format!("{address} is {part}; an image or a volume as a whole is expected"),
+        format!("{address} is {part}; expected a whole image or volume"),
     ))
 }
 
-/// Reads an address that may only name an image.
+/// Reads an address that must name an image as a whole.
 pub(crate) fn image(text: &OsStr) -> Outcome<String> {
     let address = address(text)?;
     match address.is_bare() {
         true => Ok(address.image),
         false => Err(Failure::usage(
             "address",
-            "an image as a whole is expected, not a volume or path in it",
+            "expected a whole image, not a volume or path in it",
         )
         .hint(format!("`bandsaw ls {address}` shows what is there"))),
     }
 }
 
-/// `/a/b` of `//a/./b/`, as [`FileSystemExt::resolve`] reads it.
+/// Returns the path in normal form: `/a/b` for `//a/./b/`, as [`FileSystemExt::resolve`] reads it.
 pub(crate) fn normal(path: &str) -> String {
     path.split('/')
         .filter(|part| !matches!(*part, "" | "."))
         .fold(String::new(), |path, part| path + "/" + part)
 }
 
-/// The name of an image wherever one is: an absolute path, or a URL as it may be shown.
+/// Returns the name of an image that is valid anywhere: an absolute path, or a URL without secrets.
 pub(crate) fn whole_name(image: &Path) -> PathBuf {
     match image.to_str().filter(|text| text.contains("://")) {
         Some(url) => redacted(url).into_owned().into(),

@@ -1,4 +1,4 @@
-//! What a verb makes: the container of a new image.
+//! The container of a new image.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -16,75 +16,83 @@ use crate::text;
 /// The container of a new image, for every verb that makes one.
 #[derive(Debug, Args)]
 pub(crate) struct Container {
-    /// Format: udrw (raw), udsb (sparse bundle), udsp (sparse image), asif (Apple sparse image), or
-    /// one that cannot be changed: udzo (compressed by zlib), ulfo (LZFSE), ulmo (LZMA), udbz
-    /// (bzip2), udco (ADC), udro (not compressed), in any case; without it the name decides:
-    /// .sparsebundle is udsb, .sparseimage is udsp, .asif is asif, .dmg, .img, .iso and .raw are
-    /// udrw
+    /// Set the image format, such as udrw, udsb, asif or udzo
+    ///
+    /// Without it the extension decides: .sparsebundle is udsb, .sparseimage is udsp, .asif is
+    /// asif, and .dmg, .img, .iso and .raw are udrw. Formats that can be changed: udrw (raw), udsb
+    /// (sparse bundle), udsp (sparse image), asif (Apple sparse image). Read-only formats: udzo
+    /// (zlib), ulfo (LZFSE), ulmo (LZMA), udbz (bzip2), udco (ADC), udro (not compressed). Upper
+    /// and lower case are the same.
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Size of bands: of a sparse bundle 1m to 8g, without it 8m, or more where a full bundle had
-    /// more than 65,536 bands; of a sparse image 512 to 8g, without it 1m
+    /// Set the band size of a sparse bundle or sparse image
+    ///
+    /// A sparse bundle has bands of 1m to 8g; the default is 8m, or more if a full bundle would
+    /// have over 65,536 bands. A sparse image has bands of 512 bytes to 8g; the default is 1m.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) band_size: Option<u64>,
-    /// Take the nearest size of bands that is possible, where --band-size is not
+    /// Round --band-size to the nearest supported size
     #[arg(long, requires = "band_size")]
     pub(crate) round: bool,
-    /// Permissions of the image in octal, such as 640. Without it a copy has those of its source,
-    /// an image that replaces another no more than that, and only the owner may read what is
-    /// encrypted, or was
+    /// Set the permissions of the image, in octal, as 640
+    ///
+    /// The default for a copy is the mode of its source. An image that replaces another one gets no
+    /// more permissions than that one had. Encrypted images and decrypted copies are readable only
+    /// by their owner.
     #[arg(long, value_name = "MODE", value_parser = text::mode)]
     pub(crate) mode: Option<u16>,
-    /// Size of an Apple sparse image's sectors: 512 or 4096
+    /// Set the sector size of an Apple sparse image: 512 or 4096
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     sector_size: Option<u64>,
-    /// How hard to compress udzo: 1 (fast, the default) to 9 (small)
+    /// Set the compression level: 1 (fastest) to 9 (smallest)
+    ///
+    /// It applies to udzo. The default is 1.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=9))]
     level: Option<u8>,
-    /// Replace an image that exists
+    /// Replace an existing image
     #[arg(long, visible_alias = "ov")]
     pub(crate) overwrite: bool,
 }
 
-/// The mode of a new image as the library has it.
+/// Converts a mode to the type of the library.
 pub(crate) fn file_mode(mode: u16) -> FileMode {
     FileMode::new(mode.into())
 }
 
 impl Container {
-    /// The size of sectors asked for. What no number of the field holds is refused like any other
-    /// odd size.
+    /// Returns the requested sector size. A number that is too large for the field is refused
+    /// later, like any other unsupported size.
     pub(crate) fn sector_size(&self) -> Option<u32> {
         self.sector_size
             .map(|size| u32::try_from(size).unwrap_or(u32::MAX))
     }
 
-    /// The level of compression asked for.
+    /// Returns the requested compression level.
     pub(crate) fn level(&self) -> Outcome<Option<Level>> {
         Ok(self.level.map(Level::new).transpose()?)
     }
 
-    /// The same as a number.
+    /// Returns the requested level as a number.
     pub(crate) fn asked_level(&self) -> Option<u8> {
         self.level
     }
 
-    /// The format asked for by name.
+    /// Returns the format given by name.
     pub(crate) fn asked_format(&self) -> Option<Format> {
         self.format
     }
 
-    /// The format asked for, or else what the name says.
+    /// Returns the requested format, or the one of the file extension.
     pub(crate) fn format(&self, target: &Path) -> Outcome<Format> {
         if let Some(format) = self.format.or_else(|| Format::from_extension(target)) {
             return Ok(format);
         }
-        Err(Failure::from(Error::new(Kind::Invalid, "image", "its name does not say which format it is to have").in_file(target))
+        Err(Failure::from(Error::new(Kind::Invalid, "image", "the extension does not tell the format").in_file(target))
             .hint("give it an extension such as .sparsebundle or .img, or say --format udsb or --format udrw"))
     }
 }
 
-/// Where a new image is to be: what `file://` says is a path like any other.
+/// Returns the path of a new image; `file://` URLs become paths.
 pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
     match named.to_str() {
         Some(url) if url.starts_with("file://") => {
@@ -94,7 +102,7 @@ pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
     }
 }
 
-/// What to do about an image that cannot be made.
+/// Adds a hint to an error of making an image.
 pub(crate) fn advise(error: Error, container: &Container) -> Failure {
     let hint = match error.kind() {
         Kind::Conflict if !container.overwrite => "--overwrite replaces it",
@@ -118,7 +126,7 @@ pub(crate) fn advise(error: Error, container: &Container) -> Failure {
     Failure::from(error).hint(hint)
 }
 
-/// What to do about a passphrase for a new image that nobody gave.
+/// Adds a hint to an error about a missing passphrase for a new image.
 pub(crate) fn advise_passphrase(error: Error) -> Failure {
     match error.kind() {
         Kind::WrongKey => Failure::from(error)

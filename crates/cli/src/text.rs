@@ -1,12 +1,12 @@
-//! Names, sizes and dates as people read them.
+//! Names, sizes and dates in readable form.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use bandsaw::fs::Timestamp;
 
-/// `text` with what could steer a terminal, or reorder what it shows, spelled out. Names in an
-/// image are a stranger's.
+/// Escapes characters that could control a terminal, or reorder its text. Names in an image are not
+/// trustworthy.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(steers) {
         return Cow::Borrowed(text);
@@ -23,23 +23,23 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// How names from an image are written, as `ls --quoting-style` of GNU has it.
+/// The quoting style of names, as in GNU's `ls --quoting-style`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Quoting {
-    /// As they are
+    /// Print names unchanged
     Literal,
-    /// With \\n, \\x1b and the like for control characters, and \\\\ for a backslash
+    /// Escape control characters and backslashes, as \\n, \\x1b and \\\\
     Escape,
-    /// In quotes as a string of C
+    /// Quote names as strings of C
     C,
-    /// In quotes where a shell needs them
+    /// Quote names if a shell requires it
     Shell,
-    /// The same, and control characters as $'\\n'
+    /// Quote as shell does, with control characters as $'\\n'
     ShellEscape,
 }
 
 impl Quoting {
-    /// `name` written so.
+    /// Returns `name` in this style.
     pub(crate) fn write(self, name: &str) -> Cow<'_, str> {
         match self {
             Self::Literal => Cow::Borrowed(name),
@@ -56,8 +56,8 @@ impl Quoting {
     }
 }
 
-/// Backslashes, `quote` and what could steer a terminal as a string of C and `$'…'` of a shell have
-/// them.
+/// Escapes backslashes, `quote` and control characters as in a string of C and in `$'…'` of a
+/// shell.
 fn escaped(text: &str, quote: Option<char>) -> Cow<'_, str> {
     let is_special = |c: char| c == '\\' || Some(c) == quote || steers(c);
     if !text.contains(is_special) {
@@ -68,7 +68,7 @@ fn escaped(text: &str, quote: Option<char>) -> Cow<'_, str> {
         match c {
             '\n' | '\r' | '\t' => shown.extend(c.escape_default()),
             c if steers(c) => {
-                // Byte by byte in octal, which cannot run on into the next character.
+                // Octal bytes have a fixed length, so they cannot absorb the next character.
                 for byte in c.encode_utf8(&mut [0; 4]).bytes() {
                     let _ = write!(shown, "\\{byte:03o}");
                 }
@@ -80,14 +80,14 @@ fn escaped(text: &str, quote: Option<char>) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Returns whether a shell would not take `name` for one word of itself.
+/// Returns true if a shell would not read `name` as one word.
 fn needs_quotes(name: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-^]}".contains(c);
     name.is_empty() || !name.chars().all(is_plain)
 }
 
-/// Control characters (C0, DEL, C1), and Unicode's marks that end a line or turn the direction of
-/// writing.
+/// Returns true for control characters (C0, DEL, C1), and for Unicode marks that end a line or
+/// change the direction of writing.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -115,7 +115,7 @@ pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     )
 }
 
-/// Year, month, day, hour, minute and second in UTC.
+/// A date in UTC: year, month, day, hour, minute and second.
 struct Civil {
     year: i64,
     month: u8,
@@ -126,7 +126,8 @@ struct Civil {
 }
 
 impl Civil {
-    /// Days are counted from 1 March of year 0, so that the leap day is the last of its year.
+    /// Converts seconds. Days are counted from 1 March of year 0, so that the leap day is the last
+    /// of its year.
     fn new(seconds: i64) -> Self {
         let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
         let since_march_0 = days + 719_468;
@@ -155,7 +156,7 @@ impl Civil {
     }
 }
 
-/// `2024-03-01 12:34`, in UTC.
+/// Formats a time as `2024-03-01 12:34`, in UTC.
 pub(crate) fn minute(time: Timestamp) -> String {
     let Civil {
         year,
@@ -168,7 +169,7 @@ pub(crate) fn minute(time: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
-/// `2024-03-01T12:34:56Z` as RFC 3339 has it, with nine decimals where there are any.
+/// Formats a time as RFC 3339, `2024-03-01T12:34:56Z`, with nine decimals if needed.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
     let Civil {
         year,
@@ -192,7 +193,7 @@ pub(crate) struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
-    /// A table whose columns are right-aligned where `right` says so.
+    /// Creates a table whose columns are right-aligned if `right` is true.
     pub(crate) fn new(right: [bool; N]) -> Self {
         Self {
             right,
@@ -200,13 +201,13 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Adds a row. Text that came from an image goes through [`printable`] first, and best into the
+    /// Adds a row. Text from an image must be escaped by [`printable`] first, and belongs in the
     /// last column.
     pub(crate) fn row(&mut self, row: [String; N]) {
         self.rows.push(row);
     }
 
-    /// The lines, each after `indent`.
+    /// Returns the lines, each after `indent`.
     pub(crate) fn lines(&self, indent: &str) -> String {
         let width = |column: usize| {
             self.rows
@@ -233,11 +234,11 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// Permissions in octal, as arguments have them.
+/// Parses permissions in octal.
 pub(crate) fn mode(text: &str) -> Result<u16, String> {
     match u16::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
-        _ => Err("permissions in octal, 0 to 7777, expected".to_owned()),
+        _ => Err("expected permissions in octal, 0 to 7777".to_owned()),
     }
 }
 

@@ -532,7 +532,7 @@ fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
             .contains("| 0.57 |")
     );
     let refused = scratch.fails(2, &[&bands[..], &["--sets", "2"]].concat());
-    assert!(refused.contains("brings its own files"), "{refused}");
+    assert!(refused.contains("has its own files"), "{refused}");
     assert!(is_empty(&scratch, "work"));
 }
 

@@ -135,7 +135,7 @@ fn from_create_to_checkpoint(bench: &Bench, ceph: &Ceph) {
     assert!(
         bench
             .ok(&format!("check {IMAGE}"))
-            .contains("nothing is wrong")
+            .contains("no problems found")
     );
     // Another program finds the bundle, and what is ours.
     let keys: Vec<String> = ceph
@@ -187,7 +187,7 @@ fn a_snapshot_is_an_image_to_read(bench: &Bench) {
     assert!(
         bench
             .ok(&format!("check {kept}"))
-            .contains("nothing is wrong")
+            .contains("no problems found")
     );
     assert_eq!(bench.json(&format!("info {kept}"))["image"], kept.as_str());
     bench.ok(&format!("extract {kept} kept"));
@@ -245,7 +245,7 @@ fn a_large_image_keeps_its_files(bench: &Bench) {
         assert!(
             bench
                 .ok(&format!("check {image}"))
-                .contains("nothing is wrong")
+                .contains("no problems found")
         );
     };
     bench.ok(&format!("create {image} --size 20g --fs hfs+ --from life"));
@@ -282,7 +282,7 @@ fn large_bands_are_plain_objects_too(bench: &Bench, ceph: &Ceph) {
         assert!(
             bench
                 .ok(&format!("check {image}"))
-                .contains("nothing is wrong")
+                .contains("no problems found")
         );
     }
     assert!(
@@ -338,7 +338,8 @@ fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
     image.disk().flush().unwrap();
     let told = bench.ok(&format!("info {IMAGE}"));
     assert!(
-        told.contains("plain names lag behind in 1 file") && told.contains("written by process"),
+        told.contains("plain objects are outdated in 1 file")
+            && told.contains("written by process"),
         "{told}"
     );
     let output = bench.run(&format!("info {IMAGE}"));
@@ -356,7 +357,7 @@ fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
     assert!(
         bench
             .ok(&format!("info {IMAGE}"))
-            .contains("plain names are up to date")
+            .contains("plain objects are up to date")
     );
 }
 

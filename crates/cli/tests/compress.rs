@@ -374,7 +374,7 @@ fn what_is_compressed_is_kept_where_that_was_asked_for() {
     assert!(
         scratch
             .ok(&["compress", "--estimate", "v.img:/"])
-            .contains("left as they are: 1 compressed already")
+            .contains("skipped: 1 compressed already")
     );
 }
 

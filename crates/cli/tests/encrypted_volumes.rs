@@ -261,7 +261,7 @@ fn what_makes_no_sense_is_refused() {
                 "--volname",
                 "A",
             ][..],
-            "without --encrypt-volume",
+            "requires --encrypt-volume",
         ),
         (
             &[
@@ -302,7 +302,7 @@ fn what_makes_no_sense_is_refused() {
                 "--volume-passfile",
                 "pass",
             ],
-            "blank disk",
+            "the disk is blank",
         ),
         (
             &[
@@ -322,7 +322,7 @@ fn what_makes_no_sense_is_refused() {
         ),
         (
             &["format", "b.img", "--volume-passfile", "pass"],
-            "without --encrypt-volume",
+            "requires --encrypt-volume",
         ),
         (
             &["format", "b.img", "--recovery-key-file", "key"],
@@ -330,7 +330,7 @@ fn what_makes_no_sense_is_refused() {
         ),
         (
             &["format", "b.img", "--iterations", "150000"],
-            "without --encrypt-volume",
+            "requires --encrypt-volume",
         ),
         (
             &[

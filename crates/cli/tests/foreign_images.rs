@@ -114,7 +114,7 @@ fn a_locked_image_says_what_it_needs() {
         "version 2",
         "1,000 iterations",
         "a63ade3e",
-        "a key is needed",
+        "a key is required",
     ] {
         assert!(sheet.contains(fact), "{sheet}");
     }

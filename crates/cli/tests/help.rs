@@ -15,16 +15,74 @@ fn verbs(scratch: &Scratch) -> Vec<String> {
         .split("\n\n")
         .next()
         .unwrap();
-    // A sentence that is too long goes on in another line, further in.
-    let entries = commands.lines().filter_map(|line| {
-        line.strip_prefix("  ")
-            .filter(|entry| !entry.starts_with(' '))
-    });
-    let verbs: Vec<_> = entries
+    let verbs: Vec<_> = commands
+        .lines()
+        .filter_map(|line| line.strip_prefix("  "))
         .filter_map(|entry| entry.split_whitespace().next().map(str::to_owned))
         .collect();
     assert!(verbs.iter().any(|verb| verb == "info"), "{help}");
-    verbs.into_iter().filter(|verb| verb != "help").collect()
+    verbs
+}
+
+/// The sub-verbs that `bandsaw VERB -h` lists.
+fn sub_verbs(help: &str) -> Vec<String> {
+    let Some(commands) = help.split("Commands:\n").nth(1) else {
+        return Vec::new();
+    };
+    commands
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .filter(|verb| verb != "help")
+        .collect()
+}
+
+#[test]
+fn short_help_fits_a_screen() {
+    let scratch = Scratch::new();
+    let help_of = |words: &[&str]| {
+        let help = scratch.ok(&[words, &["-h"]].concat());
+        assert!(help.lines().count() <= 40, "{words:?}:\n{help}");
+        let widest = help.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(100), "{words:?}:\n{help}");
+        let last = help.lines().rfind(|line| !line.is_empty());
+        assert_eq!(
+            last,
+            Some("Passphrases, buckets and output: bandsaw help options"),
+            "{words:?}"
+        );
+        help
+    };
+    help_of(&[]);
+    let mut parts = 0;
+    for verb in verbs(&scratch) {
+        for part in sub_verbs(&help_of(&[&verb])) {
+            help_of(&[&verb, &part]);
+            parts += 1;
+        }
+    }
+    assert!(parts > 10, "{parts} sub-verbs");
+}
+
+#[test]
+fn shared_options_are_described_once() {
+    let scratch = Scratch::new();
+    let options = scratch.ok(&["help", "options"]);
+    for option in [
+        "--json",
+        "--passfile",
+        "--volume-passfile",
+        "--new-passfile",
+        "--shadow",
+        "--bandwidth",
+    ] {
+        assert!(options.contains(&format!("  {option}")), "{option}");
+        for form in ["-h", "--help"] {
+            let help = scratch.ok(&["convert", form]);
+            assert!(!help.contains(&format!("  {option}")), "{option}:\n{help}");
+        }
+    }
+    assert!(scratch.ok(&["help", "create"]).contains("Examples:"));
 }
 
 #[test]
@@ -36,10 +94,9 @@ fn every_verb_has_examples() {
             .split("Examples:\n")
             .nth(1)
             .unwrap_or_else(|| panic!("{verb} has no examples:\n{help}"));
+        let examples = examples.split("\n\n").next().unwrap();
         assert!(
-            examples
-                .lines()
-                .all(|line| line.trim().is_empty() || line.starts_with("  ")),
+            examples.lines().all(|line| line.starts_with("  ")),
             "{help}"
         );
         assert!(examples.contains(&format!("bandsaw {verb}")), "{help}");
@@ -131,7 +188,11 @@ fn completions_name_every_verb() {
 #[test]
 fn a_misspelt_verb_is_not_taken_for_an_image() {
     let scratch = Scratch::new();
-    assert!(scratch.fails(2, &["creat", "x.dmg"]).contains("'create'"));
+    let creat = scratch.fails(2, &["creat", "x.dmg"]);
+    assert!(
+        creat.contains("similar subcommands exist: 'create'"),
+        "{creat}"
+    );
     assert!(scratch.fails(2, &["lss"]).contains("'ls'"));
     assert!(scratch.fails(3, &["missing.dmg"]).contains("missing.dmg"));
 }

@@ -245,7 +245,7 @@ fn what_is_refused_changes_nothing() {
         .output()
         .unwrap();
     assert!(
-        output.status.code() == Some(2) && stderr(&output).contains("standard input ends"),
+        output.status.code() == Some(2) && stderr(&output).contains("not found on standard input"),
         "{}",
         stderr(&output)
     );

@@ -96,7 +96,7 @@ fn stopped_and_killed_it_loses_nothing() {
     assert_eq!(sum(&scratch), expected);
     let told = scratch.ok(&["info", "x.sparsebundle"]);
     assert!(
-        told.contains("320") && told.contains("some of the size that they are to have"),
+        told.contains("320") && told.contains("or their future size"),
         "{told}"
     );
     let list = fs::read_to_string(scratch.path("x.sparsebundle/Info.plist")).unwrap();
@@ -107,7 +107,7 @@ fn stopped_and_killed_it_loses_nothing() {
     assert!(
         scratch
             .ok(&["du", "x.sparsebundle"])
-            .contains("`bandsaw reband` finishes")
+            .contains("`bandsaw reband` must first resume")
     );
     let refused = scratch.fails(4, &["trim", "x.sparsebundle"]);
     assert!(refused.contains("bandsaw reband"), "{refused}");

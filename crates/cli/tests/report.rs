@@ -37,7 +37,7 @@ fn a_page_is_one_file_and_safe_from_names() {
     assert!(
         scratch
             .fails(4, &["report", "Docs.sparsebundle", "-o", "report.html"])
-            .contains("exists already")
+            .contains("already exists")
     );
     assert_eq!(
         scratch.ok(&["report", "Docs.sparsebundle", "-o", "-"]),

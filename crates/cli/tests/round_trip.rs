@@ -579,7 +579,7 @@ fn a_volume_is_of_apfs_unless_it_cannot_be() {
         (
             &["--size", "20m", "--volname", "Docs", "--block-size", "8k"],
             "HFS+",
-            "blocks of 4096 bytes",
+            "block size of APFS is 4096 bytes",
         ),
         (
             &["--size", "20m", "--volname", "Docs", "--fs", "hfsx"],

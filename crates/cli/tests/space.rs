@@ -58,7 +58,7 @@ fn what_rm_frees_returns() {
     assert_eq!(scratch.ok(&["cat", "Docs.sparsebundle:/keep"]), "keep");
     let sheet = scratch.ok(&["du", "Docs.sparsebundle"]);
     assert!(
-        sheet.contains("would return nothing") && sheet.contains("0 wholly free"),
+        sheet.contains("would free nothing") && sheet.contains("0 completely free"),
         "{sheet}"
     );
 }
@@ -211,7 +211,7 @@ fn an_image_that_cannot_be_changed_says_so() {
     scratch.ok(&[
         "create", "a.dmg", "--format", "udzo", "--from", "src", "--quiet",
     ]);
-    assert!(scratch.ok(&["du", "a.dmg"]).contains("store no free space"));
+    assert!(scratch.ok(&["du", "a.dmg"]).contains("have no free space"));
     assert!(
         scratch
             .fails(1, &["trim", "a.dmg"])

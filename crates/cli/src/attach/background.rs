@@ -1,5 +1,5 @@
-//! A process in the background: this program again, which tells on its standard output how far it
-//! has come, and lets go of the terminal once it serves.
+//! A background process: this program again, which reports on its standard output and detaches from
+//! the terminal once it serves.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,9 +14,9 @@ use crate::failure::{Failure, Outcome};
 
 const LAYER: &str = "attach";
 
-/// Starts this program with `args`, a verb that serves and its arguments with `--serving` among
-/// them, and waits until everything is mounted. Passphrases are asked for, and errors told, by that
-/// process: of a failure only its exit code is left to be passed on.
+/// Starts this program with `args`, a verb that serves with `--serving` among its arguments, and
+/// waits until everything is mounted. That process asks for passphrases and reports errors; only
+/// its exit code is returned.
 pub(crate) fn launch(args: &[OsString]) -> Outcome<Attached> {
     let failed = |doing: &'static str, source: io::Error| Error::io(LAYER, doing, source);
     let program = std::env::current_exe().map_err(|source| failed("find this program", source))?;
@@ -49,8 +49,8 @@ pub(crate) fn launch(args: &[OsString]) -> Outcome<Attached> {
     ))
 }
 
-/// Tells whoever launched this process that everything is mounted, and lets go of the terminal and
-/// of the shell's job. What is still to be said goes to `log`.
+/// Reports to the launcher that everything is mounted, and detaches from the terminal and the
+/// shell's job. Later output goes to `log`.
 pub(super) fn let_go(attached: &Attached, log: &Path) -> Outcome {
     let failed = |source: io::Error| Error::io(LAYER, "go to the background", source);
     let log = File::create(log).map_err(|source| failed(source).in_file(log))?;
@@ -64,8 +64,8 @@ pub(super) fn let_go(attached: &Attached, log: &Path) -> Outcome {
     io::stdout().flush()?;
     rustix::stdio::dup2_stdin(&nowhere).map_err(|error| failed(error.into()))?;
     rustix::stdio::dup2_stderr(&log).map_err(|error| failed(error.into()))?;
-    // Fails for the leader of a group, which has none to leave.
+    // Fails for a group leader, which cannot start a session of its own.
     let _ = rustix::process::setsid();
-    // This is what the launcher waits for.
+    // The launcher waits for this line.
     Ok(rustix::stdio::dup2_stdout(&nowhere).map_err(|error| failed(error.into()))?)
 }

@@ -1,4 +1,4 @@
-//! Ending what [`serve`](super::serve) began, by whatever name.
+//! Detaching: the end of [`serve`](super::serve), for any name of the image.
 
 use std::fs;
 use std::path::Path;
@@ -15,19 +15,19 @@ use crate::failure::{Failure, Outcome};
 use crate::source::whole_name;
 
 const LAYER: &str = "detach";
-/// How long a server may take to write what it has gathered.
+/// The time that a server has for writing its pending data.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long programs may take to let go: one that is just being started holds its parent's files
-/// until it runs.
+/// The time that programs have for closing files: a starting program holds its parent's files until
+/// it runs.
 const LETTING_GO: Duration = Duration::from_millis(500);
 
 /// Ends the use of the image that `what` names: a device (`disk1`, `/dev/disk1s2`, `/dev/nbd0`), a
-/// folder that a volume is mounted on, or the image. Everything is durable when it returns.
-/// [`Kind::Conflict`] if a program uses it, unless `force`d: those get errors.
+/// mount point, or the image. Everything is durable when it returns. Fails with [`Kind::Conflict`]
+/// if a program uses it, unless `force`d: then programs get errors.
 pub(crate) fn detach(what: &str, force: bool) -> Outcome<Detached> {
     let registry = Registry::of_user()?;
     let entry = find(what, registry.entries()?)?;
-    // Held until it is gone, so that nobody mounts it meanwhile.
+    // Held until the disk is gone, so that nothing mounts it meanwhile.
     let _claim = match entry.kernel_disk.filter(|_| !force) {
         Some(disk) => soon(Result::is_ok, || kernel::claim(disk.id(), entry.process))
             .map_err(|users| in_use(&entry, &users))?,
@@ -41,7 +41,7 @@ pub(crate) fn detach(what: &str, force: bool) -> Outcome<Detached> {
     if force || folders.is_empty() {
         signal(&entry)?;
     } else {
-        // All of them or none: so it is looked before anything is unmounted.
+        // All or none are unmounted, so all are checked first.
         let users = soon(Vec::is_empty, || {
             folders.iter().flat_map(|folder| others(folder)).collect()
         });
@@ -55,7 +55,7 @@ pub(crate) fn detach(what: &str, force: bool) -> Outcome<Detached> {
                 || server::let_go_of(folder),
             ) {
                 Err(error) if is_conflict(&error) => return Err(in_use(&entry, &others(folder))),
-                // It may have been unmounted by hand.
+                // It may have been unmounted already.
                 Err(error) if is_mounted(folder) => return Err(error.into()),
                 _ => {}
             }
@@ -70,7 +70,7 @@ pub(crate) fn detach(what: &str, force: bool) -> Outcome<Detached> {
     })
 }
 
-/// Tries until what comes is `good`, or programs should have let go.
+/// Repeats `attempt` until its result is `good`, or the time for closing files is over.
 fn soon<T>(good: impl Fn(&T) -> bool, attempt: impl Fn() -> T) -> T {
     let began = Instant::now();
     loop {
@@ -82,7 +82,7 @@ fn soon<T>(good: impl Fn(&T) -> bool, attempt: impl Fn() -> T) -> T {
     }
 }
 
-/// Who uses a folder, besides this process, whose own working folder it may be.
+/// Returns the users of a folder, except this process, whose working folder it may be.
 fn others(folder: &Path) -> Vec<User> {
     users_of(folder)
         .into_iter()
@@ -94,7 +94,7 @@ fn is_mounted(folder: &Path) -> bool {
     bandsaw_mount::mount_points().is_ok_and(|all| all.iter().any(|mount| mount.path == folder))
 }
 
-/// The entry of this device, folder or image.
+/// Returns the entry of this device, folder or image.
 fn find(what: &str, entries: Vec<Entry>) -> Outcome<Entry> {
     let name = what.strip_prefix("/dev/").unwrap_or(what);
     let path = fs::canonicalize(what)
@@ -124,14 +124,14 @@ fn find(what: &str, entries: Vec<Entry>) -> Outcome<Entry> {
             let error = Error::new(
                 Kind::NotFound,
                 LAYER,
-                "is no image in use, nor a device or folder of one",
+                "not an attached, mounted or served image, device or mount point",
             )
             .named(what);
             Err(Failure::from(error).hint("`bandsaw list` shows what is in use"))
         }
         Err(several) => {
             let names: Vec<_> = several.into_iter().map(|entry| entry.device).collect();
-            let message = format!("is in use more than once; name one of {}", names.join(", "));
+            let message = format!("is in use several times; name one of {}", names.join(", "));
             Err(Error::new(Kind::Conflict, LAYER, message)
                 .named(what)
                 .into())
@@ -170,14 +170,14 @@ fn signal(entry: &Entry) -> Outcome {
     }
 }
 
-/// Waits until the server has gone, which it does when everything is durable.
+/// Waits for the end of the server, which exits when everything is durable.
 fn wait(registry: &Registry, entry: &Entry) -> Outcome {
     let began = Instant::now();
     let same = |other: &Entry| (&other.device, other.process) == (&entry.device, entry.process);
     while registry.entries()?.iter().any(same) {
         if began.elapsed() > PATIENCE {
             let message = format!(
-                "the server (process {}) still writes; its end is not waited for",
+                "the server (process {}) is still writing in the background",
                 entry.process
             );
             return Err(Error::new(Kind::Conflict, LAYER, message)
@@ -193,7 +193,7 @@ fn wait(registry: &Registry, entry: &Entry) -> Outcome {
             Err(Error::new(
                 Kind::Io,
                 LAYER,
-                format!("the server failed at the end: {failed}"),
+                format!("the server failed while closing the image: {failed}"),
             )
             .named(entry.device.clone())
             .into())

@@ -1,4 +1,4 @@
-//! Systems whose kernels are not given volumes by this program: macOS attaches images itself.
+//! Other systems, where this program mounts nothing: macOS attaches images itself.
 
 use std::ffi::OsString;
 
@@ -18,7 +18,7 @@ pub(crate) fn detach(_what: &str, _force: bool) -> Outcome<Detached> {
 fn refused() -> Failure {
     Failure::from(Error::unsupported(
         "attach",
-        "volumes are shown as folders on Linux alone",
+        "volumes can be mounted only on Linux",
     ))
     .hint("use the system's own hdiutil here")
 }

@@ -1,4 +1,4 @@
-//! What of an image is shown: its volumes, opened for changes where that is possible, or its disk.
+//! The mountable parts of an image: its volumes, open for writing if possible, or its disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::source::Opening;
 
-/// Something that is to be mounted.
+/// A volume or disk to mount.
 pub(super) struct Face {
-    /// What follows the disk's name in its own: `s2`.
+    /// The suffix after the name of the disk: `s2`.
     pub(super) suffix: String,
     pub(super) name: String,
     pub(super) format: String,
@@ -32,8 +32,8 @@ impl Face {
         }
     }
 
-    /// Makes what a volume holds back for its older states free, so that a trim returns it. Only
-    /// the volume itself can: nobody else changes its container while it is open for changes.
+    /// Releases space held by older checkpoints, so that a trim can free it. Only the open volume
+    /// can do that, as nothing else may change its container meanwhile.
     pub(super) fn release_held(&self, output: &Output) {
         if let Shown::VolumeMut(fs) = &self.shown {
             fs.release_held().unwrap_or_else(|error| {
@@ -43,10 +43,10 @@ impl Face {
     }
 }
 
-/// The disk as one file.
+/// Returns the disk as one file.
 pub(super) fn disk(image: &Image) -> Face {
     let name = image.path().to_string_lossy();
-    // What a server is asked is no part of a name.
+    // The query of a URL is not part of the name.
     let name = if name.contains("://") {
         name.split('?').next().unwrap_or_default()
     } else {
@@ -64,7 +64,7 @@ pub(super) fn disk(image: &Image) -> Face {
     }
 }
 
-/// The volume that an address names, or the first.
+/// Returns the volume that an address names, or the first.
 pub(super) fn one(
     image: &Image,
     address: &Address,
@@ -76,7 +76,8 @@ pub(super) fn one(
     face(image, volume, address, opening, read_only, output)
 }
 
-/// Every volume that can be read. Those that cannot are told of; [`Kind::NotFound`] if none can.
+/// Returns every readable volume and prints a warning for the others. Fails with [`Kind::NotFound`]
+/// if there is none.
 pub(super) fn all(
     image: &Image,
     opening: &Opening,
@@ -91,11 +92,10 @@ pub(super) fn all(
         .filter(|volume| volume.format.is_supported())
     {
         let selectors = selectors(volume);
-        // The volumes of one container share its free space: only one of them may be changed at a
-        // time.
+        // The volumes of one container share its free space, so only one may be open for writing.
         let together = selectors.len() > 1;
         if together && !read_only && image.disk().info().access == Access::ReadWrite {
-            output.warn("volumes of one container are mounted read-only together; `bandsaw mount IMAGE:VOLUME` changes one");
+            output.warn("several volumes of one container are mounted read-only; `bandsaw mount IMAGE:VOLUME` mounts one for writing");
         }
         for selector in selectors {
             let path = image.path().to_string_lossy().into_owned();
@@ -125,7 +125,7 @@ pub(super) fn all(
             let error = Error::new(
                 Kind::NotFound,
                 "attach",
-                "holds no volume that can be mounted",
+                "contains no volume that can be mounted",
             )
             .in_file(image.path());
             Failure::from(error)
@@ -134,8 +134,8 @@ pub(super) fn all(
     }
 }
 
-/// The volumes of a file system by number: one, or those of an APFS container that are not only
-/// there to start a Mac.
+/// Returns selectors for the volumes of a file system: one, or those of an APFS container except
+/// the ones for booting a Mac.
 fn selectors(volume: &Volume) -> Vec<VolumeSelector> {
     let partition = volume.partition.unwrap_or(1);
     let number = |volume| VolumeSelector::Number { partition, volume };
@@ -203,7 +203,7 @@ fn face(
     })
 }
 
-/// The volume for changes; `None`, and a word about it, for one that can only be read.
+/// Opens the volume for writing; returns `None`, with a warning, if it can only be read.
 fn to_change(
     image: &Image,
     address: &Address,

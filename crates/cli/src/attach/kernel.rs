@@ -1,4 +1,4 @@
-//! The disk of an image as one of the kernel's: `/dev/nbd0`.
+//! The disk of an image as a kernel device: `/dev/nbd0`.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ use bandsaw_nbd::{Export, Note, Options, Server, Watch};
 use crate::failure::Outcome;
 use crate::output::Output;
 
-/// Tells the owner of failures, of which the kernel hears no more than a number.
+/// Prints failures, of which the kernel receives only a number.
 #[derive(Debug)]
 struct Lines(Output);
 
@@ -26,8 +26,8 @@ impl Watch for Lines {
     }
 }
 
-/// Gives the kernel the disk; `on_end` is called when it is taken away. `None` where the kernel
-/// takes none.
+/// Creates a kernel device for the disk; `on_end` is called when it is removed. Returns `None` if
+/// the kernel has no such devices.
 pub(super) fn give(
     image: &Image,
     output: &Output,
@@ -48,17 +48,16 @@ pub(super) fn give(
     }
 }
 
-/// Takes the disk away, with all that was written to what is mounted of it.
+/// Removes the device, after writing the data of its mounted volumes.
 pub(super) fn take_away(disk: KernelDisk) -> bandsaw::Result<()> {
     for mount in mounts_of(disk.id()) {
-        // What cannot be written is told by the disk.
+        // The disk reports data that cannot be written.
         let _ = File::open(&mount.path).map(|folder| rustix::fs::syncfs(&folder));
     }
     disk.end()
 }
 
-/// Takes a disk of the kernel's into use, so that nobody else does; `None` for one that is gone.
-/// Fails with its users.
+/// Claims a kernel device exclusively; `None` if it is gone. Fails with a list of its users.
 pub(super) fn claim(disk: DiskId, server: u32) -> Result<Option<File>, Vec<User>> {
     let claimed = disk.claim();
     let mounted = mounts_of(disk).into_iter().map(|mount| User {
@@ -81,9 +80,9 @@ pub(super) fn claim(disk: DiskId, server: u32) -> Result<Option<File>, Vec<User>
     }
 }
 
-/// What is mounted of a disk of the kernel's.
+/// Returns the mount points of a kernel device.
 fn mounts_of(disk: DiskId) -> Vec<MountPoint> {
-    // A mount may have been told another name of the disk, `/dev/disk/by-label/x`.
+    // A mount may have another name of the disk, such as `/dev/disk/by-label/x`.
     let source = |mount: &MountPoint| match Path::new(&mount.source) {
         path if path.is_absolute() => fs::canonicalize(path).is_ok_and(|path| disk.has(&path)),
         _ => false,

@@ -1,9 +1,8 @@
-//! Images in use: a process of its own for each, which shows its volumes as folders, or gives its
-//! disk to the kernel, until it is told to end.
+//! Images in use: one process for each, which mounts its volumes on folders, or provides its disk
+//! to the kernel, until it is told to end.
 //!
-//! [`launch`] starts such a process and returns what it tells once everything is mounted;
-//! [`detach`] ends it. Verbs and the faces of other programs are arguments and output around these
-//! two.
+//! [`launch`] starts such a process and returns its report once everything is mounted; [`detach`]
+//! ends it. Verbs and emulated programs add arguments and output to these two.
 
 #[cfg(target_os = "linux")]
 mod background;
@@ -35,54 +34,53 @@ pub(crate) use elsewhere::{detach, launch};
 #[cfg(target_os = "linux")]
 pub(crate) use server::{Job, Places, serve, tell};
 
-/// What is known of an image that was attached or mounted: what `--json` prints.
+/// An attached or mounted image, as `--json` prints it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Attached {
     pub(crate) schema: u32,
-    /// Its name while it is in use: `disk1`.
+    /// The device name: `disk1`.
     pub(crate) device: String,
-    /// Where the image is.
+    /// The path of the image.
     pub(crate) image: PathBuf,
     /// The kind of partition map on it: `GPT`.
     #[serde(default)]
     pub(crate) scheme: Option<String>,
     /// The process that serves it.
     pub(crate) process: u32,
-    /// True if nothing on it can be changed.
+    /// True if everything is read-only.
     pub(crate) read_only: bool,
-    /// What is mounted.
+    /// The mounted volumes.
     pub(crate) volumes: Vec<AttachedVolume>,
 }
 
-/// A volume, or a disk, and where it is.
+/// A mounted volume or disk.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct AttachedVolume {
-    /// Its name while it is in use: `disk1s2`, or `disk1` for a disk.
+    /// The device name: `disk1s2`, or `disk1` for a disk.
     pub(crate) device: String,
     /// The volume's own name.
     pub(crate) name: String,
-    /// What it is: `HFS+`, `APFS`, or the code of the image for a disk.
+    /// The file system, such as `HFS+` or `APFS`, or the image format for a disk.
     pub(crate) format: String,
-    /// The folder that shows it; of a disk of the kernel's, that disk.
+    /// The mount point; for a kernel device, its path.
     pub(crate) mount_point: PathBuf,
-    /// True if nothing on it can be changed.
+    /// True if it is read-only.
     pub(crate) read_only: bool,
 }
 
-/// What was ended: what `--json` prints.
+/// A detached image, as `--json` prints it.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Detached {
     pub(crate) schema: u32,
-    /// Its name while it was in use.
+    /// The former device name.
     pub(crate) device: String,
-    /// Where the image is.
+    /// The path of the image.
     pub(crate) image: PathBuf,
-    /// Where its volumes were mounted.
+    /// The former mount points.
     pub(crate) mount_points: Vec<PathBuf>,
 }
 
-/// The word after which a verb's own arguments stand, and what is put there for the process that
-/// serves.
+/// Returns the arguments with `--serving` after the verb, for the process that serves.
 #[cfg(target_os = "linux")]
 pub(crate) fn as_server(mut args: Vec<OsString>, verb: &str) -> Vec<OsString> {
     let at = args

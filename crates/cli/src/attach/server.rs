@@ -1,5 +1,4 @@
-//! The process that serves an image: opens it, mounts what is wanted of it, waits, and leaves
-//! everything clean.
+//! The process that serves an image: opens it, mounts it, waits, and unmounts it cleanly.
 
 use std::fs;
 use std::io::Write;
@@ -24,46 +23,46 @@ use crate::output::Output;
 use crate::signals::{self, Signals};
 use crate::source::{Opening, whole_name};
 
-/// What is to be served, and how.
+/// The task of a server.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
-    /// The image, and the volume where one is meant.
+    /// The image, and a volume if one is named.
     pub(crate) address: Address,
     pub(crate) opening: &'a Opening,
     pub(crate) options: MountOptions,
     pub(crate) places: Places,
-    /// Give the disk to the kernel instead, where that takes it.
+    /// Provide the disk to the kernel, if it has network block devices.
     pub(crate) for_kernel: bool,
-    /// Show the disk where no volume can be mounted.
+    /// Provide the disk if no volume can be mounted.
     pub(crate) or_disk: bool,
     pub(crate) used: Use,
-    /// Give back first what no volume uses.
+    /// Free unused space first.
     pub(crate) trim: bool,
-    /// In the background, for a launcher that waits; else until Ctrl-C.
+    /// Run in the background for a waiting launcher; otherwise until Ctrl-C.
     pub(crate) background: bool,
 }
 
-/// What is mounted, and where.
+/// The objects to mount, and their mount points.
 #[derive(Debug)]
 pub(crate) enum Places {
     /// One volume on a folder.
     Volume(PathBuf),
     /// The disk as a file in a folder.
     Disk(PathBuf),
-    /// The disk as a file in a folder that is this user's own.
+    /// The disk as a file in a private folder of the user.
     DiskAnywhere,
-    /// Every volume, each on a new folder in this one, or where volumes are mounted here.
+    /// Every volume, each on a new folder in this one, or in the default folder.
     Volumes(Option<PathBuf>),
 }
 
-/// Serves until everything is unmounted or a signal comes. `tell` is called in the foreground once
-/// all is mounted.
+/// Serves until everything is unmounted or a signal arrives. In the foreground `tell` is called
+/// once everything is mounted.
 pub(crate) fn serve(
     job: &Job<'_>,
     output: &Output,
     tell: impl FnOnce(&Attached) -> Outcome,
 ) -> Outcome {
-    // Before anything is made that a signal would leave behind.
+    // A signal must not leave anything behind that is made below.
     let mut signals = Signals::catch()?;
     let image = open(job, output)?;
     let registry = Registry::of_user()?;
@@ -95,12 +94,12 @@ pub(crate) fn serve(
     if job.background {
         leave_word(&registry, registration.device(), &ended);
     }
-    // Where programs have files open, so have threads here.
+    // Threads must not block others while a program has files open.
     registration.until_exit();
     begun.and(ended)
 }
 
-/// What went wrong in a process that nobody listens to, for whoever detaches the image.
+/// Returns the error of a background process, for the process that detaches the image.
 pub(super) fn word_of(registry: &Registry, device: &str) -> PathBuf {
     registry.folder().join(format!("{device}.failed"))
 }
@@ -115,12 +114,12 @@ fn leave_word(registry: &Registry, device: &str, ended: &Outcome) {
         let _ = fs::remove_file(&log);
     }
     if let Err(failure) = ended {
-        // Best effort: it stands in the log, too.
+        // Best effort, as the log has it too.
         let _ = fs::write(word_of(registry, device), failure.message());
     }
 }
 
-/// Opens the image, for changes if that is possible.
+/// Opens the image, for writing if possible.
 fn open(job: &Job<'_>, output: &Output) -> Outcome<Image> {
     let path = &job.address.image;
     if job.options.read_only || job.address.snapshot.is_some() {
@@ -128,7 +127,7 @@ fn open(job: &Job<'_>, output: &Output) -> Outcome<Image> {
     }
     match job.opening.open(path, Access::ReadWrite) {
         Err(failure) if failure.is_of_changing() => job.opening.read(path, output),
-        // Beside others who only read, there is reading.
+        // An image that others are reading can still be read.
         Err(failure) if failure.kind() == Kind::Conflict => {
             let Ok(image) = job.opening.read(path, output) else {
                 return Err(failure);
@@ -147,17 +146,17 @@ fn open(job: &Job<'_>, output: &Output) -> Outcome<Image> {
     }
 }
 
-/// Gives back what the volumes do not use, before somebody changes them.
+/// Frees unused space of the volumes before they are mounted.
 fn trim(job: &Job<'_>, image: &Image, read_only: bool, output: &Output) {
     if job.trim && !read_only {
-        // What cannot be given back is no reason not to mount.
+        // A failed trim does not prevent mounting.
         trim::before_use(image, output)
             .unwrap_or_else(|error| output.warn(&format!("not trimmed: {error}")));
     }
 }
 
-/// Where things are to be shown: where the job says, but for an image without volumes that is to be
-/// shown all the same.
+/// Returns the mount points of the job, or those for the disk if the image has no volumes and that
+/// is acceptable.
 fn places<'a>(job: &'a Job<'_>, image: &Image) -> &'a Places {
     let mounts = image
         .volumes()
@@ -192,12 +191,12 @@ fn faces(job: &Job<'_>, image: &Image, output: &Output) -> Outcome<Vec<Face>> {
     }
 }
 
-/// What is mounted.
+/// The mounted objects.
 struct Session {
     mounted: Vec<(Shower, AttachedVolume, bool)>,
 }
 
-/// What shows a volume or a disk.
+/// A mounted volume or disk.
 enum Shower {
     Folder(Mounted),
     Kernel(KernelDisk),
@@ -213,8 +212,8 @@ impl Shower {
 }
 
 impl Session {
-    /// Makes the disk one of the kernel's; `None` if that is not asked for, or the kernel takes
-    /// none.
+    /// Creates a kernel device; returns `None` if that was not requested, or the kernel has no such
+    /// devices.
     fn of_kernel(
         job: &Job<'_>,
         image: &Image,
@@ -245,7 +244,7 @@ impl Session {
         }))
     }
 
-    /// Mounts all that is wanted, or nothing.
+    /// Mounts everything or nothing.
     fn mount(
         job: &Job<'_>,
         image: &Image,
@@ -273,7 +272,7 @@ impl Session {
                 output,
             );
             if let Err(failure) = mounted {
-                // What failed first is what matters.
+                // The first failure is the relevant one.
                 let _ = session.end();
                 return Err(failure);
             }
@@ -309,7 +308,7 @@ impl Session {
         };
         let output = output.clone();
         let note = Box::new(move |line: &str| output.error(line, None));
-        // The last one that ends, whoever unmounted it, ends the process.
+        // The end of the last mount, for any reason, ends the process.
         let on_end = move || {
             if left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 signals::end(&end);
@@ -347,7 +346,7 @@ impl Session {
         }
     }
 
-    /// Ends every mount, and tells the first failure.
+    /// Ends every mount and returns the first failure.
     fn end(self) -> Outcome {
         let mut failed = None;
         for (mounted, volume, made) in self.mounted {
@@ -422,7 +421,7 @@ fn publish(
     Ok(())
 }
 
-/// Prints what was mounted where.
+/// Prints the mount points.
 pub(crate) fn tell(attached: &Attached, output: &Output) -> Outcome {
     output.done(attached, |out: &mut dyn Write| {
         for volume in &attached.volumes {
@@ -440,7 +439,7 @@ pub(crate) fn tell(attached: &Attached, output: &Output) -> Outcome {
     })
 }
 
-/// Unmounts a folder of a server, which then sees that it has gone.
+/// Unmounts a folder of a server, which then notices its end.
 pub(super) fn let_go_of(folder: &Path) -> bandsaw::Result<()> {
     unmount(folder, false)
 }

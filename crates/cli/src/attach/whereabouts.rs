@@ -1,4 +1,4 @@
-//! Where volumes are mounted when nobody says where.
+//! Default mount points.
 
 use std::fs;
 use std::io;
@@ -10,16 +10,17 @@ use bandsaw_mount::mount_points;
 use crate::failure::Outcome;
 
 const LAYER: &str = "attach";
-/// So many folders of one name are tried.
+/// The number of folders of one name that are tried.
 const MOST: u32 = 1000;
 
-/// A folder to mount on, and whether it was made for that: then it goes with the mount.
+/// A mount point. If it was made for the mount, it is removed with it.
 pub(super) struct Place {
     pub(super) folder: PathBuf,
     pub(super) made: bool,
 }
 
-/// `/Volumes` as macOS has it; for users who may not write there, `Volumes` in their home.
+/// Returns `/Volumes`, as on macOS, or `Volumes` in the home folder of users who cannot write
+/// there.
 pub(super) fn root() -> PathBuf {
     let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join("Volumes"));
     if rustix::process::geteuid().is_root() {
@@ -29,20 +30,17 @@ pub(super) fn root() -> PathBuf {
     }
 }
 
-/// A folder that somebody named: made if it is missing, refused if something is in it or mounted on
-/// it.
+/// Returns a given folder; makes it if it is missing. Fails if it is not empty or is a mount point.
 pub(super) fn named(folder: &Path) -> Outcome<Place> {
     let failed = |source| Error::io(LAYER, "look at", source).in_file(folder);
     match fs::read_dir(folder) {
         Ok(mut entries) => {
             if is_mounted(folder)? {
-                return Err(Error::new(
-                    Kind::Conflict,
-                    LAYER,
-                    "something is mounted there already",
-                )
-                .in_file(folder)
-                .into());
+                return Err(
+                    Error::new(Kind::Conflict, LAYER, "is already a mount point")
+                        .in_file(folder)
+                        .into(),
+                );
             }
             match entries.next() {
                 None => Ok(Place {
@@ -50,7 +48,7 @@ pub(super) fn named(folder: &Path) -> Outcome<Place> {
                     made: false,
                 }),
                 Some(_) => {
-                    let message = "a folder with nothing in it is expected: what is there could not be seen meanwhile";
+                    let message = "is not empty; a mount would hide its contents";
                     Err(Error::new(Kind::Conflict, LAYER, message)
                         .in_file(folder)
                         .into())
@@ -69,7 +67,7 @@ pub(super) fn named(folder: &Path) -> Outcome<Place> {
     }
 }
 
-/// A new folder in `root` called as the volume is, or, where that is taken, the same with a number.
+/// Returns a new folder in `root` with the name of the volume, and a number if that name is taken.
 pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<Place> {
     fs::create_dir_all(root).map_err(|source| Error::io(LAYER, "make", source).in_file(root))?;
     let name = usable(volume);
@@ -89,13 +87,13 @@ pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<Place> {
     Err(Error::new(
         Kind::Limit,
         LAYER,
-        "too many folders of the volume's name are there",
+        "too many mount points have the name of the volume",
     )
     .in_file(root)
     .into())
 }
 
-/// A volume's name as that of a folder.
+/// Returns the name of a volume as a valid name of a folder.
 fn usable(volume: &str) -> String {
     let name: String = volume
         .chars()

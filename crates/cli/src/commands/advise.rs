@@ -1,4 +1,4 @@
-//! `bandsaw advise`: which band size suits, and why.
+//! `bandsaw advise`: a recommended band size, with reasons.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -15,38 +15,40 @@ use crate::sheet::exact;
 use crate::source::{self, Opening};
 use crate::text::{Table, counted, grouped};
 
-/// Recommend a band size for a sparse bundle, with reasons
+/// Recommend a band size for a sparse bundle
 ///
-/// The size follows from the disk, from what is in use on it, and from where the bundle is to be:
-/// on a disk of this machine, on a file server or in an object store. What its neighbours would
-/// come to is shown beside it. `reband` gives a bundle that is there other bands.
+/// The recommendation depends on the size of the disk, on the space in use, and on the location of
+/// the bundle: a local disk, a file server or an object store. Half and twice the size are shown
+/// for comparison. `bandsaw reband` changes the band size of an existing bundle.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw advise Docs.sparsebundle                  for a bundle that is there
-  bandsaw advise --size 2t --on smb                 for one that is to be made, on a file server
-  bandsaw advise --size 500g --on s3 --json         for programs, sizes in bytes")]
+  bandsaw advise Docs.sparsebundle                  for an existing bundle
+  bandsaw advise --size 2t --on smb                 for a new bundle on a file server
+  bandsaw advise --size 500g --on s3 --json         for programs")]
 pub(crate) struct Advise {
-    /// The image
+    /// The image to examine
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required_unless_present = "size")]
     image: Option<OsString>,
-    /// Bytes of the disk, instead of an image
+    /// Assume a disk of this size, instead of an image
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "image")]
     size: Option<u64>,
-    /// Where the bundle is to be: local, smb (any file server) or s3 (any object store)
+    /// Set the location of the bundle: local, smb or s3
+    ///
+    /// smb stands for any file server, s3 for any object store.
     #[arg(long, value_name = "PLACE", default_value_t)]
     on: Place,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
     size: u64,
     on: &'static str,
-    /// Bytes of a band now, of an image that is a bundle.
+    /// The current band size in bytes, of a sparse bundle.
     present: Option<u64>,
     band_size: u64,
     reasons: Vec<String>,
@@ -56,11 +58,11 @@ struct Facts {
 #[derive(Serialize)]
 struct ChoiceFacts {
     band_size: u64,
-    /// Files when the disk is full.
+    /// The number of files when the disk is full.
     bands: u64,
-    /// Files that what is in use takes, at least; 0 where that is not known.
+    /// The smallest number of files for the space in use; 0 if that is unknown.
     in_use: u64,
-    /// Requests that listing them takes in an object store.
+    /// The requests that listing them takes in an object store.
     lists: u64,
 }
 
@@ -124,13 +126,13 @@ impl Facts {
             .try_for_each(|reason| writeln!(out, "  {reason}"))?;
         if let Some(present) = self.present {
             let same = if present == self.band_size {
-                "which is what it has"
+                "the current size"
             } else {
-                "now it has bands of another size"
+                "its current size"
             };
             let bands = self.size.div_ceil(present.max(1));
             let many = if bands > MANY_FILES {
-                ", too many to be listed and copied quickly"
+                ", too many to list and copy quickly"
             } else {
                 ""
             };

@@ -1,4 +1,4 @@
-//! `bandsaw attach`: an image as macOS attaches one.
+//! `bandsaw attach`: images as disks or folders, as on macOS.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,47 +13,52 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::source::{self, Opening};
 
-/// Attach an image: as a disk of the kernel's, or each volume as a folder
+/// Attach an image as a disk, or its volumes as folders
 ///
-/// Where Linux has network block devices (`modprobe nbd`), root gets the disk as /dev/nbd0, its
-/// partitions as /dev/nbd0p1 and so on, to be mounted as those of any other disk. Anywhere else,
-/// and with --folders or an option that says where or how volumes are mounted, volumes become
-/// folders in /Volumes, for users who are not root in ~/Volumes, which go when the image is
-/// detached; what is said of `mount` holds for each of them.
+/// If run by root on a Linux system with network block devices (`modprobe nbd`), the disk becomes
+/// /dev/nbd0 and its partitions /dev/nbd0p1 and so on, which can be mounted like those of any other
+/// disk. Otherwise, and with --folders or an option for mounted volumes, each volume is mounted on
+/// a folder in /Volumes, or in ~/Volumes for users other than root. These folders are removed when
+/// the image is detached. See `bandsaw mount` for the properties of mounted volumes.
 ///
-/// Either way the image gets the name of a device, disk1 and so on, by which `detach` and `list`
-/// know it; volumes that are folders are disk1s1, disk1s2. A disk of the kernel's that is mounted
-/// is not detached without --force.
+/// In both cases the image gets a device name such as disk1, which `detach` accepts and `list`
+/// shows; mounted volumes are disk1s1, disk1s2 and so on. A kernel disk with mounted partitions is
+/// detached only with --force.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw attach App.dmg                       disk1s1  HFS+  App  /Volumes/App  read-only
   bandsaw attach vm.asif                       disk1    ASIF  vm.img  /dev/nbd0
   bandsaw attach Docs.sparsebundle --mountpoint /mnt/docs
-  bandsaw attach Stick.img --section 2048,65536    a partition that no map tells of
-  bandsaw attach Disk.asif --nomount           the disk as one file, for programs that know disks
+  bandsaw attach Stick.img --section 2048,65536    a partition missing in the map
+  bandsaw attach Disk.asif --nomount           no volumes, only the disk
   bandsaw detach disk1")]
 pub(crate) struct Attach {
-    /// The image, or a volume in it; without a volume, all
+    /// The image, or one volume of it (default: all volumes)
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     address: OsString,
     /// Mount the volume, or the first of several, on this folder
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with_all = ["mountroot", "nomount"])]
     mountpoint: Option<PathBuf>,
-    /// Mount volumes on folders in this one
+    /// Mount volumes on folders below this folder
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with = "nomount")]
     mountroot: Option<PathBuf>,
-    /// Mount no volume: show the disk as one of the kernel's or, without such, as one file
+    /// Mount no volume; provide the disk only
+    ///
+    /// The disk is a kernel device, or a file if the kernel has no network block devices.
     #[arg(long)]
     nomount: bool,
-    /// Mount volumes on folders, or show the disk of --nomount as a file, also where the kernel
-    /// would take the disk
+    /// Mount volumes on folders, or show the disk as a file
+    ///
+    /// The kernel's network block devices are not used.
     #[arg(long)]
     folders: bool,
-    /// Take these sectors of the disk for all of it: START, FIRST-LAST or START,COUNT
+    /// Attach only these sectors of the disk
+    ///
+    /// SECTORS is START, FIRST-LAST or START,COUNT.
     #[arg(long, value_name = "SECTORS")]
     section: Option<Section>,
-    /// For the faces of other programs: as --nomount where no volume can be mounted
+    /// Behave as --nomount if no volume can be mounted
     #[arg(long, hide = true, conflicts_with = "nomount")]
     or_disk: bool,
     #[command(flatten)]
@@ -68,10 +73,10 @@ impl Attach {
         if address.path.is_some() {
             return Err(Failure::usage(
                 "address",
-                "an image or a volume is attached, not a folder of one",
+                "only an image or a volume can be attached, not a folder",
             ));
         }
-        // A volume that is named is to be mounted, as are those of which it is said where or how.
+        // A named volume, or one with options for its mount, is meant to be mounted.
         let is_told = self.mountpoint.is_some()
             || self.mountroot.is_some()
             || !self.serving.options.is_empty();

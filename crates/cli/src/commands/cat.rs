@@ -1,4 +1,4 @@
-//! `bandsaw cat`: the contents of files of a volume.
+//! `bandsaw cat`: contents of files in a volume.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::source::{self, Opening, Place};
 
-/// Large enough that a read costs little beside its bytes, small enough for every machine.
+/// The size of a read: large enough to make its overhead small, small enough for every machine.
 const PIECE: usize = 1 << 20;
 
 /// Print files of a volume
@@ -25,13 +25,13 @@ Examples:
   bandsaw cat --resource-fork old.img:/Icon > icon.rsrc
   bandsaw cat --xattr com.apple.FinderInfo disk.img:/a.txt | xxd")]
 pub(crate) struct Cat {
-    /// Files, one after another: IMAGE[:VOLUME]:/PATH
+    /// The files to print: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
     addresses: Vec<OsString>,
     /// Print the resource fork instead of the data
     #[arg(long)]
     resource_fork: bool,
-    /// Print the extended attribute of this name instead of the data
+    /// Print this extended attribute instead of the data
     #[arg(long, value_name = "NAME", conflicts_with = "resource_fork")]
     xattr: Option<String>,
     #[command(flatten)]
@@ -45,10 +45,7 @@ impl Cat {
         for address in &self.addresses {
             let address = source::address(address)?;
             if address.path.is_none() {
-                return Err(Failure::usage(
-                    "address",
-                    "a file is expected; write IMAGE:/PATH",
-                ));
+                return Err(Failure::usage("address", "expected a file, as IMAGE:/PATH"));
             }
             let place = Place::open(&address, &self.opening, output)?;
             copy(&*self.contents(&place)?, &mut out)?;

@@ -20,48 +20,47 @@ use crate::text::counted;
 
 /// Check the structure of an image, layer by layer
 ///
-/// Looks at the container (bands, tables, chunks), the encryption header, the partition map and the
-/// volumes, and tells everything that is wrong with its severity and place: damage where contents
-/// are lost or in doubt, a warning where something is wrong that every reader gets along with, a
-/// note where something is unusual. Nothing is changed, and damage to one layer does not keep the
-/// next from being checked as long as it can still be told. What is stored in the files is not
-/// read, but for compressed files with --contents; `bandsaw verify` compares it with the checksums
-/// stored in the image.
+/// Checks the container (bands, tables, chunks), the encryption header, the partition map and the
+/// volumes. Every problem is reported with its place and severity: damage (data is lost or
+/// doubtful), a warning (an error that every reader tolerates) or a note (something unusual).
+/// Nothing is changed. Layers above a damaged one are checked as far as possible. The contents of
+/// files are not read; --contents decodes compressed files, and `bandsaw verify` compares the image
+/// with its stored checksums.
 ///
-/// The exit code is that of the worst: 5 for damage, 7 where a passphrase is missing to see all, 6
-/// where a layer is of a kind that is not known, 8 for warnings; 0 where there are notes at most.
+/// The exit code tells the worst problem: 5 for damage, 7 for a missing passphrase, 6 for an
+/// unknown kind of layer, 8 for warnings, and 0 for notes or none.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw check Docs.sparsebundle
-  bandsaw check --json App.dmg           every finding with its place, for programs
-  bandsaw check --contents disk.img      compressed files, too
-  bandsaw check -q disk.img              the exit code, and no notes
+  bandsaw check --json App.dmg           for programs
+  bandsaw check --contents disk.img      decode compressed files
+  bandsaw check -q disk.img              only errors
   bandsaw check --passfile key Secret.dmg")]
 pub(crate) struct Check {
-    /// The image
+    /// The image to check
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Decode every compressed file, too, and tell those that do not decode
+    /// Decode every compressed file and report failures
     #[arg(long)]
     contents: bool,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
     image: String,
-    /// `damage`, `warning`, `note`; `null` where nothing was found.
+    /// `damage`, `warning`, `note`; `null` if nothing was found.
     worst: Option<String>,
     damage: u64,
     warnings: u64,
     notes: u64,
     layers: Vec<LayerFacts>,
     problems: Vec<ProblemFacts>,
-    /// Problems that are only counted.
+    /// Problems that are counted but not listed.
     untold: u64,
 }
 
@@ -77,7 +76,7 @@ struct LayerFacts {
 struct ProblemFacts {
     severity: String,
     layer: &'static str,
-    /// The file or volume within the image that the place is in.
+    /// The file or volume of the image that contains the place.
     #[serde(skip_serializing_if = "Option::is_none")]
     within: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,7 +162,7 @@ impl Facts {
             )?;
         }
         if self.untold > 0 {
-            writeln!(out, "{:8} more like these", self.untold)?;
+            writeln!(out, "{:8} more problems like these", self.untold)?;
         }
         Ok(())
     }
@@ -207,8 +206,8 @@ impl Check {
                 facts.worst.is_none(),
                 facts.layers.iter().all(|layer| layer.verdict == "checked"),
             ) {
-                (true, true) => writeln!(out, "nothing is wrong"),
-                (true, false) => writeln!(out, "nothing is wrong with what was checked"),
+                (true, true) => writeln!(out, "no problems found"),
+                (true, false) => writeln!(out, "no problems found in the checked parts"),
                 (false, _) => Ok(()),
             }
         })?;
@@ -216,7 +215,7 @@ impl Check {
     }
 }
 
-/// The failure that the worst finding is.
+/// Returns the failure for the worst problem.
 fn conclude(found: Examination, path: &str) -> Outcome {
     let Examination {
         layers, problems, ..
@@ -242,7 +241,7 @@ fn conclude(found: Examination, path: &str) -> Outcome {
             let odd = Error::new(
                 Kind::Corrupt,
                 "check",
-                format!("nothing is lost, but: {}", summary(&problems)),
+                format!("has warnings, but no data is lost: {}", summary(&problems)),
             );
             Err(Failure::from(odd.in_file(path)).warned())
         }

@@ -1,4 +1,4 @@
-//! `bandsaw checkpoint`: the plain names of a bundle in a bucket, brought up to date.
+//! `bandsaw checkpoint`: the plain objects of a bundle in a bucket, brought up to date.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -16,20 +16,20 @@ use crate::reaching::Reaching;
 use crate::source;
 use crate::text::counted;
 
-/// Bring the objects of a bundle in a bucket up to date for other programs
+/// Update a bundle in a bucket for other programs
 ///
-/// What is written to a bundle in a bucket is committed below .bandsaw/ first, and copied to the
-/// names that macOS and others know (Info.plist, bands/...) when the bundle is closed. A writer
-/// that was killed leaves that undone: `bandsaw info` says so, and this does it. The store itself
-/// copies; little goes over the network. Nothing is lost without it, here: bandsaw reads what was
-/// committed. After a writer that was killed it waits for a minute, until no request of that one
-/// can still be on its way.
+/// Changes to a bundle in a bucket are first committed below .bandsaw/. They are copied to the
+/// names that macOS and other programs read (Info.plist, bands/...) when the bundle is closed. A
+/// writer that was killed does not get that far: `bandsaw info` reports this, and `bandsaw
+/// checkpoint` completes it. The store itself copies the objects, so little is transferred over the
+/// network. Bandsaw does not need the copies, as it reads the committed data. After a killed writer
+/// the command waits for a minute, until none of its requests can still arrive.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw checkpoint s3://backups/Docs.sparsebundle
   bandsaw checkpoint --json s3://backups/Docs.sparsebundle            for programs
-  bandsaw checkpoint --steal-lease s3://backups/Docs.sparsebundle     after a writer that is gone for good")]
+  bandsaw checkpoint --steal-lease s3://backups/Docs.sparsebundle     replace a dead writer")]
 pub(crate) struct Checkpoint {
     /// The sparse bundle, in a bucket
     #[arg(value_name = "IMAGE", value_hint = ValueHint::Url)]
@@ -38,16 +38,16 @@ pub(crate) struct Checkpoint {
     reaching: Reaching,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
     image: String,
-    /// Files that were brought to their plain names.
+    /// Files copied to their plain names.
     copied: u64,
     /// Files whose plain objects were removed.
     removed: u64,
-    /// Objects below .bandsaw/ that nothing needs any more.
+    /// Objects below .bandsaw/ that are no longer needed.
     cleared: u64,
 }
 
@@ -75,7 +75,7 @@ impl Checkpoint {
             let name = output.name(&facts.image);
             let (copied, removed) = (counted(copied, "file", "files"), counted(removed, "file", "files"));
             let cleared = counted(cleared, "object", "objects");
-            writeln!(out, "{name}: copied {copied} to their plain names, removed {removed}, and {cleared} that nothing needs")
+            writeln!(out, "{name}: copied {copied} to their plain names, removed {removed} and {cleared} unneeded ones")
         })
     }
 }

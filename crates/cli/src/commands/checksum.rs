@@ -1,4 +1,4 @@
-//! `bandsaw checksum`: one sum over the disk in an image.
+//! `bandsaw checksum`: one checksum over the disk in an image.
 
 use std::ffi::OsString;
 
@@ -11,29 +11,29 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
 
-/// Sum the disk in an image, whatever format it is in
+/// Compute a checksum of the disk in an image
 ///
-/// The same disk gives the same sum in every format, so images can be compared without converting
-/// them: it is the sum of the raw image that `bandsaw convert IMAGE -` would write. What an image
-/// stores of its own sums is for `verify`.
+/// The same disk has the same checksum in every format, so that images can be compared without
+/// converting them. It is the checksum of the raw image that `bandsaw convert IMAGE -` writes. Use
+/// `bandsaw verify` for the checksums stored in an image.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw checksum Docs.sparsebundle                  SHA-256
-  bandsaw checksum App.dmg App.asif                   the same line twice, if they hold the same
+  bandsaw checksum Docs.sparsebundle                  print the SHA-256
+  bandsaw checksum App.dmg App.asif                   compare two images
   bandsaw checksum --type crc32 --json App.dmg        for programs")]
 pub(crate) struct Checksum {
-    /// The images
+    /// The images to read
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]
     images: Vec<OsString>,
-    /// crc32, md5, sha1 (or sha), sha256, sha384 or sha512
+    /// Use crc32, md5, sha1, sha256, sha384 or sha512
     #[arg(long = "type", value_name = "TYPE", default_value_t)]
     algorithm: Algorithm,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,

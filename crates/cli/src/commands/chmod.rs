@@ -1,4 +1,4 @@
-//! `bandsaw chmod`: permissions, and who owns what.
+//! `bandsaw chmod`: permissions, owner and group.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use crate::text::mode;
 #[command(after_help = "\
 Examples:
   bandsaw chmod 600 Docs.sparsebundle:/secret.txt
-  bandsaw chmod -R 644 disk.img:/Letters               files only: folders stay as they are
+  bandsaw chmod -R 644 disk.img:/Letters               change files, but not folders
   bandsaw chmod --uid 501 --gid 20 755 disk.img:/bin")]
 pub(crate) struct Chmod {
-    /// Permissions, in octal
+    /// The permissions, in octal
     #[arg(value_name = "MODE", value_parser = mode)]
     mode: u16,
-    /// What to change, all in one volume: IMAGE[:VOLUME]:/PATH
+    /// The objects to change, in one volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
     addresses: Vec<OsString>,
-    /// Change everything below folders that is no folder
+    /// Change all files below folders
     #[arg(long, short = 'R')]
     recursive: bool,
-    /// The number of the owner
+    /// Set the owner, as a number
     #[arg(long, value_name = "NUMBER")]
     uid: Option<u32>,
-    /// The number of the group
+    /// Set the group, as a number
     #[arg(long, value_name = "NUMBER")]
     gid: Option<u32>,
     #[command(flatten)]

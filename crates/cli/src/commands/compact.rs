@@ -1,4 +1,4 @@
-//! `bandsaw compact`: the least storage an image can do with.
+//! `bandsaw compact`: less storage for the same data.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -18,51 +18,53 @@ use crate::progress::Bar;
 use crate::sheet::{Sheet, exact};
 use crate::source::{self, Opening};
 
-/// Let an image take no more space than what is in it
+/// Shrink the storage of an image
 ///
-/// Free space of the volumes is given back as `trim` does it, files in bands and chunks are packed,
-/// and with --zeros what is in use and nothing but zeros is given back too. It reads the maps of
-/// volumes, not files. Every step leaves a whole image: an interrupted compaction loses nothing and
-/// is gone on with by running it again.
+/// Gives unused space of the volumes back to the host as `bandsaw trim` does, and packs bands and
+/// chunks. With --zeros, blocks in use that contain only zeros are given back too. Maps of volumes
+/// are read, but not their files. The image is consistent after every step: a compaction can be
+/// interrupted, and is resumed by running it again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw compact --dry-run Docs.sparsebundle       what it would return, and why
-  bandsaw compact Docs.sparsebundle                 do it
-  bandsaw compact --zeros Disk.img                  read all that is in use and give zeros back, too
-  bandsaw compact --limit-rate 500m Backup.sparsebundle   leave the disk to others")]
+  bandsaw compact --dry-run Docs.sparsebundle       show what would be freed
+  bandsaw compact Docs.sparsebundle
+  bandsaw compact --zeros Disk.img                  free blocks of zeros, too
+  bandsaw compact --limit-rate 500m Backup.sparsebundle   limit the load")]
 pub(crate) struct Compact {
-    /// The image
+    /// The image to compact
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Say what would be given back, by cause, and change nothing
+    /// Show the space that would be freed, and change nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// With --dry-run: tell of each band, or chunk, that has storage
+    /// With --dry-run, list every allocated band or chunk
     #[arg(long, requires = "dry_run")]
     bands: bool,
-    /// Read all that is in use, and give zeros back too; on by default where no volume has a map
-    /// that is known
+    /// Read all data in use, and free blocks of zeros
+    ///
+    /// This is the default if no volume has a known map.
     #[arg(long, overrides_with = "no_zeros")]
     zeros: bool,
-    /// Do not read what is in use
+    /// Do not read the data in use
     #[arg(long, overrides_with = "zeros")]
     no_zeros: bool,
-    /// Go on although the machine runs on its battery
+    /// Run on battery power
     #[arg(long, alias = "batteryallowed")]
     battery_allowed: bool,
-    /// Let the machine go to sleep meanwhile; nothing here keeps it from that, and nothing is lost
-    /// by it
+    /// Allow the computer to sleep meanwhile
+    ///
+    /// The option exists for hdiutil's sake: bandsaw never prevents sleep, and sleep does no harm.
     #[arg(long, alias = "sleepallowed")]
     sleep_allowed: bool,
-    /// Bytes of the disk to get through in a second, at most
+    /// Limit throughput, in bytes per second
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     limit_rate: Option<u64>,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints of what was done.
+/// The output of `--json` after a compaction.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -70,14 +72,14 @@ struct Facts {
     size_on_disk_before: u64,
     size_on_disk: u64,
     returned: u64,
-    /// Bytes of the disk that were in use and zeros.
+    /// Bytes of the disk that were in use and contained only zeros.
     zeros: u64,
-    /// True if the host frees parts of files.
+    /// True if the host supports holes in files.
     holes: bool,
     refused: Vec<Refused>,
 }
 
-/// What `--json` prints of what would be done.
+/// The output of `--json` with `--dry-run`.
 #[derive(Serialize)]
 struct PlanFacts {
     schema: u32,
@@ -86,7 +88,7 @@ struct PlanFacts {
     size_on_disk: u64,
     returns: u64,
     causes: Vec<CauseFacts>,
-    /// Bytes of volumes that older checkpoints hold back now, and that are made free first.
+    /// Bytes held by older checkpoints, which are released first.
     pending: u64,
     bands: BandsFacts,
     refused: Vec<Refused>,
@@ -120,7 +122,7 @@ impl Refused {
         each.try_for_each(|refused| {
             writeln!(
                 out,
-                "{}: left alone, {}",
+                "{}: skipped, {}",
                 refused.place,
                 output.text(&refused.why)
             )
@@ -159,7 +161,7 @@ impl Compact {
 fn advise(error: Error, path: &str) -> Failure {
     match (error.kind(), error.layer()) {
         (Kind::Conflict, "compact") => {
-            Failure::from(error).hint("`--battery-allowed` does it all the same")
+            Failure::from(error).hint("`--battery-allowed` runs on battery power")
         }
         _ => source::advise(error, path),
     }
@@ -184,20 +186,20 @@ impl Facts {
         if self.zeros > 0 {
             writeln!(
                 out,
-                "{} were in use and nothing but zeros",
+                "{} were in use but contained only zeros",
                 exact(self.zeros)
             )?;
         }
         if !self.holes {
             writeln!(
                 out,
-                "this host frees whole files only, so parts of bands were left; `bandsaw du` shows how much that is"
+                "the host has no holes in files, so parts of bands stay allocated; `bandsaw du` shows how much"
             )?;
         }
         let (before, after) = (exact(self.size_on_disk_before), exact(self.size_on_disk));
         writeln!(
             out,
-            "{}: {before} before, {} returned, {after} now",
+            "{}: {before} before, {} freed, {after} now",
             output.name(&self.image),
             exact(self.returned)
         )
@@ -231,14 +233,17 @@ impl PlanFacts {
         if self.pending > 0 {
             sheet.fact(
                 "pending",
-                &format!("{} given up, still held for older checkpoints; 1 MiB and more is released first", exact(self.pending)),
+                &format!(
+                    "{} held by older checkpoints; 1 MiB and more is released first",
+                    exact(self.pending)
+                ),
             )?;
         }
         for cause in &self.causes {
             let what = match cause.cause {
-                "free_units" => format!("with {}s that are wholly free", self.bands.kind()),
-                "free_parts" => "with free parts of others".to_owned(),
-                _ => "that is in use and nothing but zeros".to_owned(),
+                "free_units" => format!("in completely free {}s", self.bands.kind()),
+                "free_parts" => "in free parts of others".to_owned(),
+                _ => "in blocks that contain only zeros".to_owned(),
             };
             sheet.fact("returns", &format!("{} {what}", exact(cause.bytes)))?;
         }
@@ -249,7 +254,7 @@ impl PlanFacts {
     }
 }
 
-/// Stable names for programs.
+/// Returns the name of a cause, which is stable for programs.
 fn name(cause: Cause) -> &'static str {
     match cause {
         Cause::FreeUnits => "free_units",

@@ -1,4 +1,4 @@
-//! `bandsaw completions`: a script that completes verbs, options and files in a shell.
+//! `bandsaw completions`: completion scripts for shells.
 
 use std::io::Write;
 
@@ -25,7 +25,7 @@ pub(crate) struct Completions {
 impl Completions {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         output.refuse_json("completions")?;
-        // clap_complete panics when its writer fails, so a closed pipe must not reach it.
+        // clap_complete panics if its writer fails, so it must not see a closed pipe.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "bandsaw", &mut script);
         let mut out = output.stdout();

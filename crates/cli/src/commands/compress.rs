@@ -1,4 +1,4 @@
-//! `bandsaw compress` and `bandsaw decompress`: how files of a volume are stored.
+//! `bandsaw compress` and `bandsaw decompress`: compression of files in a volume.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,70 +16,75 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::Place;
 
-/// Compress files within their volume, as `ditto --hfsCompression` and afsctool do
+/// Compress files in place, as afsctool and ditto do
 ///
-/// The files read the same afterwards, here and on a Mac, and keep their dates and attributes; they
-/// take less room. A file is switched over in one step once all of it is compressed, so a crash or
-/// Ctrl-C leaves it one way or the other. Left as they are: files that would not take less room,
-/// that have a resource fork, are empty, locked or longer than 4 GiB. Other systems' drivers,
-/// Linux's among them, show compressed files as empty.
+/// Compressed files read the same, here and on a Mac, and keep their dates and attributes; they
+/// take less space. A file is replaced in one step after it has been compressed completely, so that
+/// a crash or Ctrl-C leaves either the old or the new one. Skipped are files that would not shrink,
+/// that have a resource fork, or that are empty, locked or larger than 4 GiB. Drivers of other
+/// systems, such as that of Linux, show compressed files as empty.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw compress disk.img:/Applications                      all files below a folder, by zlib
-  bandsaw compress --type lzfse --verify disk.img:/big.bin     each is decoded and compared before the switch
-  bandsaw compress --estimate -v disk.img:/                    what it would bring, file by file; nothing is changed
+  bandsaw compress disk.img:/Applications                      compress a folder with zlib
+  bandsaw compress --type lzfse --verify disk.img:/big.bin     check each file before replacing it
+  bandsaw compress --estimate -v disk.img:/                    show the savings of each file
   bandsaw compress --skip-types jpg,mp4 --min-saving 10 disk.img:/
   bandsaw compress --type-filter txt --backup before disk.img:/Docs")]
 pub(crate) struct Compress {
-    /// Files, and folders with all below them, all in one volume: IMAGE[:VOLUME]:/PATH
+    /// Files and folders of a volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
     addresses: Vec<OsString>,
-    /// How: zlib (read by every Mac since 10.6, and smallest), lzvn (10.10), lzfse (10.11)
+    /// Set the type of compression: zlib, lzvn or lzfse
+    ///
+    /// zlib files are the smallest, and readable since macOS 10.6; lzvn since 10.10; lzfse since
+    /// 10.11.
     #[arg(
         long = "type",
         value_name = "TYPE",
         default_value = "zlib",
-        ignore_case = true
+        ignore_case = true,
+        hide_possible_values = true
     )]
     method: CompressionType,
-    /// How hard zlib tries, 1 (fast) to 9 (small)
+    /// Set the level of zlib: 1 (fastest) to 9 (smallest)
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LEVEL, value_parser = clap::value_parser!(u8).range(1..=9))]
     level: u8,
-    /// Copy each file to this folder of the host before it is switched over, under its path in the
-    /// volume
+    /// Copy each file to this host folder before replacing it
+    ///
+    /// The copy gets the path that the file has in the volume.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with = "estimate")]
     backup: Option<PathBuf>,
     #[command(flatten)]
     choice: Choice,
-    /// Change nothing, and say what it would bring
+    /// Show the result without changing anything
     #[arg(long, conflicts_with = "verify")]
     estimate: bool,
-    /// Tell of every file
+    /// List every file
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
     opening: Changing,
 }
 
-/// Store compressed files of a volume as they are
+/// Decompress files in place
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw decompress disk.img:/Applications
   bandsaw decompress -v Docs.sparsebundle:Data:/notes.txt")]
 pub(crate) struct Decompress {
-    /// Files, and folders with all below them, all in one volume: IMAGE[:VOLUME]:/PATH
+    /// Files and folders of a volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
     addresses: Vec<OsString>,
-    /// Tell of every file
+    /// List every file
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
     opening: Changing,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -99,7 +104,7 @@ impl Facts {
     }
 }
 
-/// The files of the host that are named, if no image is: on macOS they are compressed, too.
+/// Returns the host files that are named, if no image is: macOS compresses these too.
 #[cfg(target_os = "macos")]
 fn on_host(addresses: &[OsString]) -> Outcome<Option<Vec<PathBuf>>> {
     for text in addresses {

@@ -1,4 +1,4 @@
-//! `bandsaw convert`: the same disk in another container, or with other bands.
+//! `bandsaw convert`: the same disk in another container.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,48 +24,58 @@ use crate::sheet;
 use crate::source::{self, Opening};
 use crate::target::{self, Container, file_mode};
 
-/// Make the same disk in another format, or with other bands
+/// Convert an image to another format or band size
+///
+/// The new image contains the same disk. The source is not changed. The target appears in its place
+/// only when it is complete.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw convert disk.img Disk.sparsebundle                   a raw image becomes a bundle
-  bandsaw convert Disk.sparsebundle disk.dmg                   and back
-  bandsaw convert vm.asif vm.img                               an Apple sparse image for other systems
-  bandsaw convert App.dmg App.sparsebundle                     a compressed image becomes one that can be changed
+  bandsaw convert disk.img Disk.sparsebundle                   raw image to sparse bundle
+  bandsaw convert Disk.sparsebundle disk.dmg                   sparse bundle to raw image
+  bandsaw convert vm.asif vm.img                               ASIF to raw image
+  bandsaw convert App.dmg App.sparsebundle                     compressed to writable
   bandsaw convert Docs.sparsebundle docs.dmg --format udzo --level 9
-                                                               a compressed image, to be given away
+                                                               compress for distribution
   bandsaw convert --band-size 64m Old.sparsebundle New.sparsebundle
-  bandsaw convert Backup.sparsebundle - | zstd > backup.zst     the disk as it is to standard output; also: -o -
-  bandsaw convert --resume /dev/sdb Old.sparsebundle           can be stopped, and called again to go on
-  bandsaw convert Docs.sparsebundle s3://backups/Docs.sparsebundle        into a bucket
-  bandsaw convert --skip-free Disk.sparsebundle disk.dmg --format udzo     without what was deleted
-  bandsaw convert --format udsb disk.img backup --overwrite    the format by name
-  bandsaw convert --encrypt disk.img Secret.sparsebundle       an encrypted copy; asks twice for its passphrase
+  bandsaw convert Backup.sparsebundle - | zstd > backup.zst     raw disk to standard output
+  bandsaw convert --resume /dev/sdb Old.sparsebundle           resumable; run it again to resume
+  bandsaw convert Docs.sparsebundle s3://backups/Docs.sparsebundle        upload to a bucket
+  bandsaw convert --skip-free Disk.sparsebundle disk.dmg --format udzo     skip deleted files
+  bandsaw convert --format udsb disk.img backup --overwrite    with an explicit format
+  bandsaw convert --encrypt disk.img Secret.sparsebundle       encrypt; asks for a passphrase
   bandsaw convert --decrypt --passfile key Secret.dmg plain.img
-  bandsaw convert --re-encrypt Old.dmg New.sparsebundle        fresh keys and passphrase: old headers open it no more
+  bandsaw convert --re-encrypt Old.dmg New.sparsebundle        new keys and passphrase
   printf 'old\\0new\\0' | bandsaw convert --re-encrypt --stdinpass --new-stdinpass Old.dmg New.dmg")]
 pub(crate) struct Convert {
     /// The image to read
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     source: OsString,
-    /// The image to make; - writes a raw image, or one that cannot be changed, to standard output
+    /// The image to make; - writes to standard output
+    ///
+    /// Standard output takes a raw image or one of the read-only formats.
     #[arg(value_name = "TARGET", required_unless_present = "output")]
     target: Option<PathBuf>,
     /// The same as TARGET
     #[arg(long, short, value_name = "TARGET", conflicts_with = "target")]
     output: Option<PathBuf>,
-    /// Keep what is done when stopped or killed, in a hidden file beside TARGET, and go on from
-    /// there if it is there
+    /// Make the conversion resumable, and resume one
+    ///
+    /// Progress is kept in a hidden file beside TARGET if the conversion is interrupted or killed.
+    /// The same command resumes it.
     #[arg(long)]
     resume: bool,
-    /// Go on although the source is signed; the new compressed image is not. Other formats have no
-    /// place for a signature
+    /// Convert a signed image, and drop its signature
+    ///
+    /// Only compressed images can be signed, and the new one is not.
     #[arg(long)]
     remove_signature: bool,
-    /// Go on although the checksums stored in the source say that it is damaged
+    /// Convert an image with checksum mismatches
     #[arg(long, visible_alias = "ignorebadchecksums")]
     ignore_checksums: bool,
-    /// Leave out what no volume uses, deleted files among it: it reads as zeros in the new image
+    /// Skip blocks that no volume uses
+    ///
+    /// They become zeros in the new image, and deleted files cannot be recovered from it.
     #[arg(long, conflicts_with = "resume")]
     skip_free: bool,
     #[command(flatten)]
@@ -76,23 +86,29 @@ pub(crate) struct Convert {
     wish: Wish,
 }
 
-/// Whether the new image is encrypted.
+/// The encryption of the new image.
 #[derive(Debug, Default, Args)]
 struct Wish {
-    /// Encrypt the new image under fresh keys: aes-256, also without a word, or aes-128
+    /// Encrypt the new image with aes-256 (default) or aes-128
+    ///
+    /// The new image gets new keys.
     #[arg(
         long,
         value_name = "CIPHER",
         num_args = 0..=1,
         default_missing_value = "aes-256",
+        hide_possible_values = true,
         help_heading = "Encryption",
         display_order = 700
     )]
     encrypt: Option<Cipher>,
-    /// Make an image that is not encrypted of one that is
+    /// Write a decrypted copy of an encrypted image
     #[arg(long, conflicts_with_all = ["encrypt", "re_encrypt"], help_heading = "Encryption", display_order = 701)]
     decrypt: bool,
-    /// Encrypt what is encrypted already under fresh keys, with as long keys as before
+    /// Encrypt an encrypted image with new keys
+    ///
+    /// The keys have the same length as before. Old headers and passphrases cannot open the new
+    /// image.
     #[arg(
         long,
         conflicts_with = "encrypt",
@@ -106,7 +122,7 @@ struct Wish {
     new: NewPassphrase,
 }
 
-/// What `--json` prints; on standard error where the image goes to standard output.
+/// The output of `--json`, on standard error if the image goes to standard output.
 #[derive(Serialize)]
 struct Streamed {
     schema: u32,
@@ -116,7 +132,7 @@ struct Streamed {
     bytes_written: u64,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Converted {
     #[serde(flatten)]
@@ -128,7 +144,7 @@ struct Converted {
 }
 
 impl Convert {
-    /// The verb for this image.
+    /// Returns the verb for this image.
     pub(super) fn of(
         source: OsString,
         target: PathBuf,
@@ -152,19 +168,19 @@ impl Convert {
 
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let Some(target) = self.target.as_deref().or(self.output.as_deref()) else {
-            return Err(Failure::usage("TARGET", "the image to make is not named"));
+            return Err(Failure::usage("TARGET", "the target is missing"));
         };
         if target.as_os_str() == "-" {
             if self.skip_free {
                 return Err(Failure::usage(
                     "--skip-free",
-                    "is for images that are made as a file",
+                    "cannot be used with standard output",
                 ));
             }
             if self.resume {
                 return Err(Failure::usage(
                     "--resume",
-                    "what went to standard output cannot be gone on with",
+                    "output to a pipe cannot be resumed",
                 ));
             }
             return self.to_standard_output(&output.aside());
@@ -176,17 +192,16 @@ impl Convert {
         self.to_file(&source, &target, format, encryption, output)
     }
 
-    /// How the new image is to be encrypted, with the passphrase asked for.
+    /// Returns the encryption of the new image, after asking for its passphrase.
     fn encryption(&self, source: &Image) -> Outcome<Option<Encryption>> {
         let cipher = match (self.wish.encrypt, source.encryption()) {
             (Some(cipher), _) => cipher,
             (None, Some(old)) if self.wish.re_encrypt => Cipher::of_bits(old.key_bits),
             _ => {
                 return match self.wish.encrypting.given().or(self.wish.new.given()) {
-                    Some(option) => Err(Failure::usage(
-                        option,
-                        "means nothing without --encrypt or --re-encrypt",
-                    )),
+                    Some(option) => {
+                        Err(Failure::usage(option, "requires --encrypt or --re-encrypt"))
+                    }
                     None => Ok(None),
                 };
             }
@@ -212,8 +227,7 @@ impl Convert {
         }
         let is_signed = source.udif().is_some_and(|udif| udif.signature().is_some());
         if is_signed && !self.remove_signature && !format.is_udif() {
-            output
-                .warn("the source is signed; what is made of it has no place for a code signature");
+            output.warn("the source is signed; the new image has no code signature");
         }
         if source.encryption().is_some()
             && self.wish.encrypt.is_none()
@@ -221,7 +235,7 @@ impl Convert {
             && !self.wish.re_encrypt
         {
             output.warn(
-                "the new image is not encrypted, as the old one is; --decrypt says that this is meant, --re-encrypt encrypts it",
+                "the new image is not encrypted, although the source is; --decrypt confirms that, --re-encrypt encrypts it",
             );
         }
         Ok(source)
@@ -256,9 +270,17 @@ impl Convert {
         output.done(&converted, |out| {
             sheet::write(&converted.image, output, out)?;
             if was_complete {
-                return writeln!(out, "\nalready complete: it holds the disk of the source, and nothing was left to do");
+                return writeln!(
+                    out,
+                    "\nalready complete: the target contains the disk of the source"
+                );
             }
-            writeln!(out, "\nread {:#}, wrote {:#}", size::display(bytes_read), size::display(bytes_written))
+            writeln!(
+                out,
+                "\nread {:#}, wrote {:#}",
+                size::display(bytes_read),
+                size::display(bytes_written)
+            )
         })
     }
 
@@ -322,7 +344,7 @@ impl Convert {
             };
             return Err(Failure::usage(
                 what,
-                "an encrypted image is not written to standard output; name a file",
+                "an encrypted image cannot be written to standard output; name a file",
             ));
         }
         let format = self.container.asked_format().unwrap_or_default();

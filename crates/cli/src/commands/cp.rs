@@ -1,4 +1,4 @@
-//! `bandsaw cp`: files between images and the host, as `cp` copies them.
+//! `bandsaw cp`: copies between images and the host, in the manner of `cp`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -19,45 +19,46 @@ use super::extract;
 use crate::change::{self, Changing};
 use crate::compressing::Compressing;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::help::COMPRESSION;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Place, normal};
 use crate::text::counted;
 
-/// Copy files and folders out of an image, into one, or between two
+/// Copy files out of an image, into one, or between two
 ///
-/// As with cp, the copy is put into TARGET under its own name if TARGET is a folder that exists,
-/// and else becomes TARGET. What belongs to files comes along: permissions, owners, dates, extended
-/// attributes, hard links among what is copied. Whatever happens meanwhile, each file of an image
-/// that is replaced is the old one or the new one.
+/// As with cp, the copy keeps its name if TARGET is an existing folder, and otherwise becomes
+/// TARGET. Permissions, owners, dates, extended attributes, and hard links among the copied files
+/// are kept. A file in an image is replaced in one step: after an interruption it is either the old
+/// or the new one.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw cp Docs.sparsebundle:/Letters/a.txt .          a file, under its own name
-  bandsaw cp Docs.sparsebundle:/Letters/a.txt b.txt      a file, under another name
-  bandsaw cp -R Docs.sparsebundle:Docs:/Letters old      a folder with all that is in it
-  bandsaw cp -R Letters Docs.sparsebundle:/              a folder into an image
-  bandsaw cp --overwrite a.txt disk.img:/Letters/a.txt   in the place of what is there
-  bandsaw cp -R old.img:/Letters new.img:/               from one image into another
-  bandsaw cp -R --compress zlib Letters disk.img:/       stored compressed, as by `bandsaw compress`")]
+  bandsaw cp Docs.sparsebundle:/Letters/a.txt .          extract a file
+  bandsaw cp Docs.sparsebundle:/Letters/a.txt b.txt      extract a file under another name
+  bandsaw cp -R Docs.sparsebundle:Docs:/Letters old      a folder with its contents
+  bandsaw cp -R Letters Docs.sparsebundle:/              copy a folder into an image
+  bandsaw cp --overwrite a.txt disk.img:/Letters/a.txt   replace an existing file
+  bandsaw cp -R old.img:/Letters new.img:/               copy between images
+  bandsaw cp -R --compress zlib Letters disk.img:/       store the files compressed")]
 pub(crate) struct Cp {
-    /// What to copy: IMAGE[:VOLUME]:/PATH, or a file or folder of the host
+    /// IMAGE[:VOLUME]:/PATH, or a file or folder of the host
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     source: OsString,
-    /// Where to: IMAGE[:VOLUME]:/PATH, or a file or folder of the host
+    /// IMAGE[:VOLUME]:/PATH, or a file or folder of the host
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     target: OsString,
-    /// Copy folders, with all that is in them
+    /// Copy folders and their contents
     #[arg(long, short = 'R', short_aliases = ['r', 'a'])]
     recursive: bool,
-    /// Replace files that are in the way
+    /// Replace existing files
     #[arg(long)]
     overwrite: bool,
-    /// How hard zlib tries with --compress, 1 (fast) to 9 (small); 5 without it
+    /// Set the level of zlib for --compress: 1 to 9 (default: 5)
     #[arg(
         long,
         value_name = "N",
-        help_heading = "Compression of files",
+        help_heading = COMPRESSION,
         requires = "compress",
         value_parser = clap::value_parser!(u8).range(1..=9)
     )]
@@ -75,7 +76,10 @@ impl Cp {
             return self.copy_in(from_image, output);
         }
         if self.compressing.is_wanted() {
-            return Err(Failure::usage("--compress", "is for copies into an image"));
+            return Err(Failure::usage(
+                "--compress",
+                "requires a target in an image",
+            ));
         }
         if !from_image {
             return Err(
@@ -120,8 +124,11 @@ impl Cp {
                     let from: Arc<dyn FileSystem> = match source.volume == target.volume {
                         true => fs.clone(),
                         false => {
-                            return Err(Failure::usage("cp", "both volumes are in the same image")
-                                .hint("copy by way of the host"));
+                            return Err(Failure::usage(
+                                "cp",
+                                "source and target are in the same image",
+                            )
+                            .hint("copy by way of the host"));
                         }
                     };
                     let found = self.in_volume(&from, &source, &bar)?;
@@ -164,7 +171,7 @@ impl Cp {
             .unwrap_or_default()
             .to_owned();
         let tree = if is_folder {
-            // The image may lie in the folder that it is to hold.
+            // The image may lie in the folder that is copied into it.
             import::folder(
                 path,
                 &import::FolderOptions {
@@ -207,7 +214,7 @@ impl Cp {
         let there = change::try_resolve(fs, &path)?;
         let into = there.is_some_and(|there| there.kind == FileKind::Folder);
         let (folder, name) = match (found.is_folder, into) {
-            // The root has no name of its own: what is in it comes to be in the target.
+            // The root has no name of its own: its contents are copied into the target.
             (true, true) if found.name.is_empty() => (path, None),
             (true, true) => (format!("{path}/{}", found.name), None),
             (true, false) => (path, None),
@@ -229,10 +236,10 @@ impl Cp {
     }
 }
 
-/// What is to be put into an image.
+/// A source to copy into an image.
 struct Found {
     tree: Tree,
-    /// Its own name.
+    /// The name of the source itself.
     name: String,
     is_folder: bool,
 }
@@ -242,7 +249,7 @@ fn is_same_file(a: &str, b: &str) -> bool {
     a == b || real(a).is_some_and(|a| Some(a) == real(b))
 }
 
-/// What `--json` prints of a copy into an image.
+/// The output of `--json` for a copy into an image.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -289,9 +296,9 @@ fn report(done: Put, output: &Output) -> Outcome {
     )
 }
 
-/// Returns whether an operand names something in an image, and not a host file.
+/// Returns true if an operand names an object in an image.
 fn is_in_image(operand: &OsStr) -> Outcome<bool> {
-    // What is not UTF-8 can only be a host path.
+    // A name that is not UTF-8 can only be a host path.
     Ok(operand
         .to_str()
         .map(Address::parse_on_host)
@@ -299,7 +306,7 @@ fn is_in_image(operand: &OsStr) -> Outcome<bool> {
         .is_some_and(|address| !address.is_bare()))
 }
 
-/// The folder to fill, and the name that a file gets there if it is not its own.
+/// Returns the folder to fill, and the name of the file in it if that differs from its own.
 fn destination(target: &Path, name: &str, is_folder: bool) -> Outcome<(PathBuf, Option<String>)> {
     if target.is_dir() {
         return Ok((

@@ -1,4 +1,4 @@
-//! `bandsaw create`: a new image, blank or filled from a folder or an archive.
+//! `bandsaw create`: new images, blank or filled from a folder or an archive.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,6 +21,7 @@ use crate::encrypting::{Cipher, Encrypting};
 use crate::encrypting_volume::{EncryptingVolume, NewVolumeKeys, RecoveryKey};
 use crate::facts::Facts;
 use crate::failure::{Failure, Outcome};
+use crate::help::COMPRESSION;
 use crate::output::Output;
 use crate::passphrase::Passphrase;
 use crate::progress::Bar;
@@ -28,95 +29,108 @@ use crate::reaching::Reaching;
 use crate::sheet;
 use crate::target::{self, Container};
 
-/// Make an image, blank or filled from a folder or a tar archive
+/// Create an image, blank or filled from a folder or archive
 ///
-/// With --fs, --volname or --from the image gets a volume, of APFS unless --fs says otherwise;
-/// without them it is a blank disk. Systems before macOS 10.13 read HFS+ only. The image is made
-/// under a name of its own beside its place and moved there when it is whole: whatever goes wrong,
-/// nothing is left of it.
+/// With --fs, --volname or --from the image gets a volume, which is APFS unless --fs says
+/// otherwise; systems before macOS 10.13 read only HFS+. Without these options the disk is blank.
+/// The image is written under a temporary name and renamed when it is complete; after a failure
+/// nothing is left.
 ///
-/// With --encrypt the image is encrypted under fresh keys, which the passphrase opens. That hides
-/// what is in it; it does not show whether somebody changed it: the format has no protection of
-/// integrity.
+/// --encrypt encrypts the image with new keys, which the passphrase unlocks. The format protects
+/// confidentiality, not integrity: it does not detect changes.
 ///
-/// With --encrypt-volume the volume is, as FileVault does it: names and contents, but not how large
-/// the files are together. The passphrase opens it, and a recovery key if --recovery-key-file asks
-/// for one. Both kinds of encryption go together.
+/// --encrypt-volume encrypts the volume, as FileVault does. It hides names and contents of files,
+/// but not their total size. The passphrase unlocks it, and with --recovery-key-file a recovery
+/// key. Both kinds of encryption can be combined.
 ///
-/// With SOURCE_DATE_EPOCH set, the same source gives the same image, bit for bit, unless it is
+/// If SOURCE_DATE_EPOCH is set, the same source gives the same image, bit for bit, unless it is
 /// encrypted.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw create Docs.sparsebundle --from ~/Documents       as large as the files need
-  bandsaw create Docs.sparsebundle --size 20g --volname Docs --from ~/Documents
+  bandsaw create Docs.sparsebundle --from ~/Documents           as large as necessary
+  bandsaw create New.sparsebundle --size 20g --volname Docs     an empty APFS volume
+  bandsaw create Docs.sparsebundle --size 100g --fs hfs+ --band-size 64m --from ~/Documents
   tar c -C build . | bandsaw create app.dmg --volname App --from -
-  bandsaw create Big.sparsebundle --size 2t --fs hfs+ --band-size 64m
-  bandsaw create Docs.sparsebundle --size 100g --fs hfs+ --from ~/Documents
-  bandsaw create disk.img --size 100m                       a blank raw disk
-  bandsaw create vm.asif --size 64g                         a blank Apple sparse image, as for virtual machines
-  bandsaw create Old.sparseimage --size 4g --volname Old    a sparse image, for systems before macOS 26
+  bandsaw create disk.img --size 100m                           a blank raw disk
+  bandsaw create vm.asif --size 64g                             a blank ASIF image
+  bandsaw create Old.sparseimage --size 4g --volname Old        for systems before macOS 26
   bandsaw create app.dmg --from build --layout none --overwrite
-  bandsaw create app.sparsebundle --from build --compress lzfse                 files stored compressed, as macOS does
-  bandsaw create --encrypt Secret.sparsebundle --size 20g --volname Secret      asks twice for a passphrase
+  bandsaw create app.dmg --from build --compress lzfse          with compressed files
+  bandsaw create --encrypt Secret.dmg --size 20g --volname A    asks for a passphrase
   bandsaw create --encrypt aes-128 --passfile key Secret.sparsebundle --from ~/Documents
-  bandsaw create s3://backups/Docs.sparsebundle --size 2t                       in a bucket
-  bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.dmg --size 20g")]
+  bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.dmg --size 20g
+  bandsaw create s3://backups/Docs.sparsebundle --size 2t       in a bucket")]
 pub(crate) struct Create {
-    /// The image to make
+    /// The image to create
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// Size of the disk, as 8m, 8MiB, 8MB or 16384s; without it what the files need, and some room
+    /// Set the size of the disk, as 8m, 8MiB, 8MB or 16384s
+    ///
+    /// The default is the space that the files need, with some room.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// File system: apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx (case-sensitive),
-    /// hfsx+j, hdiutil's other names for these, or none; with --from, --volname or --encrypt-volume
-    /// apfs, and hfs+ where the disk is too small for that or --block-size asks for other blocks
-    /// than its own
+    /// Set the file system, such as apfs, hfs+ or none
+    ///
+    /// File systems are apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx
+    /// (case-sensitive), hfsx+j, and hdiutil's other names for these. The default with --from,
+    /// --volname or --encrypt-volume is apfs, or hfs+ if the disk is too small for APFS or
+    /// --block-size requires it.
     #[arg(long, value_name = "FS")]
     fs: Option<Fs>,
-    /// Name of the volume; without it that of the folder or archive, or untitled
+    /// Set the name of the volume
+    ///
+    /// The default is the name of the folder or archive, or untitled.
     #[arg(long, value_name = "NAME")]
     volname: Option<String>,
-    /// One more volume of this name, empty, in an APFS container; may be given several times
+    /// Add another, empty volume to an APFS container
+    ///
+    /// The option may be given several times.
     #[arg(long = "volume", value_name = "NAME")]
     volumes: Vec<String>,
-    /// Fill the volume with what is in this folder or tar archive; - reads an archive from standard
-    /// input
+    /// Fill the volume from a folder or tar archive; - for stdin
+    ///
+    /// With - a tar archive is read from standard input.
     #[arg(long, value_name = "SOURCE", visible_alias = "srcfolder")]
     from: Option<PathBuf>,
-    /// Partition map: gptspud (a GPT with one partition), spud (Apple's own), mbrspud (a master
-    /// boot record; not for APFS) or none (the volume is the disk); gptspud if there is a volume
+    /// Set the partition map: gptspud, spud, mbrspud or none
+    ///
+    /// gptspud is a GUID partition table (GPT) with one partition, the default if there is a
+    /// volume; spud is an Apple partition map; mbrspud is a master boot record, which cannot hold
+    /// APFS; with none the volume takes the whole disk.
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<Layout>,
-    /// Allocation block of the volume, a power of two from 512; without it as Apple's formatter
-    /// chooses
+    /// Set the allocation block size, a power of two from 512
+    ///
+    /// The default is the one of Apple's formatter.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     block_size: Option<u64>,
     #[command(flatten)]
     container: Container,
-    /// Tell of every file that is compressed or left
+    /// List every file that is compressed or skipped
     #[arg(
         long,
         short,
         requires = "compress",
-        help_heading = "Compression of files"
+        help_heading = COMPRESSION
     )]
     verbose: bool,
     #[command(flatten)]
     compressing: Compressing,
-    /// Encrypt the image: aes-256, also without a word, or aes-128
+    /// Encrypt the image with aes-256 (default) or aes-128
     #[arg(
         long,
         value_name = "CIPHER",
         num_args = 0..=1,
         default_missing_value = "aes-256",
+        hide_possible_values = true,
         help_heading = "Encryption",
         display_order = 700
     )]
     encrypt: Option<Cipher>,
-    /// Leave holes in an encrypted raw image for a blank disk instead of writing every block; they
-    /// read as noise
+    /// Write an encrypted raw image sparsely
+    ///
+    /// Blocks of a blank disk become holes, which read as noise, instead of being written.
     #[arg(
         long,
         requires = "encrypt",
@@ -134,7 +148,7 @@ pub(crate) struct Create {
     reaching: Reaching,
 }
 
-/// What `--json` prints: what `info` does, and what came of the files that were to be compressed.
+/// The output of `--json`: that of `info`, and the results of compression.
 #[derive(Serialize)]
 struct Made {
     #[serde(flatten)]
@@ -186,20 +200,20 @@ impl Create {
             mode: self.container.mode.map(target::file_mode),
             round_band_size: self.container.round,
         };
-        // With --compress, --level tells how hard files are compressed, and the image if that is.
+        // With --compress, --level is the level of the files, and of the image if it is compressed.
         if options.compress.is_none() || options.format.is_udif() {
             options.level = self.container.level()?;
         }
         if options.compress.is_some() && self.from.is_none() {
-            return Err(Failure::usage("--compress", "means nothing without --from"));
+            return Err(Failure::usage("--compress", "requires --from"));
         }
         if options.volume.is_none() && self.size.is_none() {
             return Err(Failure::usage(
                 "create",
-                "a blank disk needs --size, a volume --from, --fs or --volname",
+                "a blank disk requires --size; a volume requires --from, --fs or --volname",
             ));
         }
-        // Last of all, so that nobody types a passphrase for nothing.
+        // The passphrase is asked for only when all other options are valid.
         options.encryption = self.encryption()?;
         let volume_encryption = self
             .encrypting_volume
@@ -211,7 +225,7 @@ impl Create {
             && !self.thin
             && matches!(options.format, Format::Udrw | Format::Udto)
         {
-            output.warn("an encrypted raw image stores every block of the disk; udsb, udsp and asif store what is used");
+            output.warn("an encrypted raw image takes the whole size of the disk; udsb, udsp and asif take the space that is used");
         }
         let recovery_key = volume_encryption
             .map(NewVolumeKeys::store_recovery_key)
@@ -248,19 +262,19 @@ impl Create {
         })
     }
 
-    /// How the image is to be encrypted, with the passphrase asked for.
+    /// Returns the encryption of the image, after asking for its passphrase.
     fn encryption(&self) -> Outcome<Option<Encryption>> {
         let Some(cipher) = self.encrypt else {
             let given = self.encrypting.given().filter(|option| {
                 !(self.encrypting_volume.is_wanted() && *option == "--iterations")
             });
             return match given.or(self.passphrase.given()) {
-                Some(option) => Err(Failure::usage(option, "means nothing without --encrypt")),
+                Some(option) => Err(Failure::usage(option, "requires --encrypt")),
                 None => Ok(None),
             };
         };
         if fs::symlink_metadata(&self.image).is_ok() && !self.container.overwrite {
-            let message = "exists already, and overwriting it was not asked for";
+            let message = "already exists (use --overwrite to replace it)";
             return Err(target::advise(
                 Error::new(Kind::Conflict, "create", message).in_file(&self.image),
                 &self.container,
@@ -273,7 +287,7 @@ impl Create {
         self.encrypting.with(cipher, passphrase).map(Some)
     }
 
-    /// The volume asked for; `None` for a blank disk.
+    /// Returns the requested volume; `None` for a blank disk.
     fn volume(&self, output: &Output) -> Outcome<Option<NewVolume>> {
         if !self.has_volume() {
             let given = [
@@ -288,8 +302,11 @@ impl Create {
                 ("--encrypt-volume", self.encrypting_volume.is_wanted()),
             ];
             return match given.into_iter().find(|(_, given)| *given) {
-                Some((option, _)) => Err(Failure::usage(option, "means nothing on a blank disk")
-                    .hint("--fs hfs+ makes a volume")),
+                Some((option, _)) => Err(Failure::usage(
+                    option,
+                    "requires a volume, and the disk is blank",
+                )
+                .hint("--fs hfs+ makes a volume")),
                 None => Ok(None),
             };
         }
@@ -314,25 +331,25 @@ impl Create {
         self.fs.map_or(wanted, |Fs(format)| format.is_some())
     }
 
-    /// The file system where none was named: APFS, as in Disk Utility.
+    /// Returns the default file system: APFS, as in Disk Utility.
     fn usual_format(&self, output: &Output) -> Outcome<NewFormat> {
         let sector = self.container.sector_size().unwrap_or(512);
         let layout = self.layout.unwrap_or_default();
         let least = layout.disk_len_for(apfs::LEAST_LEN, sector)?;
         let only_apfs = self.encrypting_volume.is_wanted() || !self.volumes.is_empty();
         let why = match (self.size, self.block_size) {
-            _ if layout == Layout::MbrSpud => "an MBR has no word for APFS".to_owned(),
+            _ if layout == Layout::MbrSpud => "an MBR cannot hold APFS".to_owned(),
             _ if only_apfs => return Ok(NewFormat::Apfs),
             (Some(size), _) if size < least => {
-                format!("APFS needs a disk of {least} bytes or more")
+                format!("APFS requires a disk of at least {least} bytes")
             }
             (_, Some(size)) if size != u64::from(apfs::BLOCK_BYTES) => {
-                format!("APFS has blocks of {} bytes", apfs::BLOCK_BYTES)
+                format!("the block size of APFS is {} bytes", apfs::BLOCK_BYTES)
             }
             _ => return Ok(NewFormat::Apfs),
         };
         output.warn(&format!(
-            "the volume is HFS+: {why}; --fs says which file system is wanted"
+            "the volume is HFS+: {why}; use --fs to choose the file system"
         ));
         Ok(NewFormat::HfsPlus)
     }
@@ -349,8 +366,8 @@ impl Create {
         }
     }
 
-    /// As hdiutil has it: the name of the folder (or of the archive without its extension), or
-    /// `untitled`.
+    /// Returns the default name, as hdiutil has it: that of the folder (or of the archive without
+    /// its extension), or `untitled`.
     fn default_name(&self) -> String {
         let source = self
             .from
@@ -386,8 +403,8 @@ impl Create {
     }
 }
 
-/// Disks are whole sectors, and few decimal sizes are: 10MB is rounded up rather than refused, and
-/// not silently.
+/// Rounds a size up to whole sectors, with a warning: few decimal sizes, such as 10MB, are whole
+/// sectors.
 fn whole_sectors(size: u64, sector_size: Option<u32>, output: &Output) -> u64 {
     let sector = sector_size.map_or(size::SECTOR, u64::from).max(1);
     let whole = size.checked_next_multiple_of(sector).unwrap_or(size);
@@ -399,7 +416,7 @@ fn whole_sectors(size: u64, sector_size: Option<u32>, output: &Output) -> u64 {
     whole
 }
 
-/// The date of SOURCE_DATE_EPOCH, if that is set.
+/// Returns the date of SOURCE_DATE_EPOCH, if that is set.
 pub(crate) fn epoch() -> Outcome<Option<Timestamp>> {
     const NAME: &str = "SOURCE_DATE_EPOCH";
     let Some(text) = std::env::var_os(NAME).filter(|text| !text.is_empty()) else {
@@ -407,6 +424,6 @@ pub(crate) fn epoch() -> Outcome<Option<Timestamp>> {
     };
     let seconds = text.to_str().and_then(|text| text.parse().ok());
     let seconds =
-        seconds.ok_or_else(|| Failure::usage(NAME, "is no number of seconds since 1970"))?;
+        seconds.ok_or_else(|| Failure::usage(NAME, "is not a number of seconds since 1970"))?;
     Ok(Some(Timestamp::from_seconds(seconds)))
 }

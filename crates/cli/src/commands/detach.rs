@@ -6,22 +6,22 @@ use crate::attach::{self};
 use crate::failure::Outcome;
 use crate::output::Output;
 
-/// Unmount an image, leave it clean, and end its server
+/// Detach an image and end its server
 ///
-/// Everything is durable then. An image that a program uses, by an open file or its working folder,
-/// is left alone and the program named, unless --force is given. It is waited for until everything
-/// is written.
+/// The volumes are unmounted cleanly, and the command returns when all data is on stable storage.
+/// If a program still uses the image, through an open file or its working folder, the program is
+/// named and nothing is detached unless --force is given.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw detach disk1               as `attach`, `mount` and `list` name it
-  bandsaw detach /mnt/docs           the folder that it is mounted on
-  bandsaw detach Docs.sparsebundle   the image itself")]
+  bandsaw detach disk1               the device that `bandsaw list` shows
+  bandsaw detach /mnt/docs           the mount point
+  bandsaw detach Docs.sparsebundle   the image")]
 pub(crate) struct Detach {
-    /// A device, the folder of a mount, or an image
+    /// A device, a mount point, or an image
     #[arg(value_name = "DEVICE|FOLDER|IMAGE", value_hint = ValueHint::AnyPath)]
     what: String,
-    /// Also if programs use it, which then get errors
+    /// Detach an image in use; programs get I/O errors
     #[arg(long, short)]
     force: bool,
 }

@@ -1,4 +1,4 @@
-//! `bandsaw diagnose`: why an image does not open, and what can be done.
+//! `bandsaw diagnose`: the reason why an image does not open, and remedies.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,33 +13,33 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Output, Style};
 use crate::source::{self, Opening};
 
-/// Say why an image does not open, and what can be done
+/// Explain why an image does not open
 ///
-/// Opens the image layer by layer as far as it goes and tells the first thing that is wrong, in
-/// which layer, why, and what helps: files that are no images, downloads that were cut short,
-/// encrypted images, disks of other systems, damaged maps, volumes that cannot be read. Nothing is
-/// changed. The exit code is that of opening it; 0 where nothing is wrong.
+/// Opens the image layer by layer and reports the first problem with its layer, its cause and a
+/// remedy. It recognizes files that are not disk images, truncated downloads, encrypted images,
+/// disks of other systems, damaged maps and unreadable volumes. Nothing is changed. The exit code
+/// is that of opening the image, or 0 if nothing is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw diagnose App.dmg                     \"no mountable file systems\", says the Mac: why?
-  bandsaw diagnose --json App.dmg              for programs; `code` is a stable name of the cause
+  bandsaw diagnose App.dmg                     macOS says \"no mountable file systems\"
+  bandsaw diagnose --json App.dmg              for programs; `code` names the cause
   bandsaw diagnose --passfile key Secret.dmg")]
 pub(crate) struct Diagnose {
-    /// The image
+    /// The image to examine
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
     image: String,
     layers: Vec<LayerFacts>,
-    /// `null` where nothing is wrong.
+    /// `null` if nothing is wrong.
     cause: Option<CauseFacts>,
 }
 
@@ -75,20 +75,33 @@ impl Diagnose {
         output.facts(&facts, |out| {
             writeln!(out, "{}", output.paint(Style::Bold, &output.name(&path)))?;
             for LayerFacts { layer, what } in &facts.layers {
-                writeln!(out, "  {}{}", output.paint(Style::Dim, &format!("{layer:15}")), output.text(what))?;
+                writeln!(
+                    out,
+                    "  {}{}",
+                    output.paint(Style::Dim, &format!("{layer:15}")),
+                    output.text(what)
+                )?;
             }
             let Some(cause) = &facts.cause else {
-                writeln!(out, "it opens, and nothing that opening looks at is wrong")?;
+                writeln!(out, "the image opens, and no problem was found")?;
                 return writeln!(
                     out,
-                    "  * `bandsaw check` looks at all of its structure, `bandsaw verify` at the checksums it stores"
+                    "  * run `bandsaw check` for its structure, `bandsaw verify` for its checksums"
                 );
             };
-            writeln!(out, "{}: it {}", output.paint(Style::Problem, cause.layer), output.text(&cause.what))?;
-            cause.advice.iter().try_for_each(|advice| writeln!(out, "  * {}", output.text(advice)))
+            writeln!(
+                out,
+                "{}: it {}",
+                output.paint(Style::Problem, cause.layer),
+                output.text(&cause.what)
+            )?;
+            cause
+                .advice
+                .iter()
+                .try_for_each(|advice| writeln!(out, "  * {}", output.text(advice)))
         })?;
         match found.cause {
-            // These open all the same.
+            // These open nevertheless.
             Some(cause) if !matches!(cause.code, "wrong-extension" | "list-damaged") => {
                 Err(failure(cause, &path))
             }
@@ -109,7 +122,8 @@ impl CauseFacts {
     }
 }
 
-/// The failure of opening, or one that says the same of an image that opens to nothing.
+/// Returns the failure to open the image, or one for an image that opens but contains nothing
+/// readable.
 fn failure(cause: Cause, path: &str) -> Failure {
     let kind = match cause.code {
         "missing" => Kind::NotFound,

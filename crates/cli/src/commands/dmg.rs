@@ -1,4 +1,4 @@
-//! `bandsaw dmg`: a disk image for people, as software is handed out in.
+//! `bandsaw dmg`: disk images for distributing software.
 
 use std::path::{Path, PathBuf};
 
@@ -21,17 +21,18 @@ use crate::progress::Bar;
 use crate::recipe::{self, Recipe};
 use crate::sheet;
 
-/// Make a disk image to hand out, with a window as it should look
+/// Create a disk image for distributing software
 ///
-/// Nothing is mounted. What is in FOLDER comes into the volume; an application (a folder called
-/// .app) and a file come there under their own name. Icon, background and places of icons become
-/// what the Finder reads: .VolumeIcon.icns, a picture in .background, and .DS_Store.
+/// The contents of a FOLDER are copied into the volume; an application (a folder ending in .app) or
+/// a file is copied under its own name. The window's icon, background and layout are stored as the
+/// Finder reads them: .VolumeIcon.icns, a picture in .background, and .DS_Store. Nothing is
+/// mounted.
 ///
-/// A recipe says the same in a file, TOML or JSON (.json). It may have the keys of appdmg or
-/// dmgbuild, _ or - in them; paths in it start at its folder. Options on the command line come
-/// before it.
+/// A recipe contains the same settings in a TOML or JSON file. The keys of appdmg and dmgbuild are
+/// accepted, with _ or -; paths are relative to the recipe. Options of the command line take
+/// precedence.
 ///
-/// With SOURCE_DATE_EPOCH set, the same source gives the same image, bit for bit.
+/// If SOURCE_DATE_EPOCH is set, the same source gives the same image, bit for bit.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -40,63 +41,75 @@ Examples:
   bandsaw dmg build -o App.dmg --icon disk.icns --background picture.png --window 640x400
   bandsaw dmg build -o App.dmg --license LICENSE.txt --format ulfo
   bandsaw dmg --recipe appdmg.json -o App.dmg
-  SOURCE_DATE_EPOCH=1700000000 bandsaw dmg build -o App.dmg     the same bytes every time")]
+  SOURCE_DATE_EPOCH=1700000000 bandsaw dmg build -o App.dmg     reproducible")]
 pub(crate) struct Dmg {
     /// Folders, applications and files to put into the volume
     #[arg(value_name = "FOLDER", required_unless_present = "recipe")]
     sources: Vec<PathBuf>,
-    /// The image to make
+    /// The image to create
     #[arg(short, long, value_name = "IMAGE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Take everything that no option says from this file: TOML, or JSON
+    /// Read settings from this file, TOML or JSON (.json)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     recipe: Option<PathBuf>,
-    /// Name of the volume; without it that of the folder or application
+    /// Set the name of the volume
+    ///
+    /// The default is the name of the folder or application.
     #[arg(long, value_name = "NAME")]
     volname: Option<String>,
-    /// Icon of the volume, in Apple's icns format
+    /// Set the icon of the volume, an icns file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     icon: Option<PathBuf>,
-    /// What is behind the icons: a picture, or a color as #rrggbb
+    /// Set the background: a picture, or a color as #rrggbb
     #[arg(long, value_name = "FILE|COLOR", value_hint = ValueHint::FilePath)]
     background: Option<PathBuf>,
-    /// Size of the window in points, and where it opens
+    /// Set the size of the window in points, and its position
     #[arg(long, value_name = "WxH[+X+Y]", value_parser = recipe::window)]
     window: Option<Window>,
-    /// Size of the icons in points, 128 without it
+    /// Set the size of icons in points (default: 128)
     #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u16).range(16..=512))]
     icon_size: Option<u16>,
-    /// Size of the names below them, 12 without it
+    /// Set the text size of names in points (default: 12)
     #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u16).range(10..=16))]
     text_size: Option<u16>,
-    /// Where the icon of something in the root is: the middle of it, from the window's upper left
-    /// corner
+    /// Place the icon of NAME at X,Y
+    ///
+    /// X,Y is the center of the icon, measured from the upper left corner of the window. NAME is a
+    /// file or folder in the root of the volume.
     #[arg(long = "place", value_name = "NAME=X,Y", value_parser = recipe::place)]
     places: Vec<(String, (u32, u32))>,
     /// Add a link to /Applications
     #[arg(long)]
     applications: bool,
-    /// A licence that macOS shows before the image is opened: text in UTF-8, or RTF
+    /// Show this license before the image is opened
+    ///
+    /// The file is UTF-8 text or RTF.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, visible_alias = "licence")]
     license: Option<PathBuf>,
-    /// Format: udzo (without it), ulfo, ulmo, udbz, or any other that `create` makes
+    /// Set the format: udzo (default), ulfo, ulmo, udbz and so on
+    ///
+    /// All formats of `bandsaw create` are possible.
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// File system: hfs+ (without it), apfs, or any other that `create` makes
+    /// Set the file system: hfs+ (default), apfs and so on
+    ///
+    /// All file systems of `bandsaw create` are possible.
     #[arg(long, value_name = "FS")]
     fs: Option<NewFormat>,
-    /// Size of the disk; without it what the files need, and some room
+    /// Set the size of the disk
+    ///
+    /// The default is the space that the files need, with some room.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// How hard to compress udzo: 1 (fast) to 9 (small, without it)
+    /// Set the level of udzo: 1 (fastest) to 9 (smallest, default)
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=9))]
     level: Option<u8>,
-    /// Replace an image that exists
+    /// Replace an existing image
     #[arg(long, visible_alias = "ov")]
     overwrite: bool,
 }
 
-/// What is handed out is packed once and fetched often.
+/// The default level: an image for distribution is compressed once and downloaded often.
 const LEVEL: u8 = 9;
 
 impl Dmg {
@@ -112,8 +125,8 @@ impl Dmg {
             .iter()
             .for_each(|warning| output.warn(warning));
         let target = self.output.clone().or(recipe.output.take());
-        let target =
-            target.ok_or_else(|| Failure::usage("--output", "the image to make is not named"))?;
+        let target = target
+            .ok_or_else(|| Failure::usage("--output", "the target is missing; use -o FILE"))?;
         let format = self.format.or(recipe.format).unwrap_or(Format::Udzo);
         let bar = Bar::new(output);
         let options = self.options(recipe, format, output)?;
@@ -128,7 +141,7 @@ impl Dmg {
         let level = self.level.or(recipe.level);
         if level.is_some() && format != Format::Udzo {
             output.warn(&format!(
-                "{format} has no levels of compression, only udzo has"
+                "{format} has no compression levels, only udzo has"
             ));
         }
         let level = (format == Format::Udzo)
@@ -172,8 +185,8 @@ impl Dmg {
         })
     }
 
-    /// What the volume is filled with: folders first, for a whole one gives the root its owner and
-    /// mode.
+    /// Returns the items of the volume, folders first: a whole folder determines the owner and mode
+    /// of the root.
     fn items(&self, of_recipe: Vec<Item>) -> Outcome<Vec<Item>> {
         let mut items = self
             .sources
@@ -189,7 +202,7 @@ impl Dmg {
         Ok(items)
     }
 
-    /// The name of the first source, of an application without its extension.
+    /// Returns the name of the first source, without the extension of an application.
     fn name_of_source(&self) -> Option<String> {
         let path = self.sources.first()?.canonicalize().ok()?;
         let name = if path.is_dir() && !is_application(&path) {
@@ -206,7 +219,7 @@ impl Dmg {
                 Failure::from(error).hint("--overwrite replaces it")
             }
             Kind::NotFound if error.layer() == "finder" => Failure::from(error)
-                .hint("only what is in the volume's root can be given a place or be hidden"),
+                .hint("only objects in the root of the volume can be placed or hidden"),
             _ => error.into(),
         }
     }
@@ -222,7 +235,7 @@ fn item(path: &Path) -> Outcome<Item> {
     }
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| {
-        Failure::usage("FOLDER", "a path that ends in a name expected").in_file(path)
+        Failure::usage("FOLDER", "expected a path that ends in a name").in_file(path)
     })?;
     Ok(Item::At {
         from: path.to_owned(),

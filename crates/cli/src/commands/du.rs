@@ -1,4 +1,5 @@
-//! `bandsaw du`: how much space images take, inside and out; files and folders of the host, too.
+//! `bandsaw du`: the space that images take, inside and outside, and that of host files and
+//! folders.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -19,39 +20,39 @@ use crate::sheet::{Sheet, exact, held};
 use crate::source::{self, Opening};
 use crate::text::{Table, counted, grouped};
 
-/// Show how much space images take, and what compaction would give back
+/// Show the space that images use and could free
 ///
-/// For an image: bytes of the disk in it, storage behind its files, how full its bands are, used,
-/// pending and free space of its volumes, and what `compact` would return. Pending space was given
-/// up in an APFS container and is held for older checkpoints; from 1 MiB on, `compact`, `trim` and
-/// attaching the image make it free first, so that it is part of what would be returned; on a host
-/// that is not known to free parts of files, as FAT, exFAT and most file servers are not, what
-/// would stay is told apart. Files and folders that are no images are measured as such. Nothing is
-/// changed, and of an image only its maps are read, not its files.
+/// For an image: the size of its disk, the storage of its files, the fill level of its bands, the
+/// used, pending and free space of its volumes, and the space that `bandsaw compact` would free.
+/// Pending space is space that an APFS container has freed but still holds for older checkpoints;
+/// from 1 MiB on, `compact`, `trim` and attaching the image release it first, so it counts as space
+/// that would be freed. On a host without holes in files (such as FAT, exFAT and most file servers)
+/// the space that could not be freed is shown separately. Other files and folders are measured as
+/// such. Nothing is changed, and of an image only maps are read.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw du Docs.sparsebundle               sizes inside and out, and what compaction would return
-  bandsaw du *.sparsebundle ~/Pictures       several, and a total
-  bandsaw du --bands Docs.sparsebundle       each band that is stored
-  bandsaw du --json Docs.sparsebundle        for programs, sizes in bytes")]
+  bandsaw du Docs.sparsebundle               sizes, and space that could be freed
+  bandsaw du *.sparsebundle ~/Pictures       several items with a total
+  bandsaw du --bands Docs.sparsebundle       list every band
+  bandsaw du --json Docs.sparsebundle        for programs")]
 pub(crate) struct Du {
     /// Images, or files and folders of the host
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]
     images: Vec<OsString>,
-    /// Tell of each band, or chunk, that has storage
+    /// List every allocated band or chunk
     #[arg(long)]
     bands: bool,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
     items: Vec<Item>,
-    /// Bytes of storage behind all of them.
+    /// The storage of all files, in bytes.
     size_on_disk: u64,
 }
 
@@ -61,7 +62,7 @@ struct Item {
     #[serde(flatten)]
     host: HostFacts,
     image: Option<ImageFacts>,
-    /// Why it was only measured from outside, though it seems to be an image.
+    /// The reason why a file that looks like an image was only measured from outside.
     problem: Option<String>,
 }
 
@@ -69,22 +70,22 @@ struct Item {
 struct HostFacts {
     files: u64,
     folders: u64,
-    /// Bytes of the files.
+    /// The length of the files, in bytes.
     size: u64,
     size_on_disk: u64,
-    /// Files with less storage than bytes.
+    /// Files with less storage than their length.
     sparse_files: u64,
 }
 
 #[derive(Serialize)]
 struct ImageFacts {
     format: &'static str,
-    /// Bytes of the disk.
+    /// The size of the disk, in bytes.
     disk: u64,
     sparse: bool,
     bands: Option<BandsFacts>,
     volumes: Vec<VolumeFacts>,
-    /// Bytes that compaction would give back.
+    /// Bytes that compaction would free.
     returns: u64,
 }
 
@@ -99,14 +100,14 @@ pub(super) struct BandsFacts {
     partly_free: u64,
     free: u64,
     stray: Vec<String>,
-    /// Bytes by which packing shortens the file.
+    /// Bytes by which packing would shorten the file.
     unused: u64,
-    /// Bytes given back with bands all of which is free, and with parts of others.
+    /// Bytes that would be freed with completely free bands, and with parts of others.
     returns_whole: u64,
     returns_parts: u64,
-    /// True if the host is known to free parts of files.
+    /// True if the host is known to support holes in files.
     holes: bool,
-    /// Bytes that are free and stay for want of that.
+    /// Bytes that are free but cannot be returned without holes.
     kept: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     each: Vec<UnitFacts>,
@@ -126,10 +127,10 @@ struct VolumeFacts {
     format: &'static str,
     name: Option<String>,
     used: Option<u64>,
-    /// Bytes given up and held back for older checkpoints.
+    /// Bytes held by older checkpoints.
     pending: Option<u64>,
     free: Option<u64>,
-    /// Why its free space is not given back.
+    /// The reason why free space cannot be returned.
     refused: Option<String>,
 }
 
@@ -161,8 +162,8 @@ impl Du {
                     problem: None,
                 })
             }
-            // A file or folder like any other, or an image that is locked, damaged or in use: its
-            // outside can be measured.
+            // An ordinary file or folder, or an image that is locked, damaged or in use, is
+            // measured from outside.
             Err(failure) if matches!(failure.kind(), Kind::NotFound | Kind::Cancelled) => {
                 Err(failure)
             }
@@ -254,19 +255,19 @@ impl BandsFacts {
         );
         sheet.fact(
             "",
-            &format!("{full} full, {partly} partly free, {free} wholly free"),
+            &format!("{full} full, {partly} partly free, {free} completely free"),
         )?;
         if !self.stray.is_empty() {
             let stray = counted(self.stray.len() as u64, "file is", "files are");
             sheet.fact(
                 "stray",
-                &format!("{stray} no band of the disk; `bandsaw check` tells which"),
+                &format!("{stray} not a band of the disk; `bandsaw check` lists them"),
             )?;
         }
         if self.unused > 0 {
             sheet.fact(
                 "unused",
-                &format!("packing shortens the file by {}", exact(self.unused)),
+                &format!("packing would shorten the file by {}", exact(self.unused)),
             )?;
         }
         Ok(())
@@ -274,12 +275,12 @@ impl BandsFacts {
 }
 
 impl BandsFacts {
-    /// What the disk is stored in pieces of.
+    /// Returns the name of the units in which the disk is stored.
     pub(super) fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// Writes what is free and not given back for want of holes.
+    /// Prints the free space that stays allocated because the host has no holes.
     pub(super) fn write_kept(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
         if self.kept == 0 {
             return Ok(());
@@ -292,13 +293,13 @@ impl BandsFacts {
         sheet.fact(
             "kept",
             &format!(
-                "{} {parts}: this host is not known to free less than whole files",
+                "{} {parts}: the host is not known to support holes in files",
                 exact(self.kept)
             ),
         )
     }
 
-    /// Writes a line for each band, if those were asked for.
+    /// Prints a line for each band, if requested.
     pub(super) fn write_each(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
         if self.each.is_empty() {
             return Ok(());
@@ -378,7 +379,7 @@ impl Item {
         sheet.fact(
             "sparse",
             &if sparse {
-                format!("yes, {percent} % of the size is stored")
+                format!("yes, {percent} % of the size is allocated")
             } else {
                 "no".to_owned()
             },
@@ -427,29 +428,29 @@ impl ImageFacts {
             if let Some(refused) = &volume.refused {
                 sheet.fact(
                     "",
-                    &format!("free space is left alone: {}", output.text(refused)),
+                    &format!("free space is skipped: {}", output.text(refused)),
                 )?;
             }
         }
         let Some(bands) = &self.bands else {
-            // Of a bundle it is always known but in the middle of this.
+            // In a bundle only a band in the middle can be unknown.
             let between = self.format == Format::Udsb.code();
             let why = if between {
-                "cannot yet: `bandsaw reband` finishes what was interrupted"
+                "cannot be compacted: `bandsaw reband` must first resume an interrupted run"
             } else {
-                "nothing: images of this kind store no free space"
+                "nothing: images of this format have no free space"
             };
             return sheet.fact("compact", why);
         };
         let (whole, parts) = (exact(bands.returns_whole), exact(bands.returns_parts));
         match self.returns {
-            0 => sheet.fact("compact", "would return nothing")?,
+            0 => sheet.fact("compact", "would free nothing")?,
             returns => {
-                sheet.fact("compact", &format!("would return {}", exact(returns)))?;
+                sheet.fact("compact", &format!("would free {}", exact(returns)))?;
                 sheet.fact(
                     "",
                     &format!(
-                        "{whole} with whole {}s, {parts} with parts of others",
+                        "{whole} in whole {}s, {parts} in parts of others",
                         bands.kind
                     ),
                 )?;

@@ -1,4 +1,4 @@
-//! `bandsaw erase-keys`: nothing opens an encrypted image any more.
+//! `bandsaw erase-keys`: makes an encrypted image unreadable.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -15,18 +15,18 @@ use crate::output::Output;
 use crate::reaching::Reaching;
 use crate::source;
 
-/// Erase the keys of an encrypted image, so that nothing opens it ever again
+/// Erase the keys of an encrypted image, permanently
 ///
-/// Asks twice. Nothing else is erased: the cipher text stays, which nobody can read any more.
-/// Copies of the image, and of its header, open as before; and an SSD or a file system with
-/// snapshots may keep what is overwritten for a while.
+/// The encrypted data stays, but nobody can decrypt it any more. The command asks twice. Copies of
+/// the image or of its header still open, and an SSD or a file system with snapshots may keep the
+/// overwritten blocks for a while.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw erase-keys Secret.dmg               asks whether, and then for the image's name
-  bandsaw erase-keys --yes --yes Secret.dmg   for scripts: each --yes answers one question")]
+  bandsaw erase-keys Secret.dmg               asks two questions
+  bandsaw erase-keys --yes --yes Secret.dmg   asks nothing, for scripts")]
 pub(crate) struct EraseKeys {
-    /// The image
+    /// The encrypted image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     /// Answer one of the two questions with yes
@@ -34,7 +34,7 @@ pub(crate) struct EraseKeys {
     yes: u8,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -54,7 +54,7 @@ impl EraseKeys {
             return Err(Error::new(
                 Kind::Invalid,
                 "erase-keys",
-                "is not encrypted, there are no keys",
+                "is not encrypted and has no keys",
             )
             .in_file(image)
             .into());
@@ -63,18 +63,18 @@ impl EraseKeys {
         let erased = file.description().ways_in.len();
         self.make_sure(&image)?;
         file.erase_keys()?;
-        output.warn("copies of the image, and of its header, still open as before");
+        output.warn("copies of the image and of its header can still be opened");
         let facts = Facts {
             schema: 1,
             image,
             erased,
         };
         output.done(&facts, |out| {
-            writeln!(out, "nothing opens {} any more", output.name(&facts.image))
+            writeln!(out, "the keys of {} are erased", output.name(&facts.image))
         })
     }
 
-    /// Two questions on the terminal, fewer by each `--yes`.
+    /// Asks two questions on the terminal, one less for each `--yes`.
     fn make_sure(&self, image: &str) -> Outcome {
         let name = Path::new(image)
             .file_name()
@@ -82,18 +82,19 @@ impl EraseKeys {
         let questions = [
             (
                 format!(
-                    "Nobody will ever read {name} again, not even with a passphrase of it. Erase its keys? [yes/no] "
+                    "Nobody will be able to decrypt {name} again, even with its passphrase. Erase its keys? [yes/no] "
                 ),
                 "yes",
             ),
-            ("Type the name of the image to go on: ".to_owned(), &*name),
+            (
+                "Type the name of the image to continue: ".to_owned(),
+                &*name,
+            ),
         ];
         for (question, answer) in questions.iter().skip(usize::from(self.yes)) {
             if !io::stdin().is_terminal() {
-                let failure = Failure::usage(
-                    "erase-keys",
-                    "asks twice, and there is no terminal to ask on",
-                );
+                let failure =
+                    Failure::usage("erase-keys", "needs a terminal to ask for confirmation");
                 return Err(failure.hint("--yes --yes answers both questions"));
             }
             if ask(question)? != *answer {

@@ -1,4 +1,4 @@
-//! `bandsaw extract`: what is in a volume becomes files of the host, or a tar archive.
+//! `bandsaw extract`: files of a volume, into a host folder or a tar archive.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -16,46 +16,48 @@ use crate::progress::Bar;
 use crate::source::{self, Opening, Place};
 use crate::text::counted;
 
-/// Bring files out of a volume, into a folder or a tar archive
+/// Extract files of a volume to a folder or tar archive
 ///
-/// What is in a folder of the volume comes to be in FOLDER, which is made if it does not exist; a
-/// file comes to be in FOLDER under its own name. Links, modes, dates and extended attributes come
-/// along, owners where you may give files away. Special files come with --special-files only,
-/// set-user-ID and set-group-ID bits of files with --setuid. What cannot be brought out is named,
-/// the rest is brought out all the same, and the exit code is 1.
+/// The contents of a folder of the volume are put into FOLDER, which is made if necessary; a single
+/// file is put there under its own name. Links, modes, dates and extended attributes are kept, and
+/// owners if the user may set them. Special files need --special-files, and set-user-ID and
+/// set-group-ID bits of files --setuid. Files that cannot be extracted are reported; the others are
+/// extracted, and the exit code is 1.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw extract Docs.sparsebundle out                  everything
-  bandsaw extract Docs.sparsebundle:/Letters out         what is in one folder
-  bandsaw extract disk.img:#2:/etc/hosts .               one file of partition 2
-  bandsaw extract --overwrite Docs.sparsebundle out      replace files that are there already
-  bandsaw extract Docs.sparsebundle --tar docs.tar       as an archive
-  bandsaw extract Docs.sparsebundle --tar - | tar t      as a stream")]
+  bandsaw extract Docs.sparsebundle out                  extract everything
+  bandsaw extract Docs.sparsebundle:/Letters out         extract one folder
+  bandsaw extract disk.img:#2:/etc/hosts .               extract a file of partition 2
+  bandsaw extract --overwrite Docs.sparsebundle out      replace existing files
+  bandsaw extract Docs.sparsebundle --tar docs.tar       write an archive
+  bandsaw extract Docs.sparsebundle --tar - | tar t      write to a pipe")]
 pub(crate) struct Extract {
-    /// What to bring out: IMAGE[:VOLUME][:/PATH]
+    /// The object to extract: IMAGE[:VOLUME][:/PATH]
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
     address: OsString,
     /// The folder to fill
     #[arg(value_name = "FOLDER", required_unless_present = "tar")]
     folder: Option<PathBuf>,
-    /// Write a tar archive to this file instead; - is standard output
+    /// Write a tar archive to this file; - for standard output
     #[arg(long, value_name = "FILE", conflicts_with = "folder")]
     tar: Option<PathBuf>,
-    /// Replace files that are in the way
+    /// Replace existing files
     #[arg(long)]
     overwrite: bool,
-    /// Make device nodes, FIFOs and sockets, which are left out otherwise; devices need root
+    /// Extract device nodes, FIFOs and sockets
+    ///
+    /// Device nodes need root.
     #[arg(long, conflicts_with = "tar")]
     special_files: bool,
-    /// Keep the set-user-ID and set-group-ID bits of files, which are cleared otherwise
+    /// Keep the set-user-ID and set-group-ID bits of files
     #[arg(long, conflicts_with = "tar")]
     setuid: bool,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -65,7 +67,7 @@ struct Facts {
     bytes: u64,
     problems: Vec<String>,
     problem_count: u64,
-    /// What was left out or cleared because no option asks for it.
+    /// Files and bits that were skipped because no option asks for them.
     notes: Vec<String>,
     note_count: u64,
 }
@@ -117,14 +119,14 @@ fn to_stdout(place: &Place, output: &Output, bar: &Bar) -> Outcome<Exported> {
     Ok(done)
 }
 
-/// Problems shown one by one; more are counted.
+/// The number of problems listed; more are counted.
 const MOST_SHOWN: usize = 10;
 
-/// Tells what was brought out; fails if that was not everything.
+/// Reports the result; fails if anything could not be extracted.
 pub(super) fn report(mut done: Exported, output: &Output) -> Outcome {
     let nothing_else = done.files + done.folders + done.symlinks == 0;
     if nothing_else && done.problem_count == 1 && done.problems.len() == 1 {
-        // A single thing was asked for: what kept it from coming is the failure itself.
+        // For a single object, its problem is the failure itself.
         return Err(done.problems.remove(0)).advise(Kind::Conflict, overwrite_hint);
     }
     let facts = Facts {
@@ -163,12 +165,12 @@ pub(super) fn report(mut done: Exported, output: &Output) -> Outcome {
     Err(Error::new(
         kind,
         "extract",
-        format!("{count} not brought out, or not with everything that belongs to it"),
+        format!("{count} not extracted, or not completely"),
     ))
     .advise(Kind::Conflict, overwrite_hint)
 }
 
-/// Tells people of the first of `all`; programs find them among the facts.
+/// Prints the first lines of `all` for people; programs find all of them in the JSON output.
 fn show(all: &[String], count: u64, output: &Output) {
     if output.json() {
         return;

@@ -1,15 +1,15 @@
-//! `bandsaw hdiutil` and `bandsaw diskutil`: the faces of Apple's programs, also without links of
-//! their names.
+//! `bandsaw hdiutil` and `bandsaw diskutil`: the command lines of Apple's programs, without links
+//! of their names.
 
 use std::ffi::OsString;
 
 use clap::Args;
 
-/// Understand the words of macOS's hdiutil, for programs that call it
+/// Emulate macOS's hdiutil, for programs that call it
 ///
-/// The same happens when this program is called by the name hdiutil, through a link. Verbs,
-/// options, sizes, property lists and exit codes are those of hdiutil; docs/hdiutil.md lists them,
-/// and what is refused. `bandsaw hdiutil help` lists the verbs.
+/// The same happens if this program is called hdiutil, through a link. Verbs, options, sizes,
+/// property lists and exit codes are those of hdiutil. `bandsaw hdiutil help` lists the verbs;
+/// docs/hdiutil.md describes them and the options that are not supported.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -17,7 +17,7 @@ Examples:
   bandsaw hdiutil create -srcfolder build -volname App -ov App.dmg
   ln -s $(command -v bandsaw) ~/bin/hdiutil                 for programs that call hdiutil")]
 pub(crate) struct Hdiutil {
-    /// A verb of hdiutil's and what belongs to it
+    /// A verb of hdiutil and its arguments
     #[arg(
         value_name = "WORDS",
         required = true,
@@ -27,10 +27,10 @@ pub(crate) struct Hdiutil {
     pub(crate) words: Vec<OsString>,
 }
 
-/// Understand the words of macOS 26's `diskutil image`
+/// Emulate `diskutil image` of macOS 26
 ///
-/// The same happens when this program is called by the name diskutil, through a link.
-/// docs/hdiutil.md lists the verbs, and what becomes of their options.
+/// The same happens if this program is called diskutil, through a link. docs/hdiutil.md describes
+/// the verbs and their options.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -38,7 +38,7 @@ Examples:
   bandsaw diskutil image info Disk.asif --plist
   bandsaw diskutil image resize Disk.asif --size 20g")]
 pub(crate) struct Diskutil {
-    /// image, a verb of it, and what belongs to that
+    /// The word image, a verb and its arguments
     #[arg(
         value_name = "WORDS",
         required = true,

@@ -1,4 +1,4 @@
-//! `bandsaw format`: a new, empty volume in an image that exists.
+//! `bandsaw format`: a new, empty volume in an existing image.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -18,37 +18,43 @@ use crate::progress::Bar;
 use crate::sheet::exact;
 use crate::source::{self, Opening};
 
-/// Make a new, empty volume in an image
+/// Create an empty volume in an image
 ///
-/// The volume takes a partition, whose type in a GPT follows, or all of a disk without a map. Only
-/// zeros are overwritten unasked; with --erase, what is there goes for good, and its space returns
-/// to the host.
+/// The volume takes one partition, whose type in a GPT is adjusted, or the whole of a disk without
+/// a partition map. Space that contains data is refused unless --erase is given; then the data is
+/// lost, and its space is given back to the host.
 ///
-/// With --encrypt-volume the new volume is encrypted as FileVault does it, as with `create`.
+/// --encrypt-volume encrypts the new volume as FileVault does; see `bandsaw create`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw format blank.img --fs hfs+j --volname Docs
   bandsaw format disk.img:#2 --fs apfs --volname Data      the second partition
-  bandsaw format Docs.sparsebundle --erase                 all files go
+  bandsaw format Docs.sparsebundle --erase                 delete all files
   bandsaw format card.img:#1 --fs hfsx --block-size 16k
-  bandsaw format Vault.sparsebundle --encrypt-volume --recovery-key-file key.txt      asks twice for a passphrase")]
+  bandsaw format Vault.sparsebundle --encrypt-volume --recovery-key-file key.txt")]
 pub(crate) struct Format {
-    /// The image; with :#NUMBER behind it one of its partitions, with :NAME that of a volume
+    /// The image, or a part of it: IMAGE:#NUMBER or IMAGE:NAME
+    ///
+    /// #NUMBER is a partition, NAME a volume.
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     volume: OsString,
-    /// File system: apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx (case-sensitive),
-    /// hfsx+j, or hdiutil's other names for these; without it hfs+, with --encrypt-volume apfs
+    /// Set the file system, such as hfs+ or apfs
+    ///
+    /// File systems are apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx
+    /// (case-sensitive), hfsx+j, and hdiutil's other names for these. The default is hfs+, or apfs
+    /// with --encrypt-volume.
     #[arg(long, value_name = "FS")]
     fs: Option<NewFormat>,
-    /// Name of the volume
+    /// Set the name of the volume
     #[arg(long, value_name = "NAME", default_value = "untitled")]
     volname: String,
-    /// Allocation block of the volume, a power of two from 512; without it as Apple's formatter
-    /// chooses
+    /// Set the allocation block size, a power of two from 512
+    ///
+    /// The default is the one of Apple's formatter.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     block_size: Option<u64>,
-    /// Erase what is there, whatever it is
+    /// Overwrite existing data
     #[arg(long)]
     erase: bool,
     #[command(flatten)]
@@ -59,7 +65,7 @@ pub(crate) struct Format {
     iterations: Iterations,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -78,10 +84,7 @@ impl Format {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let encrypted = self.encrypting_volume.is_wanted();
         if !encrypted && self.iterations.is_given() {
-            return Err(Failure::usage(
-                "--iterations",
-                "means nothing without --encrypt-volume",
-            ));
+            return Err(Failure::usage("--iterations", "requires --encrypt-volume"));
         }
         let file_system = self.fs.unwrap_or(if encrypted {
             NewFormat::Apfs
@@ -89,7 +92,7 @@ impl Format {
             NewFormat::HfsPlus
         });
         if encrypted && file_system.is_hfs() {
-            let message = format!("a volume of {file_system} is not encrypted");
+            let message = format!("a volume of {file_system} cannot be encrypted");
             return Err(
                 Failure::usage("--encrypt-volume", message).hint("--fs apfs makes one that is")
             );
@@ -137,7 +140,7 @@ impl Format {
     }
 }
 
-/// What to do about a place that is not formatted.
+/// Adds a hint to an error of formatting.
 fn advise(error: Error, image: &str) -> Failure {
     match error.kind() {
         Kind::Conflict => Failure::from(error)

@@ -1,4 +1,4 @@
-//! `bandsaw info`: what an image is, layer by layer, and what is in it.
+//! `bandsaw info`: the layers and contents of an image.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,45 +18,46 @@ use crate::progress::Bar;
 use crate::source::{self, Opening};
 use crate::{map, sheet};
 
-/// Show what an image is, layer by layer, and what is in it
+/// Show the format, layers and volumes of an image
 ///
-/// Of a compressed image no more is decoded than that takes, so that what is said of the inside was
-/// not compared with the checksums of its chunks. Every verb that reads files or the disk compares
-/// those, and `bandsaw verify` all checksums.
+/// Only the necessary parts of a compressed image are decoded, so that this information has not
+/// been compared with the checksums. Every verb that reads files or the disk checks the chunks that
+/// it reads, and `bandsaw verify` compares all checksums.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw info Docs.sparsebundle             format, sizes, bands, partitions, volumes
   bandsaw Docs.sparsebundle                  the same
-  bandsaw info --json Docs.sparsebundle      for programs, sizes in bytes
-  bandsaw info --map Docs.sparsebundle       which bands have storage, and what of it is free
-  bandsaw info --passfile key Secret.dmg     what is inside an encrypted image, too
+  bandsaw info --json Docs.sparsebundle      for programs
+  bandsaw info --map Docs.sparsebundle       with a map of allocated bands
+  bandsaw info --passfile key Secret.dmg     an encrypted image
   bandsaw info --shadow over.asif disk.img   an image with a layer over it
-  bandsaw info --image-format udrw rom.bin   plain bytes that look like no disk")]
+  bandsaw info --image-format udrw rom.bin   as a raw image")]
 pub(crate) struct Info {
-    /// The image
+    /// The image to show
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Draw the map of the bands, chunks or pieces of the disk: which have storage, and what of
-    /// that is free
+    /// Draw a map of the bands, chunks or pieces of the disk
+    ///
+    /// The map shows which of them are allocated, and how much of each is free.
     #[arg(long)]
     map: bool,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct WithMap<'a> {
     #[serde(flatten)]
     facts: &'a Facts,
-    /// With `--map`; of images that can be changed.
+    /// The bands, with `--map`, of images that can be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     map: Option<BandsFacts>,
 }
 
 impl Info {
-    /// The verb for this image.
+    /// Returns the verb for this image.
     pub(super) fn of(image: OsString, opening: Opening) -> Self {
         Self {
             image,
@@ -65,7 +66,8 @@ impl Info {
         }
     }
 
-    /// Prints what is known even if the image opens only in part; what stopped it is the failure.
+    /// Prints everything that is known, even if the image opens only in part; the reason for that
+    /// is the failure.
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
         let mut facts = Facts::new(&path);
@@ -83,13 +85,12 @@ impl Info {
             Err(failure) => {
                 let (layers, _) =
                     open::trace(Path::new(&path), &self.opening.options(Access::ReadOnly));
-                // Of a file that is not even known for an image there is nothing to tell.
+                // There is nothing to show of a file that is not recognized.
                 let is_encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
                 if layers.is_empty() || (failure.kind() == Kind::Unsupported && !is_encrypted) {
                     return Err(failure);
                 }
-                // That the image does not open is worse news than what keeps its layers from being
-                // looked at.
+                // The failure to open is more important than a failure to examine a layer.
                 let _ = facts.add_layers(&layers, &Bar::new(output));
                 Some(failure)
             }

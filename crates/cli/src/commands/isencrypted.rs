@@ -1,4 +1,4 @@
-//! `bandsaw isencrypted`: whether an image is encrypted, in the words of hdiutil.
+//! `bandsaw isencrypted`: tells encrypted images from others, in hdiutil's format.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,24 +14,24 @@ use crate::output::Output;
 use crate::reaching::Reaching;
 use crate::source;
 
-/// Say whether an image is encrypted
+/// Tell whether an image is encrypted
 ///
-/// In the words of hdiutil, and as it does without asking for a passphrase and with exit code 0 for
-/// both answers. `bandsaw info` says more.
+/// The output has hdiutil's format. As with hdiutil, no passphrase is needed, and the exit code is
+/// 0 for both answers. `bandsaw info` shows more.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw isencrypted Secret.dmg
   bandsaw isencrypted --json Secret.sparsebundle     for programs")]
 pub(crate) struct IsEncrypted {
-    /// The image
+    /// The image to examine
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     #[command(flatten)]
     reaching: Reaching,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -43,13 +43,13 @@ struct Facts {
 
 #[derive(Serialize)]
 struct Header {
-    /// Bytes of a cipher block.
+    /// The size of a cipher block, in bytes.
     block_size: u32,
     key_bits: u32,
     uuid: String,
     passphrases: usize,
     private_keys: usize,
-    /// How many ways in the header has room for.
+    /// The number of key slots for which the header has space.
     most_keys: u64,
     version: u8,
 }

@@ -1,4 +1,4 @@
-//! `bandsaw join`: the files of a cut image made one again.
+//! `bandsaw join`: the segments of an image, joined to one file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,20 +11,20 @@ use crate::failure::Outcome;
 use crate::output::Output;
 use crate::source::Opening;
 
-/// Make one file of an image that was cut into parts
+/// Join the segments of an image to one file
 ///
-/// The parts are found beside the first by their names, and checked to belong together; the
-/// checksums of what they store are checked too. The chunks stay as they are compressed.
+/// The other segments are found by their names beside the first. The command checks that they
+/// belong together, and compares their checksums. Chunks are copied without recompressing them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw join Parts.dmg -o App.dmg
   bandsaw join Parts.dmg -o App.dmg --overwrite")]
 pub(crate) struct Join {
-    /// The first part, beside which the others lie
+    /// The first segment, with the others in the same folder
     #[arg(value_name = "FIRST.dmg", value_hint = ValueHint::FilePath)]
     first: OsString,
-    /// The file to make
+    /// The file to write
     #[arg(long, short, value_name = "WHOLE.dmg")]
     output: PathBuf,
     #[command(flatten)]

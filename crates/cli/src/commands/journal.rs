@@ -1,5 +1,4 @@
-//! `bandsaw enable-journal` and `disable-journal`: what makes an HFS+ volume safe in the eyes of a
-//! Mac.
+//! `bandsaw enable-journal` and `disable-journal`: the journal of an HFS+ volume.
 
 use std::ffi::OsString;
 
@@ -14,44 +13,46 @@ use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::source::{self, Opening};
 
-/// Give an HFS+ volume a journal
+/// Add a journal to an HFS+ volume
 ///
-/// A Mac that loses power while the volume is mounted then finds it in order. Bandsaw itself
-/// changes volumes safely with and without one; Linux mounts a volume with a journal read-only.
+/// The journal keeps the volume consistent if a Mac loses power while the volume is mounted.
+/// Bandsaw changes volumes safely with and without a journal. Linux mounts a volume with a journal
+/// read-only.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw enable-journal disk.img              as large as Apple's formatter makes it
+  bandsaw enable-journal disk.img              with Apple's default size
   bandsaw enable-journal disk.img:Docs --journal-size 16m")]
 pub(crate) struct EnableJournal {
-    /// The image; with :NAME or :#NUMBER behind it, one of its volumes
+    /// The image or a volume: IMAGE[:NAME] or IMAGE[:#NUMBER]
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     volume: OsString,
-    /// Size of the journal; it gets smaller where so much is nowhere free in one piece
+    /// Set the size of the journal
+    ///
+    /// The journal becomes smaller if there is not enough contiguous free space.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     journal_size: Option<u64>,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// Take the journal of an HFS+ volume away
+/// Remove the journal of an HFS+ volume
 ///
-/// What waits in it is brought to its place first. Linux mounts only volumes without a journal for
-/// writing.
+/// Pending transactions are replayed first. Linux can write only to volumes without a journal.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw disable-journal disk.img
   bandsaw disable-journal disk.img:#2          the volume on the second partition")]
 pub(crate) struct DisableJournal {
-    /// The image; with :NAME or :#NUMBER behind it, one of its volumes
+    /// The image or a volume: IMAGE[:NAME] or IMAGE[:#NUMBER]
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     volume: OsString,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Facts {
     schema: u32,

@@ -12,9 +12,9 @@ use crate::failure::Outcome;
 use crate::output::{Output, Style};
 use crate::text::minute;
 
-/// Show which images are served, by which process, since when
+/// List attached, mounted and served images
 ///
-/// What a process that crashed left behind is cleaned away on the occasion.
+/// Entries of crashed processes are removed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +22,7 @@ Examples:
   bandsaw list --json        for programs")]
 pub(crate) struct List {}
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,

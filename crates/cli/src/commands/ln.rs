@@ -1,4 +1,4 @@
-//! `bandsaw ln`: a second name for a file, or a symbolic link.
+//! `bandsaw ln`: hard links and symbolic links.
 
 use std::ffi::OsString;
 
@@ -10,14 +10,16 @@ use crate::change::{self, Changing};
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 
-/// Give a file a second name, or make a symbolic link
+/// Make a hard link or symbolic link in a volume
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw ln Docs.sparsebundle:/a.txt Docs.sparsebundle:/b.txt     one file, two names
-  bandsaw ln -s ../a.txt Docs.sparsebundle:/Letters/a.txt          a symbolic link, whose target is any text")]
+  bandsaw ln Docs.sparsebundle:/a.txt Docs.sparsebundle:/b.txt     a hard link
+  bandsaw ln -s ../a.txt Docs.sparsebundle:/Letters/a.txt          a symbolic link")]
 pub(crate) struct Ln {
-    /// What to link to: IMAGE[:VOLUME]:/PATH; with -s the text of the link
+    /// The file to link to: IMAGE[:VOLUME]:/PATH
+    ///
+    /// With -s this is the text of the link.
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     target: OsString,
     /// The new name, in the same volume: IMAGE[:VOLUME]:/PATH

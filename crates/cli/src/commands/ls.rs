@@ -1,4 +1,4 @@
-//! `bandsaw ls`: what is in a folder of a volume.
+//! `bandsaw ls`: the contents of a folder of a volume.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::source::{self, Opening, Place};
 use crate::text::{Table, minute};
 
-/// List a folder of a volume
+/// List files and folders of a volume
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,23 +22,23 @@ Examples:
   bandsaw ls -R disk.img:#2                    everything on partition 2
   bandsaw ls --json Docs.sparsebundle:Docs:/   for programs")]
 pub(crate) struct Ls {
-    /// What to list: IMAGE[:VOLUME][:/PATH]
+    /// The folder or file to list: IMAGE[:VOLUME][:/PATH]
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
     address: OsString,
-    /// Show modes, links, owners, sizes, dates of change (UTC) and where symbolic links point
+    /// Show modes, owners, sizes, dates (UTC) and link targets
     #[arg(long, short)]
     long: bool,
-    /// List folders within folders too
+    /// List subfolders recursively
     #[arg(long, short = 'R')]
     recursive: bool,
-    /// For fingers that write `ls -la`: names with a dot in front are always shown
+    /// Accept `ls -la`: hidden names are always shown
     #[arg(long, short, hide = true)]
     all: bool,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints. Entries of folders within folders follow their folder.
+/// The output of `--json`. The contents of subfolders follow their folder.
 #[derive(Serialize)]
 struct Listing {
     schema: u32,
@@ -89,7 +89,7 @@ impl Ls {
         Ok(out.flush()?)
     }
 
-    /// Gives `each` the folder, or the one object that is none, and under `-R` the folders in it.
+    /// Calls `each` for the folder, or for a single object, and under `-R` for all subfolders.
     fn visit(&self, place: &Place, each: &mut dyn FnMut(&str, &[Entry]) -> Outcome) -> Outcome {
         if place.attributes.kind != FileKind::Folder {
             let parent = place.path.len() - place.name().len();
@@ -99,7 +99,7 @@ impl Ls {
             };
             return each(place.path[..parent].trim_end_matches('/'), &[entry]);
         }
-        // No recursion: folders may be as deep as they like.
+        // A loop instead of recursion: folders may be nested to any depth.
         let (mut ancestors, mut ahead) = (
             Ancestors::default(),
             vec![(place.path.clone(), place.attributes.id, 0)],

@@ -1,4 +1,4 @@
-//! `bandsaw mkdir`: folders made in a volume.
+//! `bandsaw mkdir`: new folders in a volume.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::text::mode;
 #[command(after_help = "\
 Examples:
   bandsaw mkdir Docs.sparsebundle:/Letters
-  bandsaw mkdir -p Docs.sparsebundle:/Letters/2026/May     with all folders on the way")]
+  bandsaw mkdir -p Docs.sparsebundle:/Letters/2026/May     with parent folders")]
 pub(crate) struct Mkdir {
-    /// The folders to be made, all in one volume: IMAGE[:VOLUME]:/PATH
+    /// The folders to make, in one volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
     addresses: Vec<OsString>,
-    /// Make folders on the way too, and do not complain about what exists
+    /// Make parent folders, and accept existing folders
     #[arg(long, short)]
     parents: bool,
-    /// Permissions of the folder, in octal
+    /// Set the permissions of the folder, in octal
     #[arg(long, short, value_name = "MODE", value_parser = mode, default_value = "755")]
     mode: u16,
     #[command(flatten)]

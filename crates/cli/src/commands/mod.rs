@@ -67,132 +67,132 @@ use crate::output::Output;
 
 /// A verb and its arguments.
 ///
-/// The arguments of a verb are put together only when it is the one that was called: those of all
-/// verbs cost more time than most of them need. Therefore its sentence in the list of verbs stands
-/// here, once more.
+/// Only the arguments of the requested verb are built, as building all of them takes longer than
+/// most verbs run. The first sentence of each verb is therefore repeated here for the list of
+/// verbs.
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 pub(crate) enum Command {
-    /// Make an image, blank or filled from a folder or a tar archive
+    /// Create an image, blank or filled from a folder or archive
     Create(Create),
-    /// Make a new, empty volume in an image
+    /// Create an empty volume in an image
     Format(format::Format),
-    /// Make a disk image to hand out, with a window as it should look
+    /// Create a disk image for distributing software
     Dmg(Box<dmg::Dmg>),
-    /// Show what an image is, layer by layer, and what is in it
+    /// Show the format, layers and volumes of an image
     #[command(alias = "imageinfo")]
     Info(Info),
-    /// List a folder of a volume
+    /// List files and folders of a volume
     Ls(ls::Ls),
-    /// Show a volume, or a folder of it, as a tree
+    /// Show a folder of a volume as a tree
     Tree(tree::Tree),
     /// Print files of a volume
     Cat(cat::Cat),
-    /// Bring files out of a volume, into a folder or a tar archive
+    /// Extract files of a volume to a folder or tar archive
     Extract(extract::Extract),
-    /// Copy files and folders out of an image, into one, or between two
+    /// Copy files out of an image, into one, or between two
     Cp(cp::Cp),
-    /// Write a file of a volume, from standard input or a file
+    /// Write a file of a volume from standard input or a file
     Put(put::Put),
     /// Remove files and folders from a volume
     Rm(rm::Rm),
-    /// Rename and move within a volume
+    /// Rename or move files and folders within a volume
     Mv(mv::Mv),
     /// Make folders in a volume
     Mkdir(mkdir::Mkdir),
-    /// Give a file a second name, or make a symbolic link
+    /// Make a hard link or symbolic link in a volume
     Ln(ln::Ln),
     /// List, set and remove extended attributes
     Xattr(xattr::Xattr),
     /// Change permissions, owner and group
     Chmod(chmod::Chmod),
-    /// Set when files were changed and read; make those that do not exist
+    /// Change file times, and create missing files
     Touch(touch::Touch),
-    /// Compress files within their volume, as `ditto --hfsCompression` and afsctool do
+    /// Compress files in place, as afsctool and ditto do
     Compress(compress::Compress),
-    /// Store compressed files of a volume as they are
+    /// Decompress files in place
     Decompress(compress::Decompress),
-    /// Make the same disk in another format, or with other bands
+    /// Convert an image to another format or band size
     Convert(convert::Convert),
-    /// Cut a compressed image into files of a size that media and hosts take
+    /// Split a compressed image into files of limited size
     Segment(segment::Segment),
-    /// Make one file of an image that was cut into parts
+    /// Join the segments of an image to one file
     Join(join::Join),
-    /// Show and change what is in a compressed image beside its disk, such as a licence
+    /// Show and change resources of an image, such as a license
     Resources(resources::Resources),
-    /// Show how much space images take, and what compaction would give back
+    /// Show the space that images use and could free
     Du(du::Du),
-    /// Give the space back that the volumes in an image do not use
+    /// Give unused space of volumes back to the host
     Trim(trim::Trim),
-    /// Let an image take no more space than what is in it
+    /// Shrink the storage of an image
     Compact(Box<compact::Compact>),
-    /// Give a sparse bundle bands of another size, in place
+    /// Change the band size of a sparse bundle in place
     Reband(reband::Reband),
-    /// Recommend a band size for a sparse bundle, with reasons
+    /// Recommend a band size for a sparse bundle
     Advise(advise::Advise),
-    /// Write a page of HTML about an image: layers, volumes, and a map of its bands
+    /// Write an HTML report about an image
     Report(report::Report),
-    /// Measure folders and disk images as programs use them, and compare the results
+    /// Measure the speed of folders and disk images
     Bench(bench::Bench),
-    /// Check an image against the checksums stored in it
+    /// Compare an image with the checksums stored in it
     Verify(verify::Verify),
-    /// Sum the disk in an image, whatever format it is in
+    /// Compute a checksum of the disk in an image
     Checksum(checksum::Checksum),
     /// Check the structure of an image, layer by layer
     Check(check::Check),
-    /// Say why an image does not open, and what can be done
+    /// Explain why an image does not open
     Diagnose(diagnose::Diagnose),
-    /// Repair an image, and undo or commit a repair
+    /// Repair an image, or undo a repair
     Repair(repair::Repair),
-    /// Make an image larger or smaller, its HFS+ volume or APFS container too
+    /// Grow or shrink an image with its volume
     Resize(resize::Resize),
-    /// Give an HFS+ volume a journal
+    /// Add a journal to an HFS+ volume
     #[command(alias = "enablejournal")]
     EnableJournal(journal::EnableJournal),
-    /// Take the journal of an HFS+ volume away
+    /// Remove the journal of an HFS+ volume
     #[command(alias = "disablejournal")]
     DisableJournal(journal::DisableJournal),
-    /// Keep what changes in layers over an image that stays as it is
+    /// Keep changes in layers over an unchanged image
     Stack(stack::Stack),
-    /// Keep a sparse bundle as it is now under a name, and go back to that
+    /// Create, list and restore snapshots of a sparse bundle
     Snapshot(snapshot::Snapshot),
-    /// Bring the objects of a bundle in a bucket up to date for other programs
+    /// Update a bundle in a bucket for other programs
     Checkpoint(checkpoint::Checkpoint),
-    /// Attach an image: as a disk of the kernel's, or each volume as a folder
+    /// Attach an image as a disk, or its volumes as folders
     #[cfg(target_os = "linux")]
     Attach(Box<attach::Attach>),
-    /// Unmount an image, leave it clean, and end its server
+    /// Detach an image and end its server
     #[cfg(target_os = "linux")]
     Detach(detach::Detach),
-    /// Show a volume as a folder, to be read and changed by any program
+    /// Mount a volume on a folder
     #[cfg(target_os = "linux")]
     Mount(Box<mount::Mount>),
-    /// Serve an image as a network block device
+    /// Serve an image as a network block device (NBD)
     Serve(Box<serve::Serve>),
-    /// Show which images are served, by which process, since when
+    /// List attached, mounted and served images
     List(list::List),
-    /// Change the passphrase of an encrypted image; add, remove and list what opens it
+    /// Change passphrases of an encrypted image
     #[command(alias = "chpass")]
     Passwd(Box<passwd::Passwd>),
-    /// Say whether an image is encrypted
+    /// Tell whether an image is encrypted
     #[command(name = "isencrypted")]
     IsEncrypted(isencrypted::IsEncrypted),
-    /// Erase the keys of an encrypted image, so that nothing opens it ever again
+    /// Erase the keys of an encrypted image, permanently
     #[command(alias = "erasekeys")]
     EraseKeys(erase_keys::EraseKeys),
-    /// Understand the words of macOS's hdiutil, for programs that call it
+    /// Emulate macOS's hdiutil, for programs that call it
     Hdiutil(faces::Hdiutil),
-    /// Understand the words of macOS 26's `diskutil image`
+    /// Emulate `diskutil image` of macOS 26
     Diskutil(faces::Diskutil),
     /// Print a completion script for a shell
     Completions(completions::Completions),
-    /// Write the manual pages into a folder
+    /// Write the manual pages to a folder
     #[command(hide = true)]
     Man(man::Man),
 }
 
 impl Command {
-    /// The face of another program that is meant, and the words behind its name.
+    /// Returns the emulated program and its arguments, if one is requested.
     pub(crate) fn face(&self) -> Option<(Face, &[OsString])> {
         match self {
             Self::Hdiutil(face) => Some((Face::Hdiutil, &face.words)),
@@ -201,7 +201,7 @@ impl Command {
         }
     }
 
-    /// Does what was asked and prints what came of it.
+    /// Runs the verb and prints its result.
     pub(crate) fn run(self, output: &Output) -> Outcome {
         match self {
             Self::Create(verb) => verb.run(output),
@@ -258,7 +258,7 @@ impl Command {
             Self::EraseKeys(verb) => verb.run(output),
             Self::Hdiutil(_) | Self::Diskutil(_) => Err(Failure::usage(
                 "hdiutil",
-                "another program's words are not understood within its own",
+                "the arguments are those of another program",
             )),
             Self::Completions(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),

@@ -1,4 +1,4 @@
-//! `bandsaw mount`: a volume as a folder.
+//! `bandsaw mount`: a volume mounted on a folder.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,72 +13,77 @@ use crate::mount_helper;
 use crate::output::Output;
 use crate::source::{self, Opening};
 
-/// Show a volume as a folder, to be read and changed by any program
+/// Mount a volume on a folder
 ///
-/// A server in the background answers for the folder, through FUSE, until it is unmounted (`bandsaw
-/// detach`, `umount`, `fusermount3 -u`) or gets a signal; both leave the volume clean. What a
-/// program has synced, or what is a few seconds old, survives whatever ends the server. HFS+, HFSX
-/// and APFS volumes can be changed.
+/// A background process serves the folder through FUSE until it is unmounted (`bandsaw detach`,
+/// `umount`, `fusermount3 -u`) or receives a signal; in both cases the volume is left clean. If the
+/// process is killed, synced data and everything older than a few seconds are safe. HFS+, HFSX and
+/// APFS volumes are writable.
 ///
-/// First the space is given back that the volumes do not use. Files that macOS stored compressed
-/// are stored plain when they are opened for writing. Everything belongs to a user who mounts it;
-/// recorded owners count if root does, or with -o owners. Attributes have `user.` before their
-/// names. Where a volume takes `A` and `a` for one name, so does Linux, which then renames nothing
-/// from one to the other.
+/// Unused space of the volume is first given back to the host. Compressed files of macOS are
+/// decompressed when they are opened for writing. All files belong to the user who mounts the
+/// volume; the recorded owners apply if root mounts it, or with -o owners. Names of extended
+/// attributes get the prefix `user.`. If the volume ignores the case of names, `A` and `a` are the
+/// same name for Linux too, and Linux does not rename one to the other.
 ///
-/// A name is found composed (`é` as one character, NFC) and decomposed (NFD), whichever it was made
-/// with. APFS lists it as it was made. HFS+ keeps every name decomposed; it is listed composed, as
-/// programs on Linux write names, or, with -o nfd, as on macOS: for trees that were made there, if
-/// rsync is to find them unchanged.
+/// Names are found in composed (`é` as one character, NFC) and decomposed form (NFD). APFS lists
+/// names as they were created. HFS+ stores names decomposed, and lists them composed, as usual on
+/// Linux; with -o nfd they are listed decomposed, as on macOS. Use that to compare the volume with
+/// trees made on macOS, for example with rsync.
+///
+/// For /etc/fstab make /sbin/mount.bandsaw a link to this program, and add a line such as
+/// `/srv/Docs.sparsebundle /mnt/docs bandsaw noauto,allow_other,passfile=/etc/docs.key 0 0`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-In /etc/fstab, with a link /sbin/mount.bandsaw to this program:
-  /srv/Docs.sparsebundle  /mnt/docs  bandsaw  noauto,allow_other,passfile=/etc/docs.key  0 0
-
 Examples:
   bandsaw mount Docs.sparsebundle /mnt/docs
   bandsaw mount disk.dmg:Data /mnt/data -o ro,uid=1000
-  bandsaw mount --as-disk Backup.asif /mnt/disk       one file, Backup.img, for programs that know disks
-  bandsaw mount base.img --shadow changes.asif /mnt   base.img stays as it is
+  bandsaw mount --as-disk Backup.asif /mnt/disk       the disk as /mnt/disk/Backup.img
+  bandsaw mount base.img --shadow changes.asif /mnt   keep base.img unchanged
   bandsaw detach /mnt/docs")]
 pub(crate) struct Mount {
-    /// The image, or a volume in it; without a volume, the first
+    /// The image, or one volume of it (default: the first volume)
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     address: OsString,
-    /// The folder, which is empty, or made for as long as the volume is mounted
+    /// The mount point, an empty folder
+    ///
+    /// A missing folder is made, and removed after unmounting.
     #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
     #[command(flatten)]
     serving: Serving,
-    /// Show the whole disk as a file IMAGE.img in the folder instead
+    /// Show the whole disk as a file IMAGE.img in the folder
     #[arg(long)]
     as_disk: bool,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// How something is mounted.
+/// The options of a mount.
 #[derive(Debug, Args)]
 pub(crate) struct Serving {
-    /// Let nobody change it
+    /// Mount read-only
     #[arg(long, short)]
     pub(crate) read_only: bool,
-    /// Options as those of mount(8): ro, allow_other, owners, noowners, uid=, gid=, umask=, noexec,
-    /// suid, dev, writeback (the kernel gathers small writes; a program hears only from fsync and
-    /// close that the volume is full), nfd, threads=
+    /// Set mount options, as of mount(8)
+    ///
+    /// Options are ro, allow_other, owners, noowners, uid=, gid=, umask=, noexec, suid, dev, nfd,
+    /// threads= and writeback. With writeback the kernel collects small writes, and programs learn
+    /// only from fsync and close that the volume is full.
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
-    /// Mount a volume for changes although the quick check before that finds it damaged; without
-    /// this it is mounted read-only
+    /// Mount a damaged volume for writing
+    ///
+    /// By default a volume is mounted read-only if a quick check finds damage.
     #[arg(long)]
     pub(crate) force: bool,
-    /// Do not give back first what the volumes do not use
+    /// Do not give unused space back to the host first
     #[arg(long)]
     pub(crate) no_trim: bool,
-    /// Stay in the foreground until Ctrl-C, or until it is unmounted
+    /// Stay in the foreground until Ctrl-C or unmounting
     #[arg(long, short)]
     pub(crate) foreground: bool,
-    /// For the server that this program starts
+    /// Run as the server that this program starts
     #[arg(long, hide = true, conflicts_with = "foreground")]
     pub(crate) serving: bool,
 }
@@ -93,15 +98,15 @@ impl Serving {
             if let Some((name, _)) = options.apply(list)?.first() {
                 return Err(Failure::usage(
                     "-o",
-                    format!("{name} is no option of a mount"),
+                    format!("{name} is not a mount option"),
                 ));
             }
         }
         Ok(options)
     }
 
-    /// Does the job in this process, or has a process in the background do it: the command line
-    /// again as its server's.
+    /// Serves in this process, or starts a background process with the same command line as its
+    /// server.
     pub(crate) fn run(&self, verb: &str, job: &Job<'_>, output: &Output) -> Outcome {
         if self.foreground || self.serving {
             return attach::serve(job, output, |attached| attach::tell(attached, output));
@@ -120,7 +125,7 @@ impl Mount {
         if address.path.is_some() {
             return Err(Failure::usage(
                 "address",
-                "a volume as a whole is mounted, not a folder of it",
+                "only a whole volume can be mounted, not a folder",
             ));
         }
         let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());

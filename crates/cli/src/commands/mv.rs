@@ -1,4 +1,4 @@
-//! `bandsaw mv`: files and folders renamed and moved within a volume.
+//! `bandsaw mv`: renaming and moving within a volume.
 
 use std::ffi::OsString;
 
@@ -10,22 +10,21 @@ use crate::change::{self, Changing};
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 
-/// Rename and move within a volume
+/// Rename or move files and folders within a volume
 ///
-/// As with mv, what is moved comes to be in TARGET under its own name if TARGET is a folder that
-/// exists, and else becomes TARGET. Each move is one step: whatever happens meanwhile, it was made
-/// or it was not.
+/// As with mv, the source keeps its name if TARGET is an existing folder, and otherwise becomes
+/// TARGET. Each move is atomic.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw mv Docs.sparsebundle:/a.txt Docs.sparsebundle:/b.txt
-  bandsaw mv --overwrite disk.img:/new disk.img:/old      in the place of what is there
-  bandsaw mv disk.img:/a disk.img:/b disk.img:/folder     several, into a folder")]
+  bandsaw mv --overwrite disk.img:/new disk.img:/old      replace an existing file
+  bandsaw mv disk.img:/a disk.img:/b disk.img:/folder     move several files into a folder")]
 pub(crate) struct Mv {
-    /// What to move, and last where to: IMAGE[:VOLUME]:/PATH, all in one volume
+    /// Sources and target, in one volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
     addresses: Vec<OsString>,
-    /// Replace files that are in the way
+    /// Replace existing files
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
@@ -46,7 +45,7 @@ impl Mv {
             let into =
                 change::try_resolve(fs, &target)?.filter(|found| found.kind == FileKind::Folder);
             if into.is_none() && paths.len() > 1 {
-                let message = "several can only be moved into a folder that exists";
+                let message = "several objects can only be moved to an existing folder";
                 return Err(Error::new(Kind::Invalid, "mv", message)
                     .named(target)
                     .into());
@@ -54,7 +53,7 @@ impl Mv {
             for path in &paths {
                 let (folder, name) = change::parent(fs, path)?;
                 let found = change::resolve(fs, path)?;
-                // A folder's own name in another case is no folder to move it into.
+                // The folder itself, named in another case, is not a target to move it into.
                 let to = match &into {
                     Some(into) if into.id != found.id => (into.id, name.clone()),
                     _ => change::parent(fs, &target)?,

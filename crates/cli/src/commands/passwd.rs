@@ -1,4 +1,4 @@
-//! `bandsaw passwd`: what opens an encrypted image.
+//! `bandsaw passwd`: the key slots of an encrypted image.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,26 +17,25 @@ use crate::passphrase::{self, ImageUnlocking, Iterations, NewPassphrase, Wrappin
 use crate::reaching::Reaching;
 use crate::source;
 
-/// Change the passphrase of an encrypted image; add, remove and list what opens it
+/// Change passphrases of an encrypted image
 ///
-/// The keys of the data stay as they are, and so nothing but the header of the image is written. A
-/// crash at any moment leaves the old passphrase or the new one. Whoever has a copy of the old
-/// header and the old passphrase can still open the image: only a copy with fresh keys keeps them
-/// out.
+/// Only the header of the image is written; the data and its keys stay the same. After a crash
+/// either the old or the new passphrase is valid. A copy of the old header still opens with the old
+/// passphrase. To prevent that, make a copy with new keys: `bandsaw convert --re-encrypt`.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     after_help = "\
 Examples:
-  bandsaw passwd Secret.dmg                                       asks for the old passphrase, and twice for the new
-  bandsaw passwd --passfile old --new-passfile new Secret.dmg     from files
-  bandsaw passwd --private-key admin.pem Secret.dmg               a forgotten passphrase is replaced
-  bandsaw passwd list Secret.dmg                                  what opens it
-  bandsaw passwd add Secret.dmg                                   one more passphrase
-  bandsaw passwd add --key-wrap aes Secret.dmg                    the same, wrapped as current macOS does it
-  bandsaw passwd add --certificate admin.cer Secret.dmg           whoever has the private key opens it, too
-  bandsaw passwd remove Secret.dmg 2                              number 2 of the list opens it no more"
+  bandsaw passwd Secret.dmg                                       ask for the old and new one
+  bandsaw passwd --passfile old --new-passfile new Secret.dmg     with passphrases in files
+  bandsaw passwd --private-key admin.pem Secret.dmg               replace a forgotten passphrase
+  bandsaw passwd list Secret.dmg                                  list the entries
+  bandsaw passwd add Secret.dmg                                   add a passphrase
+  bandsaw passwd add --key-wrap aes Secret.dmg                    with keys wrapped by AES
+  bandsaw passwd add --certificate admin.cer Secret.dmg           add a certificate
+  bandsaw passwd remove Secret.dmg 2                              remove entry 2"
 )]
 pub(crate) struct Passwd {
     #[command(subcommand)]
@@ -47,21 +46,26 @@ pub(crate) struct Passwd {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Let one more passphrase, or the private key of a certificate, open the image
+    /// Add a passphrase or a certificate
     Add(Add),
-    /// Remove what opens the image; another passphrase or private key has to be given
+    /// Remove a passphrase or a certificate
+    ///
+    /// Another passphrase or private key of the image is required.
     Remove(Remove),
-    /// List what opens the image; needs no passphrase
+    /// List passphrases and certificates
+    ///
+    /// This needs no passphrase.
     List(List),
 }
 
 #[derive(Debug, Args)]
 struct Change {
-    /// The image
+    /// The encrypted image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]
     image: Option<OsString>,
-    /// Which passphrase to change, a number of `passwd list`; without it the one that was given, or
-    /// the only one
+    /// Change this passphrase, a number of `passwd list`
+    ///
+    /// The default is the passphrase that was entered, or the only one.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     entry: Option<u32>,
     #[command(flatten)]
@@ -78,11 +82,12 @@ struct Change {
 
 #[derive(Debug, Args)]
 struct Add {
-    /// The image
+    /// The encrypted image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Add this certificate (X.509, PEM or DER) instead of a passphrase; its RSA private key then
-    /// opens the image
+    /// Add this certificate instead of a passphrase
+    ///
+    /// The certificate is an X.509 file, PEM or DER. Its RSA private key then opens the image.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["new-passphrase", "iterations", "key_wrap"])]
     certificate: Option<PathBuf>,
     #[command(flatten)]
@@ -99,10 +104,10 @@ struct Add {
 
 #[derive(Debug, Args)]
 struct Remove {
-    /// The image
+    /// The encrypted image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// What to remove, a number of `passwd list`
+    /// The entry to remove, a number of `passwd list`
     #[arg(value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     entry: u32,
     #[command(flatten)]
@@ -113,14 +118,14 @@ struct Remove {
 
 #[derive(Debug, Args)]
 struct List {
-    /// The image
+    /// The encrypted image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     #[command(flatten)]
     reaching: Reaching,
 }
 
-/// What `--json` prints: what opens the image now.
+/// The output of `--json`: the current key slots.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -154,11 +159,11 @@ impl Change {
             image,
             &self.reaching,
             output,
-            &format!("number {} has a new passphrase", entry + 1),
+            &format!("changed passphrase {}", entry + 1),
         )
     }
 
-    /// The passphrase to change.
+    /// Returns the key slot to change.
     fn entry(&self, ring: &KeyRing) -> bandsaw::Result<usize> {
         let key_slots = ring.ways_in();
         let is_passphrase =
@@ -169,7 +174,7 @@ impl Change {
             return if is_passphrase(entry) {
                 Ok(entry)
             } else {
-                refused("is no passphrase of the image; `passwd list` shows them")
+                refused("is not a passphrase of the image; see `passwd list`")
             };
         }
         if is_passphrase(ring.opened()) {
@@ -180,10 +185,8 @@ impl Change {
             .collect();
         match all[..] {
             [only] => Ok(only),
-            [] => refused("the image has no passphrase to change; `passwd add` gives it one"),
-            _ => refused(
-                "is needed: the image has several passphrases, and `passwd list` shows them",
-            ),
+            [] => refused("the image has no passphrase; add one with `passwd add`"),
+            _ => refused("is required: the image has several passphrases, see `passwd list`"),
         }
     }
 }
@@ -206,7 +209,7 @@ impl Add {
             image,
             &self.reaching,
             output,
-            &format!("number {} is new", entry + 1),
+            &format!("added entry {}", entry + 1),
         )
     }
 }
@@ -226,7 +229,7 @@ impl Remove {
             image,
             &self.reaching,
             output,
-            &format!("number {} is gone", self.entry),
+            &format!("removed entry {}", self.entry),
         )
     }
 }
@@ -256,12 +259,7 @@ impl Facts {
 
 fn header(image: &str, access: Access, reaching: &Reaching) -> Outcome<KeyFile> {
     KeyFile::open(Path::new(image), access, reaching.reach())?.ok_or_else(|| {
-        let error = Error::new(
-            Kind::Invalid,
-            "passwd",
-            "is not encrypted, nothing has to open it",
-        )
-        .in_file(image);
+        let error = Error::new(Kind::Invalid, "passwd", "is not encrypted").in_file(image);
         Failure::from(error).hint("`bandsaw convert` makes an encrypted copy")
     })
 }
@@ -290,14 +288,16 @@ fn new_passphrase(
 }
 
 fn warn_of_copies(output: &Output) {
-    output.warn("copies of the image, and of its header, still open as before; a converted copy has fresh keys");
+    output.warn(
+        "copies of the image and of its header can still be opened; a converted copy has new keys",
+    );
 }
 
-/// Tells what was done, and what opens the image now.
+/// Prints the result and the current key slots.
 fn report(image: String, reaching: &Reaching, output: &Output, done: &str) -> Outcome {
     let facts = Facts::of(image, reaching)?;
     output.done(&facts, |out| {
-        writeln!(out, "{done}; the image opens with")?;
+        writeln!(out, "{done}; the image now opens with")?;
         facts
             .ways_in
             .iter()

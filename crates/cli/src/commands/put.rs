@@ -1,5 +1,4 @@
-//! `bandsaw put`: standard input, or a file of the host, becomes the contents of a file of a
-//! volume.
+//! `bandsaw put`: standard input or a host file, written to a file of a volume.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,39 +18,40 @@ use clap::{Args, ValueHint};
 use crate::change::{self, Changing};
 use crate::compressing::Compressing;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::help::COMPRESSION;
 use crate::output::Output;
 use crate::progress::Bar;
 
-/// Read and written in one go.
+/// The size of a read and write.
 const PIECE: usize = 1 << 20;
 
-/// Write a file of a volume, from standard input or a file
+/// Write a file of a volume from standard input or a file
 ///
-/// The counterpart of cat. A file that is replaced keeps its old contents until the new ones are
-/// complete. `bandsaw cp` copies files with all that belongs to them.
+/// This is the counterpart of `bandsaw cat`. A file that is replaced keeps its old contents until
+/// the new contents are complete. `bandsaw cp` also copies permissions, dates and attributes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   echo hello | bandsaw put Docs.sparsebundle:/hello.txt
   bandsaw put --from new.conf --overwrite disk.img:/etc/some.conf")]
 pub(crate) struct Put {
-    /// The file to be written: IMAGE[:VOLUME]:/PATH
+    /// The file to write: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
     address: OsString,
     /// Read this file instead of standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     from: Option<PathBuf>,
-    /// Replace a file that exists
+    /// Replace an existing file
     #[arg(long)]
     overwrite: bool,
-    /// Permissions of the file, in octal
+    /// Set the permissions of the file, in octal
     #[arg(long, short, value_name = "MODE", value_parser = crate::text::mode, default_value = "644")]
     mode: u16,
-    /// How hard zlib tries with --compress, 1 (fast) to 9 (small); 5 without it
+    /// Set the level of zlib for --compress: 1 to 9 (default: 5)
     #[arg(
         long,
         value_name = "N",
-        help_heading = "Compression of files",
+        help_heading = COMPRESSION,
         requires = "compress",
         value_parser = clap::value_parser!(u8).range(1..=9)
     )]
@@ -96,12 +96,12 @@ impl Put {
         let (folder, name) = change::parent(fs, path)?;
         let there = fs.lookup(folder, &name)?;
         if there.is_some() && !self.overwrite {
-            return Err(Error::new(Kind::Conflict, "put", "exists already").named(path))
+            return Err(Error::new(Kind::Conflict, "put", "already exists").named(path))
                 .advise(Kind::Conflict, || "--overwrite replaces it".to_owned());
         }
         if there.is_some_and(|there| there.kind == FileKind::Folder) {
             return Err(
-                Error::new(Kind::Conflict, "put", "is a folder, and is not replaced")
+                Error::new(Kind::Conflict, "put", "is a folder and cannot be replaced")
                     .named(path)
                     .into(),
             );
@@ -125,7 +125,7 @@ impl Put {
             .map_err(|error| error.named(path))?)
     }
 
-    /// Compresses the new file, if that was asked for.
+    /// Compresses the new file, if requested.
     fn compress(&self, fs: &Arc<dyn FileSystemMut>, id: NodeId, path: &str, bar: &Bar) -> Outcome {
         if let Some(options) = self.compressing.options(self.level)? {
             let file = fs.attributes(id)?;

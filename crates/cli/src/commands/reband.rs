@@ -1,4 +1,4 @@
-//! `bandsaw reband`: bands of another size, in place.
+//! `bandsaw reband`: another band size, in place.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,46 +17,48 @@ use crate::progress::Bar;
 use crate::sheet::exact;
 use crate::source::{self, Opening};
 
-/// Give a sparse bundle bands of another size, in place
+/// Change the band size of a sparse bundle in place
 ///
-/// No second copy of the disk is made: at most 256 MiB, or two bands if that is more, are stored
-/// twice at a time. Everything else in the bundle stays as it is, the files of Time Machine among
-/// it. It can be stopped, killed or lose its power at any moment: running it again goes on, and
-/// until then the bundle opens here with all that is in it, while macOS and others refuse it.
-/// `bandsaw advise` tells which size suits.
+/// The disk is not copied as a whole: at most 256 MiB, or two bands if these are larger, are stored
+/// twice at a time. Other files of the bundle, such as those of Time Machine, are not changed.
+/// After an interruption, a kill or a power failure, run the command again to resume. Until then
+/// bandsaw can open the bundle, but macOS and other programs refuse it. `bandsaw advise` recommends
+/// a band size.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw reband Backup.sparsebundle --band-size 64m          fewer, larger files
-  bandsaw reband Backup.sparsebundle                          go on with what was interrupted
-  bandsaw reband Docs.sparsebundle --band-size 8m --limit-rate 50m   leave the disk to others")]
+  bandsaw reband Backup.sparsebundle --band-size 64m          use fewer, larger files
+  bandsaw reband Backup.sparsebundle                          resume an interrupted run
+  bandsaw reband Docs.sparsebundle --band-size 8m --limit-rate 50m   limit the load")]
 pub(crate) struct Reband {
-    /// The sparse bundle
+    /// The sparse bundle to change
     #[arg(value_name = "IMAGE", value_hint = ValueHint::DirPath)]
     image: OsString,
-    /// Bytes of a band, from 1m to 8g; not needed to go on with what was interrupted
+    /// Set the band size, from 1m to 8g
+    ///
+    /// Not needed to resume an interrupted run.
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     band_size: Option<u64>,
-    /// Take the nearest size that is possible, where --band-size is not
+    /// Round --band-size to the nearest supported size
     #[arg(long, requires = "band_size")]
     round: bool,
-    /// Bytes to copy in a second, at most
+    /// Limit throughput, in bytes per second
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     limit_rate: Option<u64>,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
     image: String,
     band_size_before: u64,
     band_size: u64,
-    /// Bytes that were copied, this time.
+    /// Bytes copied by this run.
     copied: u64,
-    /// True if it went on with what had been interrupted.
+    /// True if an interrupted run was resumed.
     resumed: bool,
 }
 
@@ -103,16 +105,16 @@ impl Reband {
         output.done(&facts, |out| {
             let name = output.name(&facts.image);
             match (from == to, resumed) {
-                (true, _) => writeln!(out, "{name}: has bands of {} already", exact(to)),
+                (true, _) => writeln!(out, "{name}: already has bands of {}", exact(to)),
                 (_, true) => writeln!(
                     out,
-                    "{name}: bands of {} finished, {} before",
+                    "{name}: resumed, bands of {} instead of {}",
                     exact(to),
                     exact(from)
                 ),
                 (_, false) => writeln!(
                     out,
-                    "{name}: bands of {}, {} before",
+                    "{name}: bands of {} instead of {}",
                     exact(to),
                     exact(from)
                 ),

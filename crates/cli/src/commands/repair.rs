@@ -1,4 +1,4 @@
-//! `bandsaw repair`: what the image's own sources agree on, put right; and that undone.
+//! `bandsaw repair`: repairs from redundant information in the image, with undo.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -18,84 +18,89 @@ use crate::progress::Bar;
 use crate::source::{self, Opening};
 use crate::text::counted;
 
-/// Repair an image, and undo or commit a repair
+/// Repair an image, or undo a repair
 ///
-/// Repairs what independent sources in the image agree on: a GPT from its other copy, also on a
-/// disk that has grown or has lost its last sectors; the protective MBR; the lists of a sparse
-/// bundle; bands, and ends of files, that are no part of the disk; the trees of an HFS+ volume,
-/// made anew of all records that the old ones still hold. An APFS container is not repaired; with
-/// --checkpoint XID it falls back to the state of an older transaction, if that is in order.
+/// Repairs are made where independent sources in the image agree: a GPT from its other copy, even
+/// if the disk has grown or lost its last sectors; the protective MBR; the lists of a sparse
+/// bundle; bands and file ends outside the disk; and the B-trees of an HFS+ volume, which are
+/// rebuilt from all records that can still be read. An APFS container is not repaired; with
+/// --checkpoint XID it is rolled back to the state of an older transaction, if that state is
+/// consistent.
 ///
-/// Layers are resolved from the outside in. Where two sources disagree and the rest of the image
-/// does not decide, nothing is changed, the alternatives are listed and the exit code is 9;
-/// --assume chooses one of them.
+/// Layers are repaired from the outermost to the innermost. If two sources disagree and the rest of
+/// the image does not decide, nothing is changed, the alternatives are listed and the exit code is
+/// 9; --assume chooses one of them.
 ///
-/// Before anything is written the old bytes are kept in IMAGE.undo beside the image, and no file is
-/// removed but moved there. --undo restores the image bit for bit as long as it has not changed
-/// since; --commit removes the undo data.
+/// All bytes that will be overwritten are first saved to IMAGE.undo beside the image, and files are
+/// moved there instead of being removed. --undo restores the image bit for bit as long as it has
+/// not changed since; --commit removes the undo data.
 ///
-/// The exit code is 0 if the image was repaired (with --dry-run: could be) and nothing remains, 10
-/// if there was nothing to repair, 9 if a decision is needed, 5 or 8 if damage or warnings remain.
+/// The exit code is 0 if the image was repaired completely (with --dry-run: could be), 10 if there
+/// was nothing to repair, 9 if a decision is needed, and 5 or 8 if damage or warnings remain.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw repair --dry-run disk.img            what would be done, and what not
-  bandsaw repair disk.img                      do it
-  bandsaw repair --undo disk.img               restore the image as it was
+  bandsaw repair --dry-run disk.img            show the planned repairs
+  bandsaw repair disk.img
+  bandsaw repair --undo disk.img               restore the previous state
   bandsaw repair --commit disk.img             remove the undo data
   bandsaw repair --assume size=40m b.sparsebundle   choose one of the listed alternatives
-  bandsaw repair --checkpoint 41 disk.img      fall back to an older state of an APFS container (info lists them)
-  bandsaw check disk.img                       what is wrong, all of it")]
+  bandsaw repair --checkpoint 41 disk.img      roll back an APFS container
+  bandsaw check disk.img                       list all problems")]
 pub(crate) struct Repair {
-    /// The image
+    /// The image to repair
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Print the steps of the repair and change nothing
+    /// Show the steps of the repair, and change nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Choose one of the alternatives that a repair lists: `size=BYTES`, `band-size=BYTES`,
-    /// `map=primary|alternate`, `header=primary|alternate`, `header@PARTITION=primary|alternate`.
-    /// Given several times for several decisions
+    /// Choose an alternative that a repair has listed
+    ///
+    /// CHOICE is `size=BYTES`, `band-size=BYTES`, `map=primary|alternate`,
+    /// `header=primary|alternate` or `header@PARTITION=primary|alternate`. The option may be given
+    /// several times.
     #[arg(long, value_name = "KEY=VALUE")]
     assume: Vec<String>,
-    /// Repair although a volume holds fewer files afterwards
+    /// Repair even if a volume loses files
     #[arg(long)]
     accept_loss: bool,
-    /// Keep the undo data in this folder, as DIR/IMAGE.undo, instead of beside the image
+    /// Keep the undo data in this folder, as DIR/IMAGE.undo
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     undo_dir: Option<PathBuf>,
-    /// Restore the image as it was before its repairs, if it has not changed since
+    /// Restore the image to its state before the repairs
+    ///
+    /// This is refused if the image has changed since.
     #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss", "commit"])]
     undo: bool,
-    /// Remove the undo data and the quarantined files of the image's repairs
+    /// Remove the undo data and quarantined files
     #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss"])]
     commit: bool,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
     dry_run: bool,
     /// `repaired`, `nothing-to-do`, `undecided`, `loss-refused`.
     outcome: &'static str,
-    /// Damage and warnings found before.
+    /// Damage and warnings found before the repair.
     problems: Vec<String>,
-    /// What was done, or would be.
+    /// Repairs that were made, or would be.
     repaired: Vec<String>,
-    /// What is left because nothing tells what is right.
+    /// Problems that cannot be repaired for lack of information.
     refused: Vec<String>,
-    /// What disagrees, if that stopped the repair.
+    /// The disagreement that stopped the repair.
     undecided: Option<String>,
-    /// What can be assumed then.
+    /// The alternatives for that disagreement.
     alternatives: Vec<Choice>,
-    /// Volumes that hold fewer files afterwards.
+    /// Volumes that would lose files.
     losses: Vec<Lost>,
     /// The folder with the undo data.
     undo: Option<PathBuf>,
-    /// Damage and warnings found afterwards.
+    /// Damage and warnings found after the repair.
     remaining: Vec<String>,
 }
 
@@ -112,7 +117,7 @@ struct Lost {
     after: Option<u64>,
 }
 
-/// What `--undo` and `--commit` print as JSON.
+/// The output of `--json` with `--undo` and `--commit`.
 #[derive(Serialize)]
 struct Finished {
     schema: u32,
@@ -160,7 +165,7 @@ impl Repair {
         facts.conclude(&path, done.outcome, is_damaged)
     }
 
-    /// Undoes or commits.
+    /// Undoes or commits repairs.
     fn finish(&self, path: &str, chosen: &Options<'_>, output: &Output) -> Outcome {
         let options = self.opening.options(Access::ReadWrite);
         let done = match self.undo {
@@ -192,12 +197,12 @@ impl Repair {
     }
 }
 
-/// Asks whether fewer files are accepted.
+/// Asks for permission to lose files.
 fn ask(losses: &[Loss]) -> bool {
     for loss in losses {
         eprintln!("{}", crate::text::printable(&loss.to_string()));
     }
-    eprint!("Write the repair all the same? [y/N] ");
+    eprint!("Make this repair nevertheless? [y/N] ");
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
@@ -302,14 +307,14 @@ impl Facts {
         Ok(())
     }
 
-    /// Fails if a decision is needed, or if something is wrong in the end.
+    /// Fails if a decision is needed or problems remain.
     fn conclude(&self, path: &str, outcome: Done, is_damaged: bool) -> Outcome {
         match outcome {
             Done::Undecided => {
                 let error = Error::new(
                     Kind::Undecided,
                     "repair",
-                    "stopped for a decision; nothing was changed",
+                    "a decision is required; nothing was changed",
                 );
                 let hint = match self.alternatives.is_empty() {
                     true => "make a copy before you try other programs on it",
@@ -321,7 +326,7 @@ impl Facts {
                 let error = Error::new(
                     Kind::Undecided,
                     "repair",
-                    "a volume would hold fewer files; nothing was changed",
+                    "a volume would lose files; nothing was changed",
                 );
                 return Err(
                     Failure::from(error.in_file(path)).hint("--accept-loss repairs all the same")
@@ -344,7 +349,7 @@ impl Facts {
         let error = Error::new(
             Kind::Corrupt,
             "repair",
-            format!("{left} that nothing in the image tells how to repair"),
+            format!("{left} that cannot be repaired from the image"),
         );
         let failure = Failure::from(error.in_file(path));
         Err(if is_damaged {

@@ -1,4 +1,4 @@
-//! `bandsaw report`: one page about an image.
+//! `bandsaw report`: an HTML page about an image.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,31 +15,31 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
 
-/// Write a page of HTML about an image: layers, volumes, and a map of its bands
+/// Write an HTML report about an image
 ///
-/// The page is one file that fetches nothing: layers, partitions and volumes, the bands of the disk
-/// as a picture to zoom into, what compaction would return, and what another band size would
-/// change. It follows the browser's light or dark mode.
+/// The report is a single file without external resources. It shows layers, partitions and volumes,
+/// a zoomable map of the bands, the space that compaction would free, and the effects of other band
+/// sizes. It follows the light or dark mode of the browser.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw report Docs.sparsebundle -o report.html          look at it in any browser
+  bandsaw report Docs.sparsebundle -o report.html
   bandsaw report Docs.sparsebundle -o - > report.html      to standard output")]
 pub(crate) struct Report {
-    /// The image
+    /// The image to report on
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Where to write the page; - for standard output
+    /// Write the page to this file; - for standard output
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// Replace a file that exists
+    /// Replace an existing file
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -79,7 +79,7 @@ impl Report {
                 Error::new(
                     Kind::Conflict,
                     "report",
-                    "exists already, and overwriting it was not asked for",
+                    "already exists (use --overwrite to replace it)",
                 )
                 .in_file(&self.output),
             )

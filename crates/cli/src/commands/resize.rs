@@ -1,4 +1,4 @@
-//! `bandsaw resize`: volume, partition and disk, longer or shorter together.
+//! `bandsaw resize`: volume, partition and disk, resized together.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -15,55 +15,59 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
 
-/// Make an image larger or smaller, its HFS+ volume or APFS container too
+/// Grow or shrink an image with its volume
 ///
-/// An HFS+ volume that shrinks first moves what lies past its new end. In an APFS container nothing
-/// is moved: what is in use at its end says how small it can get. Each step is durable before the
-/// next: whatever interrupts it, the image opens with all of its files, and the same command again
-/// completes it. Without a size the limits are shown.
+/// The disk, the partition, and the HFS+ volume or APFS container are resized together. To shrink
+/// an HFS+ volume, data beyond its new end is moved. Data of an APFS container is not moved: the
+/// last block in use determines its smallest size. The image is consistent after every step; an
+/// interrupted resize is completed by running the command again. Without a size the limits are
+/// shown.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw resize Docs.sparsebundle                  how small and how large it can be
+  bandsaw resize Docs.sparsebundle                  show the limits
   bandsaw resize Docs.sparsebundle --size 200g
-  bandsaw resize --dry-run disk.img --min           what would be done to make it as small as it can be
-  bandsaw resize disk.img --size 1g --grow-only     nothing if it is larger already
+  bandsaw resize --dry-run disk.img --min           show how to shrink it
+  bandsaw resize disk.img --size 1g --grow-only     unless it is already larger
   bandsaw resize disk.img:#1 --size 500m --partition-only
   bandsaw resize blank.img --size 2g --image-only")]
 pub(crate) struct Resize {
-    /// The image; with :NAME or :#NUMBER behind it, the volume to resize
+    /// The image or a volume: IMAGE[:NAME] or IMAGE[:#NUMBER]
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     volume: OsString,
-    /// New size of the disk, as 200g, 200GiB, 200GB or 419430400s; of the partition with
-    /// --partition-only
+    /// Set the size of the disk, as 200g or 200GB
+    ///
+    /// With --partition-only it is the size of the partition.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = ["min", "limits"])]
     size: Option<u64>,
-    /// The least that holds what is in it
+    /// Shrink to the smallest possible size
     #[arg(long, conflicts_with = "limits")]
     min: bool,
-    /// Show how small and how large it can be, and change nothing
+    /// Show the smallest and largest size, and change nothing
     #[arg(long)]
     limits: bool,
-    /// Resize the disk alone, and move what its map has at the end
+    /// Resize only the disk
+    ///
+    /// Structures of the partition map at the end of the disk are moved.
     #[arg(long, visible_alias = "imageonly", conflicts_with = "partition_only")]
     image_only: bool,
-    /// Resize partition and volume within the disk as it is
+    /// Resize only partition and volume, not the disk
     #[arg(long, visible_alias = "partitiononly")]
     partition_only: bool,
-    /// Do nothing if it would get smaller
+    /// Do nothing if the new size is smaller
     #[arg(long, visible_alias = "growonly", conflicts_with = "shrink_only")]
     grow_only: bool,
-    /// Do nothing if it would get larger
+    /// Do nothing if the new size is larger
     #[arg(long, visible_alias = "shrinkonly")]
     shrink_only: bool,
-    /// Say what would be done and change nothing
+    /// Show the steps, and change nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints of limits.
+/// The output of `--json` for limits.
 #[derive(Serialize)]
 struct Limits {
     schema: u32,
@@ -72,7 +76,7 @@ struct Limits {
     max: u64,
 }
 
-/// What `--json` prints of a resize.
+/// The output of `--json` for a resize.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -151,7 +155,7 @@ impl Resize {
     }
 }
 
-/// What to do about a size that cannot be had.
+/// Adds a hint to an error about an impossible size.
 fn advise(error: Error, image: &str) -> Failure {
     match error.kind() {
         Kind::Limit => {
@@ -186,7 +190,7 @@ impl Facts {
             let name = image.path().display().to_string();
             writeln!(
                 out,
-                "{}: there is nothing to do, it has {} bytes",
+                "{}: nothing to do, its size is {} bytes",
                 output.name(&name),
                 self.from
             )?;

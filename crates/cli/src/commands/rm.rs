@@ -1,4 +1,4 @@
-//! `bandsaw rm`: files and folders of a volume removed.
+//! `bandsaw rm`: removal of files and folders.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::source::Opening;
 
 /// Remove files and folders from a volume
 ///
-/// A name of a hard-linked file goes, and with the last one the file. Folders that are not empty go
-/// with --recursive only.
+/// Of a file with hard links only the given name is removed. Folders that are not empty need
+/// --recursive.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw rm Docs.sparsebundle:/Letters/a.txt Docs.sparsebundle:/Letters/b.txt
-  bandsaw rm -r Docs.sparsebundle:/Letters     a folder with all that is in it")]
+  bandsaw rm -r Docs.sparsebundle:/Letters     a folder with its contents")]
 pub(crate) struct Rm {
-    /// What to remove, all of it in one volume: IMAGE[:VOLUME]:/PATH
+    /// The objects to remove, in one volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
     addresses: Vec<OsString>,
-    /// Remove folders with all that is in them
+    /// Remove folders and their contents
     #[arg(long, short, short_alias = 'R')]
     recursive: bool,
-    /// Do not complain about what does not exist
+    /// Ignore files that do not exist
     #[arg(long, short)]
     force: bool,
-    /// Change the volume although the quick check before the first change finds it damaged
+    /// Change a volume even if a quick check finds damage
     #[arg(long)]
     force_damaged: bool,
     #[command(flatten)]
@@ -67,8 +67,8 @@ impl Rm {
         };
         if self.recursive && found.kind == FileKind::Folder {
             let progress: &dyn Progress = bar;
-            // The deepest first. Folders are listed anew after each, so that what is remembered is
-            // one path.
+            // The deepest folders go first. Folders are listed again after each step, so that only
+            // one path is kept in memory.
             let mut ahead = vec![(folder, name, found.id)];
             while let Some((folder, name, id)) = ahead.last().cloned() {
                 progress.check()?;

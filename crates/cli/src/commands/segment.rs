@@ -1,4 +1,4 @@
-//! `bandsaw segment`: a compressed image cut into files.
+//! `bandsaw segment`: a compressed image, split into files.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use crate::progress::Bar;
 use crate::source::{self, Opening};
 use crate::text::counted;
 
-/// Cut a compressed image into files of a size that media and hosts take
+/// Split a compressed image into files of limited size
 ///
-/// The chunks stay as they are compressed; NAME.dmg holds the tables, NAME.002.dmgpart and so on
-/// only data. No file is longer than asked. Opening the first opens all, as long as they lie in one
-/// folder; `bandsaw join` makes one file of them again.
+/// NAME.dmg contains the tables, and NAME.002.dmgpart and so on only data. Chunks are copied
+/// without recompressing them. The segments open together through the first if they are in one
+/// folder; `bandsaw join` joins them to one file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -30,13 +30,13 @@ pub(crate) struct Segment {
     /// The image: UDRO, UDCO, UDZO, UDBZ, ULFO or ULMO
     #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
     image: OsString,
-    /// The first of the files, with a name that ends in .dmg
+    /// The first file, whose name ends in .dmg
     #[arg(long, short, value_name = "NAME.dmg")]
     output: PathBuf,
-    /// The most bytes of a file, as 650m, 650MiB or 650MB
+    /// Limit the size of each file, as 650m or 650MB
     #[arg(long, value_name = "SIZE", value_parser = size::parse, visible_alias = "segment-size", required_unless_present = "count")]
     size: Option<u64>,
-    /// How many files to make, of about the same length
+    /// Split into this many files of similar size
     #[arg(
         long,
         value_name = "N",
@@ -44,7 +44,7 @@ pub(crate) struct Segment {
         conflicts_with = "size"
     )]
     count: Option<u32>,
-    /// The most bytes of the first file
+    /// Limit the size of the first file
     #[arg(long, value_name = "SIZE", value_parser = size::parse, visible_alias = "first-segment-size")]
     first_size: Option<u64>,
     #[command(flatten)]
@@ -53,19 +53,19 @@ pub(crate) struct Segment {
     opening: Opening,
 }
 
-/// What a file that is written anew may lose.
+/// Permissions to discard data when a file is rewritten.
 #[derive(Debug, Args)]
 pub(crate) struct Rewriting {
-    /// Replace files that exist
+    /// Replace existing files
     #[arg(long, visible_alias = "ov")]
     pub(crate) overwrite: bool,
-    /// Go on although the image is signed; the new file is not
+    /// Rewrite a signed image, and drop its signature
     #[arg(long)]
     pub(crate) remove_signature: bool,
 }
 
 impl Rewriting {
-    /// What to do about a refusal.
+    /// Adds a hint to a refusal.
     pub(crate) fn advise(&self, error: Error) -> Failure {
         let hint = match error.kind() {
             Kind::Conflict if !self.overwrite && error.layer() == "image" => {
@@ -80,7 +80,7 @@ impl Rewriting {
     }
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Made {
     schema: u32,
@@ -105,10 +105,7 @@ impl Segment {
                 each,
             },
             (None, None) => {
-                return Err(Failure::usage(
-                    "--size",
-                    "the size or the count of the files is missing",
-                ));
+                return Err(Failure::usage("--size", "a size or a count is required"));
             }
         };
         write(
@@ -122,7 +119,7 @@ impl Segment {
     }
 }
 
-/// Writes an image anew, in parts or whole.
+/// Rewrites an image, in segments or as one file.
 pub(crate) fn write(
     image: &OsString,
     target: &Path,
@@ -136,7 +133,7 @@ pub(crate) fn write(
         format!("all parts belong into the folder of {path}")
     })?;
     if image.encryption().is_some() {
-        output.warn("what is written is not encrypted, as the image is");
+        output.warn("the segments are not encrypted, although the image is");
     }
     let bar = Bar::new(output);
     let Rewriting {

@@ -23,62 +23,68 @@ use crate::source::{self, Opening, whole_name};
 /// The port of NBD.
 const PORT: u16 = 10809;
 
-/// Serve an image as a network block device
+/// Serve an image as a network block device (NBD)
 ///
-/// The disk is the export that clients get who ask for none; partitions are exports by their
-/// number, volumes by their name. Clients may use several connections at once. Ctrl-C or SIGTERM
-/// ends it, with everything durable; what a client was told is durable stays so whatever ends it.
+/// The default export is the disk; partitions are exported by number, volumes by name. A client may
+/// use several connections at once. Ctrl-C or SIGTERM ends the server after all data has been
+/// flushed. Data of a completed flush is safe even if the server is killed.
 ///
-/// A client may make the disk longer, by the command of NBD's extension for that; the map on it is
-/// then the client's to change.
+/// A client may grow the disk through the resize extension of NBD; the client then adjusts the
+/// partition map.
 ///
-/// Before the first client comes, what no volume uses is given back to the host, as `trim` does it
-/// and macOS does when it attaches an image; --no-trim leaves it.
+/// Unused space of the volumes is first given back to the host, as `bandsaw trim` does, and as
+/// macOS does when it attaches an image. Use --no-trim to prevent that.
 ///
-/// Without --socket and --listen it is reached through a socket in the folder that `bandsaw list`
-/// looks into.
+/// Without --socket and --listen the server listens on a Unix socket in the folder that `bandsaw
+/// list` searches.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw serve Docs.sparsebundle --socket /tmp/docs      for programs of the same user
+  bandsaw serve Docs.sparsebundle --socket /tmp/docs      for programs of this user
   nbdcopy 'nbd+unix:///?socket=/tmp/docs' copy.img        one of them
-  bandsaw serve disk.asif --listen 127.0.0.1:10809        for nbd-client, QEMU and other machines' tunnels
+  bandsaw serve disk.asif --listen 127.0.0.1:10809        for nbd-client and QEMU
   bandsaw serve App.dmg --listen 0.0.0.0 --tls-certificates pki
-  bandsaw serve base.img --shadow changes.asif            base.img stays as it is")]
+  bandsaw serve base.img --shadow changes.asif            keep base.img unchanged")]
 pub(crate) struct Serve {
-    /// The image
+    /// The image to serve
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Listen at a Unix socket that is made here, for its owner alone
+    /// Listen on a Unix socket, accessible only to its owner
     #[arg(long, short = 'U', value_name = "PATH", value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
-    /// Listen at an address; without a port, at 10809. Any that is not this machine's own wants TLS
+    /// Listen on a TCP address; the default port is 10809
+    ///
+    /// Addresses other than those of this machine require TLS, or --insecure.
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     listen: Vec<String>,
-    /// Let nobody change the image
+    /// Serve read-only
     #[arg(long, short)]
     read_only: bool,
-    /// Do not give the space back first that no volume uses, as `trim` does it
+    /// Do not give unused space back to the host first
     #[arg(long)]
     no_trim: bool,
-    /// Serve over TLS alone, to clients with a certificate: a folder with ca-cert.pem,
-    /// server-cert.pem, server-key.pem, and ca-crl.pem where certificates were revoked
+    /// Require TLS and client certificates
+    ///
+    /// The folder contains ca-cert.pem, server-cert.pem, server-key.pem, and ca-crl.pem if
+    /// certificates were revoked.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     tls_certificates: Option<PathBuf>,
-    /// Serve whoever can reach the address, readable by all on the way
+    /// Serve without TLS to everyone who can reach the address
+    ///
+    /// The data is not encrypted on the network.
     #[arg(long, conflicts_with = "tls_certificates")]
     insecure: bool,
-    /// Clients at a time, at most
+    /// Limit the number of connections
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=4096), default_value = "64")]
     max_connections: u16,
-    /// Tell of clients that come and go
+    /// Report connections and disconnections
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints once clients may come.
+/// The output of `--json` once the server accepts connections.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -105,7 +111,7 @@ impl Serve {
             .as_deref()
             .map(Tls::from_folder)
             .transpose()?;
-        // Before anything is made that a signal would leave behind.
+        // A signal must not leave anything behind that is made below.
         let mut signals = Signals::catch()?;
         let (image, read_only) = self.open(&path, output)?;
         let registration =
@@ -139,7 +145,7 @@ impl Serve {
         let entry = match registration {
             Ok((entry, _)) => Some(publish(entry, &image, &facts, &listeners)?),
             Err(error) => {
-                output.warn(&format!("`bandsaw list` will not show this: {error}"));
+                output.warn(&format!("`bandsaw list` cannot show this server: {error}"));
                 None
             }
         };
@@ -151,7 +157,7 @@ impl Serve {
                     let (server, end) = (server.clone(), signals.sender());
                     scope.spawn(move || {
                         let ended = server.listen(listener);
-                        // One that fails ends the others.
+                        // If one listener fails, the others end too.
                         signals::end(&end?);
                         ended
                     })
@@ -174,7 +180,7 @@ impl Serve {
         served
     }
 
-    /// Where to listen besides the socket.
+    /// Returns the addresses of `--listen`.
     fn addresses(&self) -> Outcome<Vec<SocketAddr>> {
         let addresses = self
             .listen
@@ -185,7 +191,7 @@ impl Serve {
         match far {
             Some(far) if self.tls_certificates.is_none() && !self.insecure => Err(Failure::usage(
                 "--listen",
-                format!("{far} can be reached by others, who could read and change all of the image"),
+                format!("{far} is accessible to others, who could read and change the image"),
             )
             .hint("--tls-certificates lets in only whom you gave a certificate; --insecure lets in everybody")),
             _ => Ok(addresses),
@@ -199,7 +205,7 @@ impl Serve {
         }
         let image = match self.opening.open(path, Access::ReadWrite) {
             Err(failure) if failure.is_of_changing() => {
-                output.warn("the image cannot be changed: it is served read-only");
+                output.warn("the image is served read-only, as it cannot be changed");
                 self.opening.read(path, output)?
             }
             opened => {
@@ -241,16 +247,15 @@ impl Serve {
             listeners.push(Listener::unix(&absolute)?);
         }
         match listeners.is_empty() {
-            true => Err(Failure::usage(
-                "--socket",
-                "there is no folder for a socket that nobody named",
-            )
-            .hint("name one with --socket PATH")),
+            true => Err(
+                Failure::usage("--socket", "no folder for the socket was found")
+                    .hint("name one with --socket PATH"),
+            ),
             false => Ok(listeners),
         }
     }
 
-    /// The server, and name, description and size of each export.
+    /// Returns the server, and the name, description and size of each export.
     #[expect(clippy::type_complexity, reason = "three facts of each")]
     fn server(
         &self,
@@ -264,7 +269,8 @@ impl Serve {
             .map(|part| (part.name.clone(), part.what.clone(), part.device.info().len))
             .collect();
         let export = |part: Part| {
-            // The disk is the one without a name. Its parts lie where its map says.
+            // The disk has no name. Its parts cannot grow, as the partition map determines their
+            // sizes.
             let grows = part.name.is_empty();
             let export = Export::new(part.name, part.what, part.device);
             if grows { export.may_grow() } else { export }
@@ -299,7 +305,7 @@ fn address(text: &str) -> Outcome<SocketAddr> {
     found
         .ok()
         .flatten()
-        .ok_or_else(|| Failure::usage("--listen", format!("{text} is no address that is known")))
+        .ok_or_else(|| Failure::usage("--listen", format!("{text} is not a known address")))
 }
 
 fn publish(
@@ -337,7 +343,7 @@ fn publish(
     Ok(registration)
 }
 
-/// Says that clients may come, and where.
+/// Prints the addresses once the server accepts connections.
 fn tell(facts: &Facts, output: &Output) -> Outcome {
     output.done(facts, |out| {
         for export in &facts.exports {
@@ -349,7 +355,7 @@ fn tell(facts: &Facts, output: &Output) -> Outcome {
     })
 }
 
-/// What happens, as lines for the owner.
+/// A line on standard error for each event.
 #[derive(Debug)]
 struct Lines {
     output: Output,

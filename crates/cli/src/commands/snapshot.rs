@@ -1,4 +1,4 @@
-//! `bandsaw snapshot`: states of a sparse bundle that are kept under names.
+//! `bandsaw snapshot`: snapshots of a sparse bundle.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -16,24 +16,24 @@ use crate::reaching::Reaching;
 use crate::source;
 use crate::text::{Table, minute, rfc3339};
 
-/// Keep a sparse bundle as it is now under a name, and go back to that
+/// Create, list and restore snapshots of a sparse bundle
 ///
-/// In a bucket nothing is copied for it: what changes afterwards is stored beside what it replaces.
-/// On this machine a snapshot is a bundle of its own in .bandsaw/snapshots/NAME inside the bundle;
-/// IMAGE@NAME reads it, wherever it is. File systems with reflinks (btrfs, XFS, APFS) share the
-/// storage until something changes, and elsewhere the bands are copied that differ from the
-/// snapshot before. Nobody may write the bundle meanwhile. A snapshot of an encrypted bundle opens
-/// with the passphrase that it had then. Snapshots within an APFS volume are something else:
-/// IMAGE:VOLUME@SNAPSHOT reads those.
+/// IMAGE@NAME reads a snapshot. In a bucket a snapshot copies no data: later changes are stored
+/// beside the data that they replace. On this machine a snapshot is a bundle in
+/// .bandsaw/snapshots/NAME inside the bundle. File systems with reflinks (btrfs, XFS, APFS) share
+/// its storage until it changes; on others the bands that differ from the previous snapshot are
+/// copied. The bundle must not be open for writing meanwhile. A snapshot of an encrypted bundle
+/// opens with the passphrase of its time. For snapshots inside an APFS volume use
+/// IMAGE:VOLUME@SNAPSHOT.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw snapshot create Docs.sparsebundle before-update
   bandsaw snapshot list Docs.sparsebundle
-  bandsaw snapshot restore Docs.sparsebundle before-update     what changed since is lost
+  bandsaw snapshot restore Docs.sparsebundle before-update     discards later changes
   bandsaw snapshot delete Docs.sparsebundle before-update
   bandsaw snapshot create s3://backups/Docs.sparsebundle monday
-  bandsaw ls Docs.sparsebundle@before-update:/                 to be read by every verb, without restoring it
+  bandsaw ls Docs.sparsebundle@before-update:/                 read a snapshot
   bandsaw convert s3://backups/Docs.sparsebundle@monday monday.dmg")]
 pub(crate) struct Snapshot {
     #[command(subcommand)]
@@ -42,13 +42,13 @@ pub(crate) struct Snapshot {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Keep the bundle as it is now
+    /// Create a snapshot
     Create(One),
-    /// List the snapshots, the oldest first
+    /// List snapshots, the oldest first
     List(All),
-    /// Make the bundle what it was when the snapshot was made
+    /// Restore the bundle from a snapshot
     Restore(One),
-    /// Forget a snapshot, and give back what only that one took
+    /// Delete a snapshot and free its space
     Delete(One),
 }
 
@@ -57,7 +57,7 @@ struct One {
     /// The sparse bundle
     #[arg(value_name = "IMAGE", value_hint = ValueHint::DirPath)]
     image: OsString,
-    /// The snapshot
+    /// The name of the snapshot
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]
@@ -73,7 +73,7 @@ struct All {
     reaching: Reaching,
 }
 
-/// What `--json` prints: the snapshots that there are now.
+/// The output of `--json`: the existing snapshots.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -96,19 +96,19 @@ impl Snapshot {
                 let work = |image: &Path, bar: &Bar| {
                     snapshot::create(image, &one.name, one.reaching.reach(), bar)
                 };
-                one.run(work, "is kept as", output)
+                one.run(work, "saved as", output)
             }
             Verb::Restore(one) => {
                 let work = |image: &Path, bar: &Bar| {
                     snapshot::restore(image, &one.name, one.reaching.reach(), bar)
                 };
-                one.run(work, "is again what it was as", output)
+                one.run(work, "restored from", output)
             }
             Verb::Delete(one) => {
                 let work = |image: &Path, _: &Bar| {
                     snapshot::delete(image, &one.name, one.reaching.reach())
                 };
-                one.run(work, "has no longer the snapshot", output)
+                one.run(work, "no longer has the snapshot", output)
             }
             Verb::List(all) => all.run(output),
         }
@@ -137,7 +137,7 @@ impl One {
         })
     }
 
-    /// Where the bundle is there and the snapshot is not, others may be.
+    /// Adds a hint if the bundle exists but the snapshot does not.
     fn advise(&self, error: Error, image: &str) -> Failure {
         let others = || snapshot::list(Path::new(image), self.reaching.reach());
         match error.kind() {

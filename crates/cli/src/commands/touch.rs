@@ -1,4 +1,4 @@
-//! `bandsaw touch`: dates, and empty files.
+//! `bandsaw touch`: file times and empty files.
 
 use std::ffi::OsString;
 use std::time::SystemTime;
@@ -11,20 +11,24 @@ use crate::change::{self, Changing};
 use crate::failure::Outcome;
 use crate::output::Output;
 
-/// Set when files were changed and read; make those that do not exist
+/// Change file times, and create missing files
+///
+/// The times of modification and of last access are set.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw touch Docs.sparsebundle:/new.txt                 now; made if it does not exist
+  bandsaw touch Docs.sparsebundle:/new.txt                 set the current time
   bandsaw touch --date 1000000000 disk.img:/old.txt        2001-09-09 01:46:40 UTC")]
 pub(crate) struct Touch {
-    /// What to change, all in one volume: IMAGE[:VOLUME]:/PATH
+    /// The files and folders, in one volume: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
     addresses: Vec<OsString>,
-    /// The date, in seconds since 1970-01-01 UTC; now without this
+    /// Set this time, in seconds since 1970-01-01 UTC
+    ///
+    /// The default is the current time.
     #[arg(long, short, value_name = "SECONDS", allow_negative_numbers = true)]
     date: Option<i64>,
-    /// Do not make what does not exist
+    /// Do not create missing files
     #[arg(long, short = 'c')]
     no_create: bool,
     #[command(flatten)]

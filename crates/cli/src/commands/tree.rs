@@ -1,4 +1,4 @@
-//! `bandsaw tree`: a volume, or a folder of it, as a tree.
+//! `bandsaw tree`: a folder of a volume as a tree.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -13,18 +13,18 @@ use crate::output::{Output, Style};
 use crate::source::{self, Opening, Place};
 use crate::text::counted;
 
-/// Show a volume, or a folder of it, as a tree
+/// Show a folder of a volume as a tree
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw tree Docs.sparsebundle               the whole of its first readable volume
-  bandsaw tree -L 2 Docs.sparsebundle:/Work    two levels of one folder
-  bandsaw tree -s Docs.sparsebundle            sizes in bytes in front of the names")]
+  bandsaw tree Docs.sparsebundle               the first readable volume
+  bandsaw tree -L 2 Docs.sparsebundle:/Work    two levels of a folder
+  bandsaw tree -s Docs.sparsebundle            with sizes in bytes")]
 pub(crate) struct Tree {
-    /// Where to begin: IMAGE[:VOLUME][:/PATH]
+    /// The folder to show: IMAGE[:VOLUME][:/PATH]
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
     address: OsString,
-    /// Go down no more than this many levels
+    /// Limit the depth of the tree
     #[arg(long, short = 'L', value_name = "LEVELS", value_parser = clap::value_parser!(u32).range(1..))]
     depth: Option<u32>,
     /// Show the size of every file in bytes
@@ -34,7 +34,7 @@ pub(crate) struct Tree {
     opening: Opening,
 }
 
-/// What is below the root: folders, files (whatever is no folder), and bytes in the files proper.
+/// The totals below the root: folders, files (everything else), and bytes of regular files.
 #[derive(Default)]
 struct Totals {
     folders: u64,
@@ -116,8 +116,8 @@ impl Tree {
         of.kind == FileKind::Folder && self.depth.is_none_or(|deepest| depth < deepest)
     }
 
-    /// Tells `each` of everything below the first folder, depth first. There is no recursion:
-    /// folders may be as deep as they like.
+    /// Calls `each` for everything below the first folder, depth first. A loop instead of
+    /// recursion: folders may be nested to any depth.
     fn walk(
         &self,
         place: &Place,
@@ -178,7 +178,7 @@ impl Tree {
         Ok(line)
     }
 
-    /// The tree as one object, children within their folders, written once all of it is known.
+    /// Returns the tree as one object, with children inside their folders.
     fn json(&self, place: &Place, name: &str, output: &Output) -> Outcome {
         let path = place.shown_path();
         let (mut text, mut totals) = (
@@ -199,7 +199,7 @@ impl Tree {
             &Node::new(&*place.fs, name, path, &place.attributes)?,
             is_folder,
         )?;
-        // Whether a comma comes before the next child.
+        // True if a comma comes before the next child.
         let mut first = vec![true];
         self.walk(place, &mut totals, &mut |step| {
             let Step::Entry {
@@ -246,15 +246,15 @@ impl Tree {
     }
 }
 
-/// A folder whose entries are being gone through.
+/// A folder whose entries are being visited.
 struct Level {
     entries: std::vec::IntoIter<Entry>,
     path: String,
 }
 
-/// What a walk comes to.
+/// A step of the walk.
 enum Step<'a> {
-    /// An object; what is in it follows, if it is a folder that is gone into.
+    /// An object; its contents follow, if it is a folder within the depth.
     Entry {
         name: &'a str,
         path: &'a str,
@@ -262,6 +262,6 @@ enum Step<'a> {
         is_last: bool,
         depth: u32,
     },
-    /// The end of a folder but the first.
+    /// The end of a folder other than the first.
     Up,
 }

@@ -1,4 +1,4 @@
-//! `bandsaw trim`: what volumes do not use is given back to the host.
+//! `bandsaw trim`: unused space of volumes, given back to the host.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -19,34 +19,35 @@ use crate::source::{self, Opening};
 
 const LAYER: &str = "trim";
 
-/// Give the space back that the volumes in an image do not use
+/// Give unused space of volumes back to the host
 ///
-/// The map of every volume is read, and what it says is free is given back to the host: whole bands
-/// are removed, parts of bands and of raw images become holes, chunks of ASIF images and bands of
-/// sparse images are returned. Nothing else is read or changed. A volume is left as it is if it was
-/// not cleanly unmounted, if changes wait in its journal, or if a quick check finds its map wrong;
-/// --full-check looks at all of it first. Free space of an encrypted image goes by whole cipher
-/// blocks. Known is what is free in HFS+, APFS, ext2/3/4, FAT, exFAT and NTFS, of which the table
-/// of all files is compared with the map first; in a volume of another kind `fstrim` on the device
-/// that `serve` offers gives it back.
+/// Reads the allocation map of every volume and frees the storage of unused blocks: whole bands are
+/// removed, holes are punched into raw images and partly used bands, and chunks of ASIF and sparse
+/// images are released. In encrypted images only whole cipher blocks can be freed. Nothing else is
+/// read or changed.
+///
+/// A volume is skipped if it was not cleanly unmounted, if its journal has pending transactions, or
+/// if a quick check finds an error in its map; --full-check checks the whole image first. Supported
+/// are HFS+, APFS, ext2/3/4, FAT, exFAT and NTFS; the file table of NTFS is compared with the map
+/// first. For other file systems run `fstrim` on the device of `bandsaw serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw trim Docs.sparsebundle                    what rm has freed inside returns outside
-  bandsaw trim --full-check Backup.sparsebundle     only after everything was found in order
-  bandsaw du Docs.sparsebundle                      what it would return")]
+  bandsaw trim Docs.sparsebundle                    free the space of deleted files
+  bandsaw trim --full-check Backup.sparsebundle     only if the image is not damaged
+  bandsaw du Docs.sparsebundle                      show the space that would be freed")]
 pub(crate) struct Trim {
-    /// The image
+    /// The image to trim
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Do all of `check` first, and nothing if something is damaged
+    /// Run a full check first, and stop if it finds damage
     #[arg(long)]
     full_check: bool,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -54,8 +55,7 @@ struct Facts {
     size_on_disk_before: u64,
     size_on_disk: u64,
     returned: u64,
-    /// True if the host frees parts of files; where it does not, only whole bands and chunks were
-    /// given back.
+    /// True if the host supports holes in files; otherwise only whole bands and chunks were freed.
     holes: bool,
     volumes: Vec<VolumeFacts>,
 }
@@ -98,8 +98,8 @@ impl Trim {
     }
 }
 
-/// Gives back what no volume of `image` uses, for verbs that are about to hand it to others;
-/// volumes that are not trusted are told and left.
+/// Frees unused space of `image` before it is attached or served; prints a warning for volumes that
+/// are skipped.
 pub(crate) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> {
     let trimmed = trim::before_use(image, &Bar::new(output))?;
     trimmed
@@ -109,11 +109,11 @@ pub(crate) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> 
     Ok(())
 }
 
-/// That volumes were left as they are, unless it is only that nothing is known of their kind.
+/// Returns the failure for skipped volumes, unless their file systems are merely unknown.
 pub(super) fn refusal(path: &str, refused: impl Iterator<Item = Error>) -> Option<Failure> {
     let mut refused = refused.filter(|error| error.kind() != Kind::Unsupported);
     refused.next().map(|error| {
-        Error::new(error.kind(), LAYER, "what is free was not given back")
+        Error::new(error.kind(), LAYER, "free space was not given back")
             .caused_by(error)
             .in_file(path)
             .into()
@@ -155,7 +155,7 @@ impl Facts {
                 )?,
                 Some(why) => writeln!(
                     out,
-                    "{} on {}: left alone, {}",
+                    "{} on {}: skipped, {}",
                     volume.format,
                     volume.place,
                     output.text(why)
@@ -165,13 +165,13 @@ impl Facts {
         if !self.holes {
             writeln!(
                 out,
-                "this host frees whole files only, so parts of bands were left; `bandsaw du` shows how much that is"
+                "the host has no holes in files, so parts of bands stay allocated; `bandsaw du` shows how much"
             )?;
         }
         let before = exact(self.size_on_disk_before);
         writeln!(
             out,
-            "{}: {before} before, {} returned",
+            "{}: {before} before, {} freed",
             output.name(&self.image),
             exact(self.returned)
         )

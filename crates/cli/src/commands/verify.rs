@@ -1,4 +1,4 @@
-//! `bandsaw verify`: the checksums that an image stores of itself.
+//! `bandsaw verify`: the checksums stored in an image.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -15,27 +15,27 @@ use crate::progress::Bar;
 use crate::source::{self, Opening};
 use crate::text::counted;
 
-/// Check an image against the checksums stored in it
+/// Compare an image with the checksums stored in it
 ///
-/// Everything is decoded and every checksum computed anew; the exit code is 5 if one differs or
-/// something does not decode. Raw images and sparse bundles store no checksums: of them nothing can
-/// be said, and the exit code is 6. A code signature is told but not checked, and the volumes in
-/// the image are not looked at.
+/// Everything is decoded, and every checksum is computed. The exit code is 5 if a checksum differs
+/// or a chunk cannot be decoded. Raw images and sparse bundles contain no checksums; the exit code
+/// is then 6. A code signature is reported but not verified. The volumes in the image are not
+/// checked; see `bandsaw check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw verify App.dmg
-  bandsaw verify --json App.dmg          every checksum, for programs
+  bandsaw verify --json App.dmg          for programs
   bandsaw verify -q App.dmg > /dev/null  the exit code alone")]
 pub(crate) struct Verify {
-    /// The image
+    /// The image to verify
     #[arg(value_name = "IMAGE")]
     image: OsString,
     #[command(flatten)]
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -43,7 +43,7 @@ struct Facts {
     format: &'static str,
     intact: bool,
     checksums: Vec<Sum>,
-    /// A code signature that is there; it is not checked.
+    /// The code signature, which is not verified.
     signature: Option<Signature>,
 }
 
@@ -60,7 +60,7 @@ struct Sum {
     kind: &'static str,
     stored: Option<String>,
     computed: Option<String>,
-    /// `null` where nothing was compared.
+    /// `null` if nothing was compared.
     agrees: Option<bool>,
 }
 
@@ -91,7 +91,7 @@ impl Sum {
                 known(&self.computed)
             ),
             (None, "none") => "none     is stored".to_owned(),
-            (None, _) => "unknown  kind of checksum, not checked".to_owned(),
+            (None, _) => "unknown  kind of checksum, not compared".to_owned(),
         }
     }
 }
@@ -139,7 +139,7 @@ impl Verify {
             if let Some(Signature { size, .. }) = facts.signature {
                 writeln!(
                     out,
-                    "{:widest$}  there, {size} bytes, and not checked",
+                    "{:widest$}  present, {size} bytes, not verified",
                     "code signature"
                 )?;
             }
@@ -149,7 +149,7 @@ impl Verify {
             return Ok(());
         }
         let message = format!(
-            "is damaged: {} not what is stored",
+            "is damaged: {} different from the stored value",
             counted(wrong, "checksum is", "checksums are")
         );
         Err(Error::new(Kind::Corrupt, "verify", message)

@@ -1,4 +1,4 @@
-//! `bandsaw xattr`: extended attributes listed, printed, set and removed.
+//! `bandsaw xattr`: extended attributes.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -18,20 +18,20 @@ const MOST: u64 = 1 << 30;
 
 /// List, set and remove extended attributes
 ///
-/// `bandsaw cat --xattr NAME` prints one. The Finder's information and the resource fork are
-/// attributes too: com.apple.FinderInfo and com.apple.ResourceFork.
+/// The Finder's information and the resource fork are the attributes com.apple.FinderInfo and
+/// com.apple.ResourceFork. `bandsaw cat --xattr NAME` prints the value of an attribute.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw xattr Docs.sparsebundle:/a.txt                                    the names, and how long each value is
+  bandsaw xattr Docs.sparsebundle:/a.txt                                    list names and sizes
   bandsaw xattr --set com.example.color=blue Docs.sparsebundle:/a.txt
-  bandsaw xattr --set com.apple.ResourceFork disk.img:/Icon < icon.rsrc     the value from standard input
+  bandsaw xattr --set com.apple.ResourceFork disk.img:/Icon < icon.rsrc     from a file
   bandsaw xattr --remove com.apple.quarantine disk.img:/App")]
 pub(crate) struct Xattr {
     /// The file or folder: IMAGE[:VOLUME]:/PATH
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
     address: OsString,
-    /// Set an attribute; without =VALUE to what comes from standard input
+    /// Set an attribute; without =VALUE from standard input
     #[arg(long, value_name = "NAME[=VALUE]")]
     set: Option<String>,
     /// Remove an attribute
@@ -41,7 +41,7 @@ pub(crate) struct Xattr {
     opening: Changing,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,

@@ -1,4 +1,4 @@
-//! What is known of each kind of container.
+//! The facts about each kind of container.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,14 +14,14 @@ use bandsaw::store::Status;
 use bandsaw::{Error, Result};
 use serde::Serialize;
 
-/// How a bundle in a bucket stands.
+/// The state of a bundle in a bucket.
 #[derive(Debug, Serialize)]
 pub(crate) struct BucketFacts {
-    /// How often it was opened to be written; 0: by bandsaw never.
+    /// The number of times it was opened for writing; 0 if never by bandsaw.
     pub(crate) writers: u64,
-    /// Who writes it, or was killed while it did.
+    /// The current writer, or one that was killed.
     pub(crate) writer: Option<String>,
-    /// Files of which the plain names do not have the newest state.
+    /// Files whose plain objects are outdated.
     pub(crate) lagging: u64,
     pub(crate) snapshots: u64,
 }
@@ -33,9 +33,9 @@ pub(crate) struct BundleFacts {
     pub(crate) bands: u64,
     pub(crate) bands_in_use: u64,
     /// True if a change of the band size was interrupted: bands of both sizes are in use, and
-    /// `band_size` is that before.
+    /// `band_size` is the old one.
     pub(crate) rebanding: bool,
-    /// Bytes of the band files, the holes in them counted.
+    /// The length of the band files with their holes, in bytes.
     pub(crate) bands_len: u64,
 }
 
@@ -43,14 +43,14 @@ pub(crate) struct BundleFacts {
 pub(crate) struct UdifFacts {
     pub(crate) chunks: u64,
     pub(crate) longest_chunk: u64,
-    /// Bytes that the chunks take in the file, and bytes of the disk that they hold.
+    /// Bytes that the chunks take in the file, and bytes of the disk that they contain.
     pub(crate) stored: u64,
     pub(crate) held: u64,
     pub(crate) tables: u64,
-    /// Files that the image lies in.
+    /// The number of files of the image.
     pub(crate) parts: u32,
     pub(crate) signed: bool,
-    /// Kinds of what was put in beside the disk.
+    /// The kinds of resources.
     pub(crate) resources: BTreeSet<String>,
 }
 
@@ -59,11 +59,11 @@ pub(crate) struct SparseImageFacts {
     pub(crate) band_size: u64,
     pub(crate) bands: u64,
     pub(crate) bands_in_use: u64,
-    /// Places in the file that hold no band.
+    /// Slots of the file without a band.
     pub(crate) unused_places: u64,
-    /// Parts of the index.
+    /// The number of index nodes.
     pub(crate) nodes: u64,
-    /// Bytes of the file, without the encryption around it.
+    /// The length of the file without its encryption, in bytes.
     pub(crate) file_len: u64,
 }
 
@@ -79,9 +79,9 @@ pub(crate) struct LayerFacts {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct AsifFacts {
-    /// Changes with the contents.
+    /// A UUID that changes with the contents.
     pub(crate) uuid: String,
-    /// Stays for the life of the image.
+    /// A UUID that stays for the life of the image.
     pub(crate) stable_uuid: Option<String>,
     /// `disk`, `overlay` or `cache`.
     pub(crate) kind: &'static str,
@@ -89,17 +89,17 @@ pub(crate) struct AsifFacts {
     pub(crate) parent: Option<String>,
     pub(crate) sector_size: u32,
     pub(crate) chunk_size: u64,
-    /// Chunks of the file, by what is in them.
+    /// Chunks of the file, by content.
     pub(crate) data_chunks: u64,
     pub(crate) table_chunks: u64,
     pub(crate) bitmap_chunks: u64,
     pub(crate) chunks: u64,
-    /// Bytes of the file, without the encryption around it.
+    /// The length of the file without its encryption, in bytes.
     pub(crate) file_len: u64,
-    /// Why the header forbids changes, if it does: flags that are not known.
+    /// The reason why the header forbids changes: unknown flags.
     pub(crate) read_only: Option<String>,
     pub(crate) metadata_read_only: Option<String>,
-    /// Names of what the owner of the image keeps in it.
+    /// The names of the owner's metadata.
     pub(crate) user_metadata: Vec<String>,
 }
 

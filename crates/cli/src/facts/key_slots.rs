@@ -1,4 +1,4 @@
-//! What opens an encrypted image.
+//! The key slots of an encrypted image.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::text::grouped;
 
-/// What opens an encrypted image.
+/// A key slot of an encrypted image.
 #[derive(Debug, Serialize)]
 pub(crate) struct WayFacts {
-    /// By which `passwd` calls it, from 1.
+    /// The number that `passwd` uses, from 1.
     pub(crate) number: usize,
     #[serde(flatten)]
     pub(crate) kind: WayKind,
@@ -19,11 +19,11 @@ pub(crate) struct WayFacts {
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(crate) enum WayKind {
-    /// With the iterations of its derivation, and the cipher around the image's keys.
+    /// A passphrase, with its iteration count and the cipher around the image's keys.
     Passphrase { iterations: u32, key_wrap: String },
-    /// SHA-1 of the public key, hexadecimal, and the bits of its modulus.
+    /// The SHA-1 of the public key, in hexadecimal, and the bits of its modulus.
     PublicKey { id: String, bits: u32 },
-    /// An entry that is not understood, and why.
+    /// An unknown entry, with the reason.
     Unknown { number_of_kind: u32, why: String },
 }
 
@@ -78,12 +78,12 @@ impl fmt::Display for WayFacts {
             WayKind::PublicKey { id, bits } => {
                 write!(f, "the private key of {id}, RSA of {bits} bits")
             }
-            WayKind::Unknown { why, .. } => write!(f, "an entry that is not understood: {why}"),
+            WayKind::Unknown { why, .. } => write!(f, "an unknown entry: {why}"),
         }
     }
 }
 
-/// Bytes in hexadecimal.
+/// Formats bytes in hexadecimal.
 fn hex(bytes: &[u8]) -> String {
     bytes
         .iter()

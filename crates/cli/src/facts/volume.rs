@@ -1,4 +1,4 @@
-//! What is known of volumes and, of APFS, of the container they are in.
+//! The facts about volumes and, for APFS, their container.
 
 use bandsaw::fs::VolumeInfo;
 use bandsaw::fs::apfs::{Container, Locking, Snapshot, Summary};
@@ -14,9 +14,9 @@ pub(crate) struct VolumeFacts {
     pub(crate) format: &'static str,
     pub(crate) offset: u64,
     pub(crate) size: u64,
-    /// True if files can be listed and read; of an encrypted volume, with its key.
+    /// True if files can be read; for an encrypted volume, with its key.
     pub(crate) readable: bool,
-    /// Why not.
+    /// The reason if they cannot be read.
     pub(crate) problem: Option<String>,
     #[serde(flatten)]
     pub(crate) content: Option<ContentFacts>,
@@ -30,7 +30,7 @@ pub(crate) struct ContentFacts {
     pub(crate) uuid: Option<String>,
     pub(crate) used: u64,
     pub(crate) free: u64,
-    /// Bytes given up and held back for older checkpoints: neither used nor free.
+    /// Bytes held by older checkpoints: neither used nor free.
     pub(crate) pending: u64,
     pub(crate) block_size: u32,
     pub(crate) files: u64,
@@ -42,15 +42,15 @@ pub(crate) struct ContentFacts {
     pub(crate) modified: Option<String>,
 }
 
-/// What only volumes of APFS have.
+/// Facts that only APFS volumes have.
 #[derive(Debug, Serialize)]
 pub(crate) struct ApfsFacts {
-    /// Its place in the container, from 1.
+    /// The position in the container, from 1.
     pub(crate) number: u32,
     /// `System`, `Data`, ...
     pub(crate) role: Option<&'static str>,
     pub(crate) encrypted: bool,
-    /// True if only its own Mac can unlock it.
+    /// True if the volume opens only on its own Mac.
     pub(crate) hardware_key: bool,
     pub(crate) sealed: bool,
     pub(crate) quota: Option<u64>,
@@ -60,18 +60,17 @@ pub(crate) struct ApfsFacts {
     pub(crate) container: ContainerFacts,
 }
 
-/// The container that a volume is in.
+/// The container of a volume.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ContainerFacts {
     pub(crate) uuid: String,
-    /// Bytes of it that its volumes and its own structures use, that are pending, and that are
-    /// free.
+    /// Bytes used by volumes and container structures, bytes that are pending, and free bytes.
     pub(crate) used: u64,
     pub(crate) pending: u64,
     pub(crate) free: u64,
-    /// The transaction of the checkpoint that is read.
+    /// The transaction of the checkpoint that was read.
     pub(crate) checkpoint: u64,
-    /// Those of all that were found, newest first.
+    /// The transactions of all checkpoints, newest first.
     pub(crate) checkpoints: Vec<u64>,
 }
 
@@ -82,8 +81,8 @@ pub(crate) struct SnapshotFacts {
     pub(crate) created: Option<String>,
 }
 
-/// What is known of a volume or of all in a container, what is wrong although they open, and the
-/// first error of one that should open.
+/// The facts about one volume or all volumes of a container, their problems, and the first error of
+/// a volume that should open.
 pub(super) struct Found {
     pub(super) volumes: Vec<VolumeFacts>,
     pub(super) warnings: Vec<String>,
@@ -91,7 +90,7 @@ pub(super) struct Found {
 }
 
 impl VolumeFacts {
-    /// Of a volume, or of each in a container.
+    /// Returns the facts about a volume, or about each in a container.
     pub(super) fn all(volume: &Volume) -> Found {
         if volume.format == VolumeFormat::Apfs {
             return match volume.container() {

@@ -121,14 +121,14 @@ pub(super) const VERB: Verb = Verb {
     run: Some(run),
 };
 
-/// hdiutil's words for an image without a volume.
+/// The message of hdiutil for an image without a volume.
 pub(super) const NOTHING_TO_MOUNT: &str = "no mountable file systems";
 
 fn run(call: &Call) -> Outcome {
     attach(call, call.image())
 }
 
-/// Attaches an image as this call says, and tells where its volumes are.
+/// Attaches an image as requested, and prints its mount points.
 pub(super) fn attach(call: &Call, image: &str) -> Outcome {
     let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", "--folders", image]
         .map(Into::into)
@@ -167,10 +167,11 @@ pub(super) fn attach(call: &Call, image: &str) -> Outcome {
     begin(call, image, &words)
 }
 
-/// Has a server begin, and tells what it has mounted.
+/// Starts a server, and returns the mounted volumes.
 pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
     match launch(words) {
-        // The server has said which; its number says only that something is not there.
+        // The server has reported the problem; its exit code only says that something was not
+        // found.
         Err(failure)
             if failure.kind() == Kind::NotFound
                 && failure.is_told()
@@ -185,11 +186,11 @@ pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
     }
 }
 
-/// The device and what is mounted, in the three columns that are promised to programs, or as a
-/// property list.
+/// Prints the device and its volumes, in the three columns that programs expect, or as a property
+/// list.
 fn tell(call: &Call, attached: &Attached) -> Outcome {
     let scheme = disk_hint(attached.scheme.as_deref());
-    // Without a partition map the disk itself is the volume, or it is shown as a file.
+    // Without a partition map the disk itself is the volume, or is shown as a file.
     let (of_disk, volumes): (Vec<_>, Vec<_>) = attached
         .volumes
         .iter()

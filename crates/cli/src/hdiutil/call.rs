@@ -1,4 +1,4 @@
-//! A verb with its options and operands, as the table of the verb reads them.
+//! A verb with its options and operands, parsed by the table of the verb.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::passphrase::Passphrase;
 use crate::reaching::Reaching;
 use crate::source::Opening;
 
-/// What was asked for.
+/// A parsed command line.
 #[derive(Debug)]
 pub(super) struct Call {
     options: Vec<(&'static str, Option<String>)>,
@@ -39,7 +39,7 @@ struct OnlyPassphrase {
 }
 
 impl Call {
-    /// Reads the words behind a verb.
+    /// Parses the arguments of a verb.
     pub(super) fn parse(verb: &'static Verb, words: &[OsString]) -> Outcome<Self> {
         let mut texts = Vec::with_capacity(words.len());
         for word in words {
@@ -56,7 +56,7 @@ impl Call {
         let mut rest = texts.iter().copied().enumerate();
         while let Some((at, word)) = rest.next() {
             let Some(name) = word.strip_prefix('-').filter(|name| !name.is_empty()) else {
-                // dmgbuild gives an empty one.
+                // dmgbuild passes an empty operand.
                 if !word.is_empty() {
                     call.operands.push(word.to_owned());
                 }
@@ -121,7 +121,7 @@ impl Call {
         self.options.iter().any(|(option, _)| *option == name)
     }
 
-    /// The last value of an option.
+    /// Returns the last value of an option.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.options
             .iter()
@@ -130,7 +130,7 @@ impl Call {
             .next_back()
     }
 
-    /// Every time that an option was given, with its value if it has one.
+    /// Returns every occurrence of an option, with its value if it has one.
     pub(super) fn each<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Option<&'a str>> + 'a {
         self.options
             .iter()
@@ -138,12 +138,12 @@ impl Call {
             .map(|(_, value)| value.as_deref())
     }
 
-    /// All values of an option, in their order.
+    /// Returns all values of an option, in order.
     pub(super) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + 'a {
         self.each(name).flatten()
     }
 
-    /// The value of a key of `-imagekey` and its relatives.
+    /// Returns the value of a key of `-imagekey` and similar options.
     pub(super) fn key(&self, option: &str, key: &str) -> Option<&str> {
         let pairs = self
             .options
@@ -157,7 +157,7 @@ impl Call {
             .next_back()
     }
 
-    /// The first operand, which most verbs must have.
+    /// Returns the first operand, which most verbs require.
     pub(super) fn image(&self) -> &str {
         self.operands.first().map_or("", String::as_str)
     }
@@ -166,7 +166,7 @@ impl Call {
         &self.operands
     }
 
-    /// Runs a verb of our own with these words.
+    /// Runs a verb of bandsaw with these arguments.
     pub(super) fn own(&self, words: Vec<OsString>) -> Outcome {
         let all = ["bandsaw".into(), "--quiet".into()]
             .into_iter()
@@ -175,7 +175,7 @@ impl Call {
         cli.command.run(&self.output)
     }
 
-    /// The same where what it prints is the result.
+    /// Runs a verb of bandsaw whose output is the result.
     pub(super) fn own_aloud(&self, words: Vec<OsString>) -> Outcome {
         let cli = Cli::try_parse_from([OsString::from("bandsaw")].into_iter().chain(words));
         let global = Global {
@@ -188,12 +188,12 @@ impl Call {
             .run(&output)
     }
 
-    /// The options of our own verbs that open an image as this call says.
+    /// Returns the options of bandsaw for opening an image as requested.
     pub(super) fn opening(&self) -> Vec<OsString> {
         self.opening_for(true)
     }
 
-    /// The same where a passphrase may be meant for what is made.
+    /// The same if a passphrase may be meant for the new image.
     pub(super) fn opening_for(&self, is_encrypted: bool) -> Vec<OsString> {
         let mut words = Vec::new();
         if self.has("stdinpass") && is_encrypted {
@@ -215,7 +215,7 @@ impl Call {
         })
     }
 
-    /// Opens the image to read it.
+    /// Opens the image for reading.
     pub(super) fn open(&self) -> Outcome<(Image, Opening)> {
         let words = [OsString::from("hdiutil")]
             .into_iter()
@@ -226,7 +226,7 @@ impl Call {
         Ok((opening.open(self.image(), Access::ReadOnly)?, opening))
     }
 
-    /// Returns whether an image is encrypted, which needs no passphrase.
+    /// Returns true if an image is encrypted, without a passphrase.
     pub(super) fn is_encrypted_at(path: &str) -> Outcome<bool> {
         Ok(KeyFile::open(
             Path::new(path),
@@ -236,7 +236,7 @@ impl Call {
         .is_some())
     }
 
-    /// A passphrase for what is made.
+    /// Returns a passphrase for a new image.
     pub(super) fn new_passphrase(&self) -> Outcome<Secret> {
         let words = if self.has("stdinpass") {
             &["hdiutil", "--stdinpass"][..]
@@ -248,7 +248,7 @@ impl Call {
         Ok(only.passphrase.choose(0)?)
     }
 
-    /// Tells that files were made, as `create` and `convert` do.
+    /// Prints the names of new files, as `create` and `convert` do.
     pub(super) fn created(&self, paths: &[PathBuf]) -> Outcome {
         let paths: Vec<_> = paths
             .iter()
@@ -295,7 +295,7 @@ const GLOBAL: Global = Global {
     quoting: None,
 };
 
-/// The option of this name, or of which this is the beginning and of no other.
+/// Returns the option of this name, or the only one that begins with it.
 fn find(verb: &'static Verb, name: &str) -> Outcome<&'static Opt> {
     if let Some(option) = verb.options().find(|option| option.names.contains(&name)) {
         return Ok(option);
@@ -313,7 +313,7 @@ fn find(verb: &'static Verb, name: &str) -> Outcome<&'static Opt> {
     }
 }
 
-/// The arguments make no sense.
+/// Returns an error about arguments.
 pub(super) fn usage(message: String) -> Failure {
     Failure::usage("hdiutil", message)
 }

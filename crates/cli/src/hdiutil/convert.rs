@@ -99,7 +99,7 @@ fn run(call: &Call) -> Outcome {
     call.created(&[target])
 }
 
-/// Makes an image of this format with the disk of another, as the call says.
+/// Converts an image to this format as requested.
 pub(super) fn convert(call: &Call, from: &str, format: Format, target: &Path) -> Outcome {
     let is_encrypted = Call::is_encrypted_at(from)?;
     let mut words: Vec<OsString> = vec!["convert".into(), from.into(), target.into()];
@@ -110,7 +110,7 @@ pub(super) fn convert(call: &Call, from: &str, format: Format, target: &Path) ->
     if let Some(size) = band_size(call, format)? {
         words.extend(["--band-size".into(), size.to_string().into()]);
     }
-    // Checks what it says; our own verb takes the number.
+    // The value is checked here; the verb of bandsaw takes a number.
     if level(call, format)?.is_some() {
         words.extend([
             "--level".into(),
@@ -135,7 +135,7 @@ pub(super) fn convert(call: &Call, from: &str, format: Format, target: &Path) ->
     } else if is_encrypted {
         words.push("--decrypt".into());
     }
-    // hdiutil drops a signature without a word.
+    // hdiutil drops a signature silently.
     words.push("--remove-signature".into());
     call.own(words)
 }

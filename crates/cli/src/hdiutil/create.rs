@@ -199,7 +199,7 @@ fn run(call: &Call) -> Outcome {
     }
 }
 
-/// Makes an image with a volume, or a blank one.
+/// Creates an image with a volume, or a blank one.
 fn make(call: &Call, path: &Path, sources: &[&str], format: Format, len: Option<u64>) -> Outcome {
     let mut options = CreateOptions {
         format,
@@ -217,8 +217,8 @@ fn make(call: &Call, path: &Path, sources: &[&str], format: Format, len: Option<
     Ok(())
 }
 
-/// The type for an empty image, the format for one with contents; the extension of the name stands
-/// for the type.
+/// Returns the format: from the type for an empty image, from -format for one with contents, or
+/// from the extension.
 fn format(call: &Call, is_filled: bool) -> Outcome<Format> {
     if let Some(format) = call.value("format").filter(|_| is_filled) {
         return Ok(format.parse()?);
@@ -321,7 +321,7 @@ fn item(source: &str, contents: bool) -> Outcome<Item> {
     Ok(Item::At { from: path, to })
 }
 
-/// With the passphrase asked for.
+/// Returns the encryption, after asking for the passphrase.
 fn encryption(call: &Call) -> Outcome<Option<Encryption>> {
     if !call.has("encryption") {
         return Ok(None);

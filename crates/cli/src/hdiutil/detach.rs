@@ -35,7 +35,7 @@ fn run(call: &Call) -> Outcome {
     end(call, call.image(), call.has("force"))
 }
 
-/// Ends the use of an image by the name of its device, or a folder.
+/// Detaches an image by its device name or mount point.
 pub(super) fn end(call: &Call, what: &str, force: bool) -> Outcome {
     let detached = attach::detach(what, force)?;
     call.tell(&format!("\"{}\" ejected.\n", detached.device))

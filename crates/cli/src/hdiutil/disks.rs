@@ -1,4 +1,4 @@
-//! The verbs of `diskutil` about disks, as far as the disk is that of an attached image.
+//! The verbs of `diskutil` for disks, if they belong to an attached image.
 
 use super::call::{Call, usage};
 use super::table::Effect::{Done, Ignored};

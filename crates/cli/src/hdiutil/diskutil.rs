@@ -1,4 +1,4 @@
-//! The face of macOS 26's `diskutil image`: the same tables, two dashes, decimal sizes.
+//! The emulation of macOS 26's `diskutil image`: the same tables, two dashes, decimal sizes.
 
 use std::ffi::OsString;
 
@@ -166,7 +166,7 @@ pub(super) const VERBS: &[&Verb] = &[
     },
 ];
 
-/// Bytes; powers of ten without an `i`.
+/// Parses a size in bytes; powers of ten without an `i`.
 fn bytes(text: &str) -> Outcome<u64> {
     let letters = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let spelled = match letters.to_ascii_lowercase().as_str() {

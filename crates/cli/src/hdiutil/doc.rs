@@ -1,4 +1,4 @@
-//! docs/hdiutil.md, from the tables.
+//! The page docs/hdiutil.md, generated from the tables.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ const DISKS: &str = "
 The verbs about disks know those of attached images.
 ";
 
-/// The page.
+/// Returns the page.
 pub(super) fn markdown() -> String {
     let mut page = HEAD.to_owned();
     page.push_str("\n## Options of every verb\n\n");

@@ -1,4 +1,4 @@
-//! What several verbs read of a call or say of an image.
+//! Functions that several verbs share.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::size::SECTOR;
 use crate::encrypting::Cipher;
 use crate::failure::Outcome;
 
-/// The path with the extension that hdiutil gives the format, unless it has it.
+/// Returns the path with the extension that hdiutil gives the format.
 pub(super) fn with_extension(path: &Path, format: Format) -> PathBuf {
     let extension = match format {
         Format::Udsb => "sparsebundle",
@@ -33,7 +33,7 @@ pub(super) fn with_extension(path: &Path, format: Format) -> PathBuf {
     name.into()
 }
 
-/// `-imagekey sparse-band-size`, which counts sectors, in bytes.
+/// Returns the value of `-imagekey sparse-band-size` in bytes; the option counts sectors.
 pub(super) fn band_size(call: &Call, format: Format) -> Outcome<Option<u64>> {
     let Some(text) = call
         .key("imagekey", "sparse-band-size")
@@ -50,7 +50,7 @@ pub(super) fn band_size(call: &Call, format: Format) -> Outcome<Option<u64>> {
         .ok_or_else(|| usage(format!("sparse-band-size={text} is no number of sectors")))
 }
 
-/// `-imagekey zlib-level`.
+/// Returns the value of `-imagekey zlib-level`.
 pub(super) fn level(call: &Call, format: Format) -> Outcome<Option<Level>> {
     let Some(text) = call
         .key("imagekey", "zlib-level")
@@ -64,7 +64,7 @@ pub(super) fn level(call: &Call, format: Format) -> Outcome<Option<Level>> {
     Ok(Some(Level::new(level)?))
 }
 
-/// `-encryption`, whose value may be left out.
+/// Returns the value of `-encryption`, or its default.
 pub(super) fn cipher(call: &Call) -> Cipher {
     match call.value("encryption") {
         Some(word) if word.eq_ignore_ascii_case("AES-256") => Cipher::Aes256,
@@ -72,7 +72,7 @@ pub(super) fn cipher(call: &Call) -> Cipher {
     }
 }
 
-/// A dictionary of a property list.
+/// Returns a dictionary of a property list.
 pub(super) fn dictionary<'a>(entries: impl IntoIterator<Item = (&'a str, Plist)>) -> Plist {
     Plist::Dictionary(
         entries
@@ -90,7 +90,7 @@ pub(super) fn text(text: impl Into<String>) -> Plist {
     Plist::String(text.into())
 }
 
-/// What stands beside a disk in lists of devices, from the kind of its partition map.
+/// Returns the content hint of a disk in lists of devices, from its partition map.
 pub(super) fn disk_hint(scheme: Option<&str>) -> &'static str {
     match scheme {
         Some("GPT") => "GUID_partition_scheme",
@@ -100,12 +100,12 @@ pub(super) fn disk_hint(scheme: Option<&str>) -> &'static str {
     }
 }
 
-/// Returns whether this is the name of a file system, and not the code of an image.
+/// Returns true for the name of a file system, and false for the format of an image.
 pub(super) fn is_volume(format: &str) -> bool {
     format.starts_with("HFS") || format == "APFS"
 }
 
-/// What stands beside a volume there: what a map calls a partition that holds it.
+/// Returns the content hint of a volume: the name of its partition type.
 pub(super) fn volume_hint(format: &str) -> &'static str {
     if format.starts_with("HFS") {
         "Apple_HFS"
@@ -114,7 +114,7 @@ pub(super) fn volume_hint(format: &str) -> &'static str {
     }
 }
 
-/// What hdiutil calls a format.
+/// Returns hdiutil's description of a format.
 pub(super) fn description(format: Format) -> &'static str {
     match format {
         Format::Udrw => "raw read/write",

@@ -35,11 +35,10 @@ pub(super) const VERB: Verb = Verb {
     run: Some(run),
 };
 
-/// What is known of an encrypted image that nobody has given a key for, or of which no key entry is
-/// understood.
+/// Prints the facts about an encrypted image without a valid key.
 fn locked(call: &Call, failure: Failure) -> Outcome {
     let is_bundle = std::path::Path::new(call.image()).is_dir();
-    // Where a terminal was asked, the passphrase was wrong.
+    // After a question on the terminal, the passphrase was wrong.
     let is_locked = match failure.kind() {
         Kind::WrongKey => !std::io::stdin().is_terminal() && !call.has("stdinpass"),
         kind => kind == Kind::Unsupported,

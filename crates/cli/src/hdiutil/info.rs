@@ -51,7 +51,7 @@ pub(super) fn run(call: &Call) -> Outcome {
     call.tell(&out)
 }
 
-/// The disk and what is mounted of it: names as devices, what they hold, and where they are found.
+/// Returns the disk and its mounted volumes: device names, content hints, and mount points.
 fn devices(entry: &Entry) -> Vec<(&str, &'static str, Cow<'_, str>)> {
     let mounts = |of_disk: bool| {
         entry
@@ -59,7 +59,7 @@ fn devices(entry: &Entry) -> Vec<(&str, &'static str, Cow<'_, str>)> {
             .iter()
             .filter(move |mount| (mount.device == entry.device) == of_disk)
     };
-    // A served disk is found at its URIs, one that is shown as a file in its folder.
+    // A served disk is found at its URIs, and a disk shown as a file in its folder.
     let whole = match entry.mounts.is_empty() {
         true => entry.places.first().map_or("".into(), Into::into),
         false => mounts(true)

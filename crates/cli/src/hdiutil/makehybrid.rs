@@ -150,7 +150,7 @@ pub(super) const VERB: Verb = Verb {
     run: Some(run),
 };
 
-/// Our option, and what stands for it in the language of mkisofs, which xorriso speaks.
+/// The options of hdiutil and their equivalents in mkisofs, which xorriso understands.
 const OF_MKISOFS: [(&str, &str); 13] = [
     ("joliet", "-J"),
     ("hfs", "-hfsplus"),
@@ -231,7 +231,7 @@ fn iso(call: &Call, path: &Path, name: &str) -> Outcome {
         .in_file(path)
         .into());
     }
-    // Beside its place, so that what is there stays until the new one is whole.
+    // Written beside the target, so that an existing file stays until the new one is complete.
     let scratch = path.with_extension(format!("new-{}", std::process::id()));
     let mut command = Command::new("xorriso");
     command
@@ -280,7 +280,7 @@ fn iso(call: &Call, path: &Path, name: &str) -> Outcome {
             said.lines().last().unwrap_or_default()
         )))
     };
-    // Gone already where all went well.
+    // Already renamed after a success.
     let _ = std::fs::remove_file(&scratch);
     Ok(placed?)
 }

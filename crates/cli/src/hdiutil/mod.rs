@@ -1,8 +1,8 @@
-//! The face of Apple's `hdiutil`: its verbs, options, sizes, outputs and exit codes, for programs
-//! that call it.
+//! The emulation of Apple's `hdiutil`: its verbs, options, sizes, output and exit codes, for
+//! programs that call it.
 //!
-//! A verb is a file: the table of its options, and how it is said in operations of our own.
-//! [`table`] is what a table is made of, [`call`] reads words by it, [`doc`] prints it. Nothing
+//! Each verb is a file with the table of its options and its translation to operations of bandsaw.
+//! [`table`] defines the tables, [`call`] parses arguments by them, [`doc`] prints them. Nothing
 //! here knows a format.
 
 mod attach;
@@ -84,7 +84,7 @@ pub(crate) enum Face {
 }
 
 impl Face {
-    /// That of a program of this name.
+    /// Returns the emulated program of this name.
     pub(crate) fn of(program: Option<&OsStr>) -> Option<Self> {
         match Path::new(program?).file_name()?.to_str()? {
             "hdiutil" => Some(Self::Hdiutil),
@@ -101,7 +101,7 @@ impl Face {
     }
 }
 
-/// Does what the words behind the program's name say; returns the exit code.
+/// Runs the program with these arguments, and returns the exit code.
 pub(crate) fn run(face: Face, words: &[OsString]) -> u8 {
     let words = match (face, words) {
         (Face::Hdiutil, words) => words,
@@ -119,7 +119,7 @@ pub(crate) fn run(face: Face, words: &[OsString]) -> u8 {
     )
 }
 
-/// Does what a verb of these and its words say.
+/// Runs one of these verbs.
 fn call(face: Face, verbs: &[&'static Verb], words: &[OsString]) -> u8 {
     let Some((name, rest)) = words.split_first() else {
         eprintln!(
@@ -150,9 +150,9 @@ fn call(face: Face, verbs: &[&'static Verb], words: &[OsString]) -> u8 {
     }
 }
 
-/// hdiutil's exit code for all that fails.
+/// The exit code of hdiutil for most failures.
 const FAILED: u8 = 1;
-/// The one of `detach` while a program uses a volume.
+/// The exit code of `detach` while a program uses a volume.
 const BUSY: u8 = 16;
 
 fn verb(verbs: &[&'static Verb], name: &str) -> Outcome<&'static Verb> {
@@ -169,7 +169,8 @@ fn dispatch(verb: &'static Verb, words: &[OsString]) -> Outcome {
     }
 }
 
-/// hdiutil's words for what went wrong, which programs look for, and then ours, which say more.
+/// Prints the message of hdiutil, which programs look for, and then the more precise one of
+/// bandsaw.
 fn tell(face: Face, verb: &str, failure: &Failure) {
     let verb = verb.trim_start_matches('-');
     let words = match failure.kind() {

@@ -82,7 +82,7 @@ fn run(call: &Call) -> Outcome {
     call.tell(&out)
 }
 
-/// `partitions` of `imageinfo -plist`.
+/// Returns the entry `partitions` of `imageinfo -plist`.
 pub(super) fn partitions(image: &Image) -> Plist {
     let entry = |hint: &str, name: &str, start: u64, end: u64, id: Option<u32>| {
         let mut entry = vec![

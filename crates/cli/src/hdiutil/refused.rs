@@ -1,4 +1,4 @@
-//! The verbs that are not here, each with the reason.
+//! The verbs that are not supported, each with the reason.
 
 use super::table::Verb;
 

@@ -112,7 +112,7 @@ fn tell_limits(call: &Call) -> Outcome {
         ));
     }
     let [min, current, max] = sizes.map(|(_, sectors)| sectors);
-    // Programs take the first word for the least size.
+    // Programs take the first word as the smallest size.
     let head = if std::io::stdout().is_terminal() {
         " min \t cur \t max \n"
     } else {

@@ -1,4 +1,4 @@
-//! `hdiutil segment`, and the option of other verbs that does the same.
+//! `hdiutil segment`, and the same option of other verbs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,7 +27,7 @@ const OPTIONS: &[Opt] = &[
     ),
 ];
 
-/// Of verbs that make an image.
+/// The option of verbs that make an image.
 pub(super) const SIZE: Opt = opt(
     &["segmentSize"],
     Value("size"),
@@ -73,8 +73,8 @@ fn run(call: &Call) -> Outcome {
     call.created(&[output.into()])
 }
 
-/// Has an image made at `path` or, if it is to be cut, under a name beside it, of which the parts
-/// are then made.
+/// Makes an image at `path`. If it is to be segmented, it is made under a temporary name beside it
+/// and then split.
 pub(super) fn cut(call: &Call, path: &Path, make: impl FnOnce(&Path) -> Outcome) -> Outcome {
     let Some(size) = call.value("segmentSize") else {
         return make(path);
@@ -98,7 +98,7 @@ pub(super) fn cut(call: &Call, path: &Path, make: impl FnOnce(&Path) -> Outcome)
         words.push("--overwrite".into());
     }
     let made = make(&whole).and_then(|()| call.own(words));
-    // What went wrong matters more.
+    // The error of the operation is more important.
     let _ = fs::remove_file(&whole);
     made
 }

@@ -1,12 +1,12 @@
-//! Sizes as hdiutil writes them: powers of two, `b` for sectors.
+//! Sizes in the notation of hdiutil: powers of two, `b` for sectors.
 
 use super::call::usage;
 use crate::failure::Outcome;
 
-/// Bytes of a sector.
+/// The size of a sector, in bytes.
 pub(super) const SECTOR: u64 = 512;
 
-/// `10g`, `1.5m`, `2048b`; a bare number counts sectors. Parts of a sector count as one.
+/// Parses `10g`, `1.5m` or `2048b`; a bare number counts sectors. Parts of a sector are rounded up.
 pub(super) fn parse(text: &str) -> Outcome<u64> {
     let wrong = || {
         usage(format!(
@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str) -> Outcome<u64> {
         _ => return Err(wrong()),
     };
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
-    // Fractions come from programs that divide; more digits than this are noise.
+    // Fractions come from programs that divide; further digits are noise.
     let part = &part[..part.len().min(9)];
     if whole.is_empty() && part.is_empty()
         || !whole

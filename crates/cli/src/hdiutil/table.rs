@@ -1,5 +1,5 @@
-//! What the verbs of hdiutil take, and what becomes of it here: the tables that are parsed by, and
-//! that docs/hdiutil.md prints.
+//! The tables of hdiutil's verbs and options and their effects here, for parsing and for
+//! docs/hdiutil.md.
 
 use super::call::Call;
 use crate::failure::Outcome;
@@ -7,49 +7,49 @@ use crate::failure::Outcome;
 /// A verb.
 #[derive(Debug)]
 pub(super) struct Verb {
-    /// Its name, and others that it goes by.
+    /// The name and its synonyms.
     pub(super) names: &'static [&'static str],
-    /// What stands behind it.
+    /// The operands.
     pub(super) operands: &'static str,
-    /// How many: the least and the most.
+    /// The smallest and largest number of operands.
     pub(super) count: (usize, usize),
-    /// What it does here, in a sentence.
+    /// The effect, in a sentence.
     pub(super) says: &'static str,
-    /// Its options, those of several verbs in tables of their own.
+    /// The options; those of several verbs have their own tables.
     pub(super) options: &'static [&'static [Opt]],
-    /// The work; `None` for a verb that is refused, for which `says` tells why.
+    /// The function; `None` for an unsupported verb, for which `says` gives the reason.
     pub(super) run: Option<fn(&Call) -> Outcome>,
 }
 
 /// An option.
 #[derive(Debug)]
 pub(super) struct Opt {
-    /// Without the dash. The first is the one that [`Call`] knows it by.
+    /// The names without the dash. The first is the one that [`Call`] uses.
     pub(super) names: &'static [&'static str],
     pub(super) takes: Takes,
     pub(super) effect: Effect,
 }
 
-/// What follows an option.
+/// The value of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
     Nothing,
-    /// A value, called this.
+    /// A value of this name.
     Value(&'static str),
-    /// A value if it is one of these words, in any case.
+    /// An optional value, one of these words in any case.
     Word(&'static [&'static str]),
-    /// A file, unless that leaves the verb without an operand.
+    /// A file, unless the verb would be left without an operand.
     File,
 }
 
-/// What becomes of an option.
+/// The effect of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It does what it says.
+    /// The option has its usual effect.
     Done(&'static str),
-    /// It is taken and changes nothing, for this reason.
+    /// The option is accepted without effect, for this reason.
     Ignored(&'static str),
-    /// It ends the verb, for this reason.
+    /// The option is refused, for this reason.
     Refused(&'static str),
 }
 
@@ -70,7 +70,7 @@ pub(super) const fn opt(names: &'static [&'static str], takes: Takes, effect: Ef
     }
 }
 
-/// Of every verb.
+/// The options of every verb.
 pub(super) const COMMON: &[Opt] = &[
     opt(
         &["verbose"],
@@ -89,21 +89,21 @@ pub(super) const COMMON: &[Opt] = &[
     ),
 ];
 
-/// Results for programs.
+/// The option for output as a property list.
 pub(super) const PLIST: &[Opt] = &[opt(
     &["plist"],
     Nothing,
     Done("the result is a property list on standard output"),
 )];
 
-/// Progress for programs.
+/// The option for progress for programs.
 pub(super) const PUPPET: &[Opt] = &[opt(
     &["puppetstrings"],
     Nothing,
     Done("lines PERCENTAGE:n on standard output; -1 where the length is not known"),
 )];
 
-/// What opens an image.
+/// The options for opening an image.
 pub(super) const OPENING: &[Opt] = &[
     opt(
         &["stdinpass"],
@@ -149,7 +149,7 @@ pub(super) const OPENING: &[Opt] = &[
     ),
 ];
 
-/// How a new image is encrypted.
+/// The options for encrypting a new image.
 pub(super) const ENCRYPTING: &[Opt] = &[
     opt(
         &["encryption"],
@@ -168,7 +168,7 @@ pub(super) const ENCRYPTING: &[Opt] = &[
     ),
 ];
 
-/// Files that are made.
+/// The option for overwriting files.
 pub(super) const OVERWRITE: &[Opt] = &[opt(
     &["ov"],
     Nothing,

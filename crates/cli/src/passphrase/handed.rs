@@ -19,10 +19,10 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use super::source::all;
 use super::{Role, TheImage, TheNew, TheVolume};
 
-/// Tells the second run which pipe holds the passphrase of which option: `--passenv=5`, separated
-/// by spaces.
+/// The variable that tells the second run which pipe holds the passphrase of which option:
+/// `--passenv=5`, separated by spaces.
 const HANDED: &str = "BANDSAW_PASSENV";
-/// What a pipe takes at once, on every Linux and macOS.
+/// The capacity of a pipe on every Linux and macOS.
 const LONGEST: usize = 16 << 10;
 
 /// The options that name an environment variable.
@@ -32,9 +32,9 @@ const OPTIONS: [&str; 3] = [
     TheNew::OPTIONS[3],
 ];
 
-/// Runs this program again without the variables that its arguments, `words`, name. Returns where
-/// there is nothing to remove, and where that is not possible: the passphrases are read all the
-/// same.
+/// Runs this program again without the variables that its arguments, `words`, name. Returns if
+/// there is nothing to remove, or if that is not possible: the passphrases are then read from the
+/// environment.
 pub(crate) fn hide(words: &[OsString]) {
     if std::env::var_os(HANDED).is_some() {
         return;
@@ -59,11 +59,11 @@ pub(crate) fn hide(words: &[OsString]) {
         pipes.push(pipe);
         command.env_remove(name);
     }
-    // Only returns if it fails.
+    // Returns only on failure.
     let _ = command.env(HANDED, told.join(" ")).exec();
 }
 
-/// A pipe that holds `value` and stays open in programs that this one runs.
+/// Returns a pipe that holds `value` and stays open in child programs.
 fn pipe_of(value: &[u8]) -> io::Result<OwnedFd> {
     if value.len() > LONGEST {
         return Err(io::ErrorKind::FileTooLarge.into());
@@ -74,7 +74,7 @@ fn pipe_of(value: &[u8]) -> io::Result<OwnedFd> {
     Ok(read.into())
 }
 
-/// The options among `words` that name a variable, and the variables.
+/// Returns the options among `words` that name a variable, with the variables.
 fn named(words: &[OsString]) -> Vec<(&'static str, OsString)> {
     let mut found = Vec::new();
     let mut rest = words.iter().skip(1).take_while(|word| *word != "--");
@@ -92,7 +92,7 @@ fn named(words: &[OsString]) -> Vec<(&'static str, OsString)> {
     found
 }
 
-/// The passphrase that the first run handed over for `option`. It can be read once.
+/// Returns the passphrase that the first run handed over for `option`. It can be read once.
 pub(super) fn read(option: &str) -> io::Result<Option<Secret>> {
     let Some(told) = std::env::var(HANDED).ok() else {
         return Ok(None);

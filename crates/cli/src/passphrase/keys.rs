@@ -1,4 +1,4 @@
-//! What opens encrypted images and volumes, and how what a verb makes is opened later.
+//! Keys of encrypted images and volumes, and options for new passphrases.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,12 @@ use bandsaw::open::Keys;
 use bandsaw::{Error, Kind, Result, platform};
 use clap::{Args, ValueEnum, ValueHint};
 
+use crate::help::{IMAGES, NEW_PASSPHRASES, VOLUMES};
+
 use super::source::{LONGEST, all, line_of};
 use super::{Passphrase, VolumePassphrase};
 
-/// What opens an encrypted image and the encrypted volumes in it, for every verb that opens one.
+/// The keys of an encrypted image and of the encrypted volumes in it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Unlocking {
     #[command(flatten)]
@@ -45,7 +47,7 @@ impl Keys for Unlocking {
         self.image.key(image)
     }
 
-    /// One passphrase or recovery key for every volume.
+    /// Returns one passphrase or recovery key for every volume.
     fn volume_key(&self, volume: &LockedVolume) -> Result<Option<VolumeKey>> {
         const OPTION: &str = "--recovery-key-file";
         if let Some(path) = &self.volume.recovery_key_file {
@@ -69,18 +71,20 @@ impl Keys for Unlocking {
     }
 }
 
-/// What opens an encrypted image, for verbs that go no further than its header.
+/// The keys of an encrypted image, for verbs that read only its header.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ImageUnlocking {
     #[command(flatten)]
     passphrase: Passphrase,
-    /// Open an encrypted image with the private key of a certificate: a PEM file, PKCS#8 or PKCS#1
+    /// Open an encrypted image with a private key (PEM)
+    ///
+    /// The file holds the private key of a certificate, as PKCS#8 or PKCS#1.
     #[arg(
         long,
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
         conflicts_with = "passphrase",
-        help_heading = "Encrypted images",
+        help_heading = IMAGES,
         display_order = 804
     )]
     private_key: Option<PathBuf>,
@@ -94,7 +98,7 @@ impl ImageUnlocking {
 }
 
 impl Keys for ImageUnlocking {
-    /// One passphrase or private key for everything that a command opens.
+    /// Returns one passphrase or private key for everything that a command opens.
     fn key(&self, image: &Description) -> Result<Option<Key>> {
         if let Some(path) = &self.private_key {
             return private_key(path)
@@ -115,18 +119,20 @@ impl Keys for ImageUnlocking {
     }
 }
 
-/// What opens the encrypted volumes in an image.
+/// The keys of the encrypted volumes in an image.
 #[derive(Debug, Clone, Args)]
 struct VolumeUnlocking {
     #[command(flatten)]
     passphrase: VolumePassphrase,
-    /// Open an encrypted volume with the recovery key in this file, written as macOS shows it
+    /// Open an encrypted volume with the recovery key in this file
+    ///
+    /// The key is written as macOS shows it.
     #[arg(
         long,
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
         conflicts_with = "volume-passphrase",
-        help_heading = "Encrypted volumes",
+        help_heading = VOLUMES,
         display_order = 824
     )]
     recovery_key_file: Option<PathBuf>,
@@ -147,7 +153,7 @@ fn private_key(path: &Path) -> Result<PrivateKey> {
     PrivateKey::parse(&pem)
 }
 
-/// A certificate whose private key is to open an image.
+/// Reads a certificate whose private key will open an image.
 pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
     let bytes = File::open(path)
         .and_then(all)
@@ -164,16 +170,17 @@ pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
         .map_err(|error| error.in_file(path))
 }
 
-/// How long a new passphrase takes to try.
+/// The iteration count of a new passphrase.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Iterations {
-    /// Iterations of the new passphrase's derivation, at least 150000; without it as many as take a
-    /// quarter of a second here
+    /// Set the iteration count for a new passphrase
+    ///
+    /// The minimum is 150000. The default takes a quarter of a second on this machine.
     #[arg(
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(i64::from(LEAST_ITERATIONS)..=i64::from(MOST_ITERATIONS)),
-        help_heading = "New passphrase",
+        help_heading = NEW_PASSPHRASES,
         display_order = 890
     )]
     iterations: Option<u32>,
@@ -198,15 +205,16 @@ enum WrapCipher {
     Aes,
 }
 
-/// How a new passphrase wraps an image's keys.
+/// The cipher that wraps the keys of an image for a new passphrase.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Wrapping {
-    /// Wrap the image's keys with 3des, which every macOS reads, or with aes, as current macOS
-    /// writes; without it 3des
+    /// Wrap the keys with 3des or aes
+    ///
+    /// Every macOS reads 3des, the default; current macOS writes aes.
     #[arg(
         long,
         value_name = "CIPHER",
-        help_heading = "New passphrase",
+        help_heading = NEW_PASSPHRASES,
         display_order = 891
     )]
     key_wrap: Option<WrapCipher>,

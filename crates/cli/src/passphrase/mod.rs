@@ -1,8 +1,8 @@
-//! Where passphrases come from. Never from the arguments, which every user can see.
+//! Sources of passphrases. Arguments are not one of them, as every user can see them.
 //!
-//! A command may need several: of the image that it opens, of an encrypted volume in it, and for
-//! what it makes. The options of the second carry the prefix `--volume-`, those of the third
-//! `--new-`. Over one standard input they come in this order, each ended by a NUL.
+//! A command may need several: for the image that it opens, for an encrypted volume in it, and for
+//! the image or volume that it makes. The options of the second have the prefix `--volume-`, those
+//! of the third `--new-`. On standard input they come in this order, each ended by a NUL.
 
 mod handed;
 mod keys;
@@ -22,39 +22,41 @@ use clap::{
     value_parser,
 };
 
+use crate::help::{IMAGES, NEW_PASSPHRASES, VOLUMES};
 pub(crate) use handed::hide;
 pub(crate) use keys::{ImageUnlocking, Iterations, Unlocking, Wrapping, certificate};
 use source::Source;
 
-/// What to do about a key that is missing or wrong.
+/// The hint for a missing or wrong key of an image.
 pub(crate) const HINT: &str = "a passphrase is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass, a private key by --private-key FILE";
 
-/// The same of an encrypted volume in an image.
+/// The hint for a missing or wrong key of a volume.
 pub(crate) const VOLUME_HINT: &str = "the passphrase of a volume is read by --volume-passfile FILE, --volume-passfd N, \
                                       --volume-passenv NAME or --volume-stdinpass, a recovery key by --recovery-key-file FILE";
 
-/// What a passphrase is for, and so which options say where it comes from.
+/// The purpose of a passphrase, which determines its options.
 pub(crate) trait Role: fmt::Debug + Clone + Default {
-    /// The name of the options together, for those that exclude them all.
+    /// The group of the options, for conflicts with other options.
     const GROUP: &'static str;
-    /// From standard input, a file, a file descriptor, an environment variable.
+    /// The options: standard input, file, file descriptor, environment variable.
     const OPTIONS: [&'static str; 4];
-    /// What is read, as the help of the options calls it.
+    /// The object of the sentences in the help.
     const WHAT: &'static str;
-    /// The same of something new, as the terminal is asked.
+    /// The prompt for a new passphrase.
     const NEW: &'static str;
-    /// The heading in the help, and the place of the first option below it.
+    /// The heading in the help.
     const HEADING: &'static str;
     const ORDER: usize;
 }
 
-/// The passphrase of an encrypted image, for every verb that opens one. Without an option the
-/// terminal is asked.
+/// The passphrase of an encrypted image, for every verb that opens one. Without an option it is
+/// asked for on the terminal.
 pub(crate) type Passphrase = PassphraseOf<TheImage>;
-/// The passphrase of an encrypted volume in an image. Without an option the terminal is asked.
+/// The passphrase of an encrypted volume in an image. Without an option it is asked for on the
+/// terminal.
 pub(crate) type VolumePassphrase = PassphraseOf<TheVolume>;
-/// The passphrase of what a verb makes, beside that of the image it opens. Without an option the
-/// terminal is asked, twice.
+/// The passphrase of a new image or volume, for verbs that also open one. Without an option it is
+/// asked for on the terminal, twice.
 pub(crate) type NewPassphrase = PassphraseOf<TheNew>;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,9 +65,9 @@ pub(crate) struct TheImage;
 impl Role for TheImage {
     const GROUP: &'static str = "passphrase";
     const OPTIONS: [&'static str; 4] = ["--stdinpass", "--passfile", "--passfd", "--passenv"];
-    const WHAT: &'static str = "the passphrase of an encrypted image";
+    const WHAT: &'static str = "the passphrase of the image";
     const NEW: &'static str = "new passphrase";
-    const HEADING: &'static str = "Encrypted images";
+    const HEADING: &'static str = IMAGES;
     const ORDER: usize = 800;
 }
 
@@ -80,9 +82,9 @@ impl Role for TheVolume {
         "--volume-passfd",
         "--volume-passenv",
     ];
-    const WHAT: &'static str = "the passphrase of an encrypted volume";
+    const WHAT: &'static str = "the passphrase of the volume";
     const NEW: &'static str = "passphrase of the new volume";
-    const HEADING: &'static str = "Encrypted volumes";
+    const HEADING: &'static str = VOLUMES;
     const ORDER: usize = 820;
 }
 
@@ -99,44 +101,44 @@ impl Role for TheNew {
     ];
     const WHAT: &'static str = "the new passphrase";
     const NEW: &'static str = "new passphrase";
-    const HEADING: &'static str = "New passphrase";
+    const HEADING: &'static str = NEW_PASSPHRASES;
     const ORDER: usize = 850;
 }
 
-/// One passphrase: where it comes from and, once it was read or typed, what it is.
+/// A passphrase: its source and, once read, its value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PassphraseOf<R: Role> {
     source: Source,
-    /// `None`: not read yet.
+    /// `None` before the first read.
     known: RefCell<Option<Option<Secret>>>,
     role: PhantomData<R>,
 }
 
 impl<R: Role> PassphraseOf<R> {
-    /// The option that was given, if one was.
+    /// Returns the option that was given, or `None`.
     pub(crate) fn given(&self) -> Option<&'static str> {
         self.source.option()
     }
 
-    /// Returns how many passphrases it is on standard input: one or none.
+    /// Returns the number of passphrases that it takes from standard input: one or none.
     pub(crate) fn on_stdin(&self) -> usize {
         usize::from(matches!(self.source, Source::Stdin(_)))
     }
 
-    /// The passphrase that opens something; `None` if nobody knows it. `before` are on standard
-    /// input before it.
+    /// Returns the passphrase that opens something; `None` if it is not known. `before` counts the
+    /// passphrases that come first on standard input.
     fn read(&self, before: usize, question: &str) -> Result<Option<Secret>> {
         self.once(|| self.source.read(before, question))
     }
 
-    /// The passphrase that a verb gives to what it makes: asked for twice on a terminal, and never
-    /// empty. `before` are on standard input before it, those of what the verb opens.
+    /// Returns a new passphrase, which is never empty. A terminal asks for it twice. `before`
+    /// counts the passphrases that come first on standard input, for opening things.
     pub(crate) fn choose(&self, before: usize) -> Result<Secret> {
         self.once(|| self.source.choose(before, R::NEW))?
-            .ok_or_else(|| Error::new(Kind::WrongKey, R::NEW, "is needed"))
+            .ok_or_else(|| Error::new(Kind::WrongKey, R::NEW, "is missing"))
     }
 
-    /// What `read` gives, asked for no more than once.
+    /// Calls `read` no more than once.
     fn once(&self, read: impl FnOnce() -> Result<Option<Secret>>) -> Result<Option<Secret>> {
         if let Some(known) = &*self.known.borrow() {
             return Ok(known.clone());
@@ -145,7 +147,7 @@ impl<R: Role> PassphraseOf<R> {
         Ok(self.known.borrow_mut().insert(secret).clone())
     }
 
-    /// Wipes it from memory: everything that it opens is open.
+    /// Wipes the passphrase from memory, once everything that it opens is open.
     fn forget(&self) {
         *self.known.borrow_mut() = None;
         stdin::forget();
@@ -163,7 +165,8 @@ impl<R: Role> Args for PassphraseOf<R> {
             (
                 Arg::new(stdin).action(ArgAction::SetTrue),
                 "Read",
-                "from standard input, up to a NUL or the end; a newline is part of it",
+                "from standard input",
+                "It ends with a NUL or at the end of the input. A newline is part of it.",
             ),
             (
                 Arg::new(file)
@@ -171,30 +174,34 @@ impl<R: Role> Args for PassphraseOf<R> {
                     .value_parser(value_parser!(PathBuf))
                     .value_hint(ValueHint::FilePath),
                 "Read",
-                "from a file, without the newline at its end if it has one",
+                "from a file",
+                "A newline at the end of the file is ignored.",
             ),
             (
                 Arg::new(descriptor)
                     .value_name("N")
                     .value_parser(value_parser!(u32)),
                 "Read",
-                "from an open file descriptor, as from a file",
+                "from a file descriptor",
+                "A newline at the end is ignored.",
             ),
             (
                 Arg::new(variable)
                     .value_name("NAME")
                     .value_parser(value_parser!(OsString)),
                 "Take",
-                "from an environment variable",
+                "from a variable",
+                "NAME is an environment variable, which is removed from the environment of this process.",
             ),
         ];
         let command = command.group(ArgGroup::new(R::GROUP).args(R::OPTIONS));
         args.into_iter().zip(R::OPTIONS).enumerate().fold(
             command,
-            |command, (n, ((arg, verb, whence), option))| {
-                let help = format!("{verb} {} {whence}", R::WHAT);
+            |command, (n, ((arg, verb, origin, details), option))| {
+                let help = format!("{verb} {} {origin}", R::WHAT);
                 command.arg(
                     arg.long(&option[2..])
+                        .long_help(format!("{help}\n\n{details}"))
                         .help(help)
                         .help_heading(R::HEADING)
                         .display_order(R::ORDER + n),

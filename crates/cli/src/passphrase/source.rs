@@ -1,4 +1,4 @@
-//! Reading one passphrase from wherever it was said to be.
+//! Reading one passphrase from its source.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,10 +11,10 @@ use bandsaw::{Error, Kind, Result, platform};
 
 use super::{handed, stdin};
 
-/// Longer ones are a mistake: the wrong file was named.
+/// The longest passphrase: a longer file is probably the wrong one.
 pub(super) const LONGEST: usize = 64 << 10;
 
-/// Where one passphrase comes from, with the option that says so.
+/// The source of one passphrase, with its option.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Source {
     Stdin(&'static str),
@@ -26,7 +26,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The option that was given, if one was.
+    /// Returns the option that was given, or `None`.
     pub(super) fn option(&self) -> Option<&'static str> {
         match self {
             Self::Stdin(option)
@@ -37,13 +37,14 @@ impl Source {
         }
     }
 
-    /// The passphrase; `None` if nobody knows it. `before` are on standard input before it.
+    /// Returns the passphrase; `None` if it is not known. `before` counts the passphrases that come
+    /// first on standard input.
     pub(super) fn read(&self, before: usize, question: &str) -> Result<Option<Secret>> {
         platform::forbid_core_dumps();
         match self {
             Self::Stdin(option) => {
                 let piece = stdin::piece(before).map_err(|error| failed(option, error))?;
-                let ended = "standard input ends before it; passphrases stand there in the order image, volume, new, each ended by a NUL";
+                let ended = "not found on standard input; expected are the passphrases of image, volume and new image, in this order, each ended by a NUL";
                 piece
                     .ok_or_else(|| Error::new(Kind::Invalid, option, ended))
                     .map(Some)
@@ -63,7 +64,7 @@ impl Source {
                 })?;
                 Ok(Some(Secret::new(value.into_vec())))
             }
-            // Nothing typed means that it is not known.
+            // An empty line means that the passphrase is not known.
             Self::Terminal if io::stdin().is_terminal() => {
                 Ok(Some(ask(question)?).filter(|typed| !typed.is_empty()))
             }
@@ -71,8 +72,7 @@ impl Source {
         }
     }
 
-    /// A passphrase for something new, which must not be empty, nor mistyped: what is typed is
-    /// asked for again.
+    /// Returns a new passphrase, which must not be empty. A terminal asks for it twice.
     pub(super) fn choose(&self, before: usize, what: &'static str) -> Result<Option<Secret>> {
         let chosen = self.read(before, &format!("{what}: "))?;
         if chosen.as_ref().is_some_and(|secret| secret.is_empty()) {
@@ -81,11 +81,7 @@ impl Source {
         if let (Self::Terminal, Some(chosen)) = (self, &chosen)
             && *ask(&format!("{what} again: "))? != **chosen
         {
-            return Err(Error::new(
-                Kind::Invalid,
-                what,
-                "was typed differently the second time",
-            ));
+            return Err(Error::new(Kind::Invalid, what, "the two entries differ"));
         }
         Ok(chosen)
     }
@@ -107,14 +103,14 @@ fn failed(option: &'static str, error: io::Error) -> Error {
     }
 }
 
-/// What is secret in the file that an option names, without the newline at its end.
+/// Returns the secret in the file that an option names, without the newline at its end.
 pub(super) fn line_of(option: &'static str, path: &Path) -> Result<Secret> {
     File::open(path)
         .and_then(without_newline)
         .map_err(|error| failed(option, error).in_file(path))
 }
 
-/// Everything but one newline at the end, which editors and `echo` leave there.
+/// Reads everything but one newline at the end, which editors and `echo` add.
 fn without_newline(from: impl Read) -> io::Result<Secret> {
     let secret = all(from)?;
     Ok(match secret.strip_suffix(b"\n") {
@@ -123,9 +119,9 @@ fn without_newline(from: impl Read) -> io::Result<Secret> {
     })
 }
 
-/// All of a file that holds a secret.
+/// Reads all of a file that holds a secret.
 pub(super) fn all(from: impl Read) -> io::Result<Secret> {
-    // As long as it may become: growing would leave copies behind that nobody wipes.
+    // Growing the buffer would leave copies that are never wiped.
     let mut bytes = Vec::with_capacity(LONGEST + 1);
     let read = from.take(LONGEST as u64 + 1).read_to_end(&mut bytes);
     let secret = Secret::new(bytes);

@@ -1,4 +1,4 @@
-//! Passphrases on standard input, one after the other. A NUL ends each, the end of the input the
+//! Passphrases on standard input, one after another. A NUL ends each, the end of the input the
 //! last.
 
 use std::fs::File;
@@ -10,18 +10,18 @@ use bandsaw::crypt::Secret;
 
 use super::source::LONGEST;
 
-/// What was read so far: standard input can be read only once, and whoever asks for the second
-/// passphrase may come first.
+/// The passphrases read so far: standard input can be read only once, and the second may be needed
+/// first.
 static INPUT: Mutex<Pieces> = Mutex::new(Pieces {
     read: Vec::new(),
     ended: false,
 });
 
-/// Passphrase `number` of standard input, from 0. `None`: there are fewer.
+/// Returns passphrase `number` of standard input, from 0; `None` if there are fewer.
 ///
 /// Nothing behind it is read, so that an archive may follow.
 pub(super) fn piece(number: usize) -> io::Result<Option<Secret>> {
-    // Not through the buffer of `io::stdin`, which nobody wipes.
+    // The buffer of `io::stdin` would never be wiped.
     let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     INPUT
         .lock()
@@ -29,7 +29,7 @@ pub(super) fn piece(number: usize) -> io::Result<Option<Secret>> {
         .get(number, &mut stdin)
 }
 
-/// Wipes what was read from memory.
+/// Wipes everything that was read from memory.
 pub(super) fn forget() {
     INPUT
         .lock()
@@ -48,8 +48,8 @@ impl Pieces {
         while self.read.len() <= number && !self.ended {
             let (piece, ended) = next(from)?;
             self.ended = ended;
-            // Behind the last NUL there is no further passphrase, unless something stands there. An
-            // input of nothing at all is an empty one.
+            // Behind the last NUL there is another passphrase only if data follows. An empty input
+            // is an empty passphrase.
             if !ended || !piece.is_empty() || self.read.is_empty() {
                 self.read.push(piece);
             }
@@ -58,10 +58,9 @@ impl Pieces {
     }
 }
 
-/// Everything up to the next NUL, as `hdiutil -stdinpass` reads it, and whether the input ended
-/// instead.
+/// Reads up to the next NUL, as `hdiutil -stdinpass` does. Returns true if the input ended instead.
 fn next(from: &mut impl Read) -> io::Result<(Secret, bool)> {
-    // As long as it may become: growing would leave copies behind that nobody wipes.
+    // Growing the buffer would leave copies that are never wiped.
     let mut bytes = Vec::with_capacity(LONGEST);
     let ended = fill(&mut bytes, from);
     let piece = Secret::new(bytes);

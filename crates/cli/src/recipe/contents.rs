@@ -1,4 +1,4 @@
-//! What is to be in the volume: appdmg's `contents`, dmgbuild's `files` and `symlinks`.
+//! The contents of the volume: appdmg's `contents`, dmgbuild's `files` and `symlinks`.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use bandsaw::ops::import::Item;
 use super::Recipe;
 use super::value::Value;
 
-/// A path, or a path and the name it gets.
+/// Reads a path, or a path with its name in the volume.
 pub(super) fn files(value: &Value<'_>) -> Result<Vec<Item>> {
     let file = |value: &Value<'_>| {
         let (from, to) = match value.json.is_array() {
@@ -27,7 +27,7 @@ pub(super) fn files(value: &Value<'_>) -> Result<Vec<Item>> {
     value.list()?.iter().map(file).collect()
 }
 
-/// Names and where they lead.
+/// Reads names of links and their targets.
 pub(super) fn links(value: &Value<'_>) -> Result<Vec<Item>> {
     let link = |(name, target): &(&str, Value<'_>)| {
         Ok(Item::Link {
@@ -38,7 +38,7 @@ pub(super) fn links(value: &Value<'_>) -> Result<Vec<Item>> {
     value.table()?.iter().map(link).collect()
 }
 
-/// Files, links and places.
+/// Reads files, links and positions.
 pub(super) fn contents(recipe: &mut Recipe, value: &Value<'_>) -> Result<()> {
     for entry in value.list()? {
         let needed = |key: &str| {
@@ -82,7 +82,7 @@ pub(super) fn contents(recipe: &mut Recipe, value: &Value<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 fn name_of(path: &Value<'_>) -> Result<String> {
     let name = Path::new(path.text()?)
         .file_name()

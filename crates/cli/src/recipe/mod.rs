@@ -1,5 +1,4 @@
-//! What a disk image for people is to look like, as a file says it: TOML or JSON, with keys of our
-//! own, of appdmg and of dmgbuild.
+//! Recipes for disk images: TOML or JSON files with keys of bandsaw, of appdmg and of dmgbuild.
 
 mod contents;
 mod value;
@@ -16,10 +15,10 @@ use serde_json::{Map, Value as Json};
 use self::value::Value;
 
 const LAYER: &str = "recipe";
-/// Recipes are shorter.
+/// The largest size of a recipe.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// Everything that a recipe can say. What it does not say is as by default.
+/// The settings of a recipe. Missing ones have their defaults.
 #[derive(Debug, Default)]
 pub(crate) struct Recipe {
     pub(crate) name: Option<String>,
@@ -31,7 +30,7 @@ pub(crate) struct Recipe {
     pub(crate) license: Option<PathBuf>,
     pub(crate) items: Vec<Item>,
     pub(crate) look: Look,
-    /// What the file says without effect here.
+    /// Settings without effect.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -83,7 +82,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// What one key says. `_` and `-` are the same in keys.
+    /// Applies one key. `_` and `-` are the same in keys.
     fn take(&mut self, value: Value<'_>) -> Result<()> {
         let Self { look, .. } = self;
         match value.key.replace('_', "-").as_str() {
@@ -160,7 +159,7 @@ impl Recipe {
         Ok(())
     }
 
-    /// A file, or dmgbuild's table of languages, of which the default one is taken.
+    /// Reads a file, or dmgbuild's table of languages, of which the default one is used.
     fn license(&mut self, value: &Value<'_>) -> Result<()> {
         self.license = match value.json {
             Json::Null => None,
@@ -195,7 +194,7 @@ impl Recipe {
     }
 }
 
-/// Keys that make sense, but change nothing of what is made here.
+/// Known keys without an effect on these images.
 const WITHOUT_EFFECT: [&str; 12] = [
     "$schema",
     "defines",
@@ -211,7 +210,7 @@ const WITHOUT_EFFECT: [&str; 12] = [
     "shrink",
 ];
 
-/// The link that applications are dragged to.
+/// Returns the link that applications are dragged to.
 pub(crate) fn applications() -> Item {
     Item::Link {
         at: "Applications".to_owned(),
@@ -249,7 +248,7 @@ fn background(look: &mut Look, value: &Value<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A colour as style sheets write it.
+/// Parses a color in the notation of style sheets.
 pub(crate) fn color(text: &str) -> Option<[f64; 3]> {
     let fraction = |byte: u8| f64::from(byte) / 255.0;
     if let Some(digits) = text.strip_prefix('#') {
@@ -298,7 +297,7 @@ pub(crate) fn color(text: &str) -> Option<[f64; 3]> {
     Some([red, green, blue].map(fraction))
 }
 
-/// `640x480` or `640x480+100+120`: the size of a window, and its place.
+/// Parses `640x480` or `640x480+100+120`: the size of a window, and its position.
 pub(crate) fn window(text: &str) -> Result<Window> {
     let wrong = || {
         Error::new(
@@ -329,7 +328,7 @@ pub(crate) fn window(text: &str) -> Result<Window> {
     })
 }
 
-/// `NAME=X,Y`.
+/// Parses `NAME=X,Y`.
 pub(crate) fn place(text: &str) -> Result<(String, (u32, u32))> {
     let place = text.rsplit_once('=').and_then(|(name, place)| {
         let (x, y) = place.split_once(',')?;

@@ -1,4 +1,4 @@
-//! A value of a recipe, and what it is taken for.
+//! A value of a recipe and its conversions.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::LAYER;
 
-/// A value, and the key it has; paths in it start at a folder.
+/// A value and its key; paths in it are relative to a folder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Value<'a> {
     pub(super) key: &'a str,
@@ -18,7 +18,7 @@ pub(super) struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The error about it.
+    /// Returns an error about the value.
     pub(super) fn refused(&self, message: impl Into<String>) -> Error {
         Error::new(Kind::Invalid, LAYER, message.into()).named(self.key)
     }
@@ -27,7 +27,7 @@ impl<'a> Value<'a> {
         self.json.is_null()
     }
 
-    /// What `take` makes of it; `None` of null, which is how dmgbuild says nothing.
+    /// Returns the result of `take`, or `None` for null, which dmgbuild uses for missing values.
     pub(super) fn some<T>(&self, take: impl FnOnce(&Self) -> Result<T>) -> Result<Option<T>> {
         if self.is_null() {
             Ok(None)
@@ -62,7 +62,7 @@ impl<'a> Value<'a> {
             .ok_or_else(|| self.refused("a number expected"))
     }
 
-    /// Points, of which fractions are cut.
+    /// Returns a number of points, rounded down.
     pub(super) fn points(&self) -> Result<u32> {
         let number = self.number()?;
         let fits = (0.0..=f64::from(u32::MAX)).contains(&number);
@@ -73,7 +73,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A whole number from 1.
+    /// Returns a whole number from 1.
     pub(super) fn whole(&self, most: u8) -> Result<u8> {
         let number = self
             .json
@@ -105,7 +105,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The keys and values of a table.
+    /// Returns the keys and values of a table.
     pub(super) fn table(&self) -> Result<Vec<(&'a str, Self)>> {
         let table = self
             .json
@@ -117,12 +117,12 @@ impl<'a> Value<'a> {
             .collect())
     }
 
-    /// What stands under `key` of a table.
+    /// Returns the value of `key` in a table.
     pub(super) fn get(&self, key: &str) -> Option<Self> {
         self.json.get(key).map(|json| Self { json, ..*self })
     }
 
-    /// appdmg's table of a window, or the text of `--window`.
+    /// Reads appdmg's table of a window, or the text of `--window`.
     pub(super) fn window(&self) -> Result<Window> {
         if let Json::String(text) = self.json {
             return super::window(text);

@@ -1,4 +1,4 @@
-//! A volume whose errors say which image they are from.
+//! A volume whose errors name its image.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use bandsaw::device::BlockDevice;
 use bandsaw::fs::{Attributes, Entry, FileSystem, Fork, NodeId, VolumeInfo};
 use bandsaw::{Error, Result};
 
-/// The volume, and the image that it is in.
+/// The volume and its image.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) fs: Arc<dyn FileSystem>,
@@ -43,7 +43,7 @@ impl FileSystem for Named {
         dir: NodeId,
         each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        // What the caller has failed at is nothing of the image's.
+        // A failure of the caller's callback does not concern the image.
         let mut failed: Option<Error> = None;
         let listed = self.fs.list(dir, &mut |entry| {
             each(entry).or_else(|error| {

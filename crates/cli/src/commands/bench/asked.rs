@@ -1,5 +1,4 @@
-//! What is asked of every run of files, in a folder or in images: where, which files, how, and
-//! where the results go.
+//! The options of every run with files, in a folder or in images.
 
 use std::path::{Path, PathBuf};
 
@@ -14,17 +13,17 @@ use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
 
-/// What `bench files` and `bench images` have in common.
+/// The options of `bench files` and `bench images`.
 #[derive(Debug, Args)]
 pub(super) struct Asked {
-    /// The folder
+    /// The folder to measure in
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
     #[command(flatten)]
     planning: Planning,
     #[command(flatten)]
     measuring: Measuring,
-    /// Say what would be written, and do nothing
+    /// Show the plan, and do nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
     #[command(flatten)]
@@ -36,14 +35,14 @@ impl Asked {
         &self.folder
     }
 
-    /// What is measured, with so many seconds of rest where none were asked for. Refuses results
-    /// that could not be kept, before anything is measured.
+    /// Returns the settings, with a default pause in seconds. Refuses results that could not be
+    /// saved, before anything is measured.
     pub(super) fn settings(&self, pause: f64) -> Outcome<Settings> {
         self.keeping.check()?;
         Ok(self.measuring.settings(&self.planning, pause))
     }
 
-    /// Returns whether files were asked for, but for how large they are.
+    /// Returns true if files were selected other than by their size.
     pub(super) fn chooses_files(&self) -> bool {
         let Planning {
             sets,
@@ -55,8 +54,7 @@ impl Asked {
         sets.is_some() || !sizes.is_empty() || random.is_some() || single.is_some()
     }
 
-    /// Says what will be done, does it unless only that was wanted, and keeps and tells the
-    /// results.
+    /// Prints the plan, runs it unless this is a dry run, and saves and prints the results.
     pub(super) fn run(
         &self,
         plan: &str,
@@ -74,60 +72,69 @@ impl Asked {
     }
 }
 
-/// Which files.
+/// The selection of files.
 #[derive(Debug, Args)]
 struct Planning {
-    /// How often the sizes are gone through [default: 10]
+    /// Set the number of passes over the sizes (default: 10)
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     sets: Option<u32>,
-    /// What every size is multiplied by; the number of files stays
+    /// Multiply every file size by this factor
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     scale: f64,
-    /// The sizes of a set, in the place of the sixteen; 2MB is a million bytes times two, 2m is
-    /// binary
+    /// Use these file sizes instead of the default sixteen
+    ///
+    /// 2MB is decimal, 2m is binary.
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, conflicts_with_all = ["random", "single"])]
     sizes: Vec<u64>,
-    /// So many files a set, of sizes drawn between 2 MB and 2 GB
+    /// Use this many files per pass, of random size
+    ///
+    /// The sizes are between 2 MB and 2 GB.
     #[arg(long, value_name = "NUMBER", conflicts_with = "single", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     random: Option<u32>,
-    /// One file of this size
+    /// Use one file of this size
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "sets")]
     single: Option<u64>,
-    /// Of the order, and of what is drawn: the same number gives the same files
+    /// Set the seed of the order and of random sizes
+    ///
+    /// The same seed gives the same files.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 }
 
-/// How they are written and read.
+/// The manner of writing and reading.
 #[derive(Debug, Args)]
 struct Measuring {
-    /// Bytes of each request, a multiple of 4096
+    /// Set the size of each request, a multiple of 4096
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1m")]
     request: u64,
-    /// What is done about the system's memory between writing and reading
+    /// Handle the page cache between writing and reading
     #[arg(long, value_enum, default_value_t)]
     caches: CachesArg,
-    /// Write files that can be compressed to about a half
+    /// Write data that can be compressed to about half
     #[arg(long)]
     compressible: bool,
-    /// Compare what is read with what was written; it takes no time of the measurement
+    /// Compare the data read with the data written
+    ///
+    /// The comparison is not part of the measured time.
     #[arg(long)]
     verify: bool,
-    /// Rest so long between writing and reading, and around attaching an image anew [default: 10
-    /// for the protocols `rewrite` and `steady`, otherwise none]
+    /// Set the pause between phases, in seconds
+    ///
+    /// The phases are writing, reading, and attaching an image again. The default is 10 for the
+    /// protocols `rewrite` and `steady`, and 0 for others.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pause: Option<f64>,
 }
 
-/// `--caches`.
+/// The values of `--caches`.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum CachesArg {
-    /// Drop files from memory before they are read
+    /// Drop cached files before reading
     #[default]
     Drop,
-    /// Read and write around it
+    /// Bypass the page cache
     Direct,
-    /// Leave it alone
+    /// Keep cached files
     Keep,
 }
 
@@ -171,7 +178,7 @@ impl Measuring {
     }
 }
 
-/// A rest that ends.
+/// Parses a pause, which must be finite.
 fn seconds(text: &str) -> Result<f64, String> {
     const MOST: f64 = 86_400.0;
     let seconds = text
@@ -181,7 +188,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "seconds, from 0 to 86400".to_owned())
 }
 
-/// A small share.
+/// Formats a small share as a percentage.
 pub(super) fn percent(share: f64) -> String {
     if share < 1e-5 {
         "less than 0.001 %".to_owned()

@@ -1,4 +1,4 @@
-//! `bandsaw bench compare`: two runs beside each other.
+//! `bandsaw bench compare`: two runs side by side.
 
 use std::path::PathBuf;
 
@@ -13,25 +13,25 @@ use super::{kept, table};
 use crate::failure::Outcome;
 use crate::output::Output;
 
-/// Compare two runs: what became faster or slower, and whether that can be said
+/// Compare the results of two runs
 ///
-/// Ratios are those of trimmed means, the second run's over the first's, with bounds that hold in
-/// 95 of 100 cases: a ratio whose bounds are on both sides of 1 says nothing but that.
+/// A ratio is that of the trimmed means, the second run over the first, with its 95 % confidence
+/// interval. If the interval contains 1, the difference is not significant.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw bench compare before.json after.json
   bandsaw bench compare before.json after.json --json")]
 pub(crate) struct Compare {
-    /// Results that `bandsaw bench` wrote
+    /// The first results, a JSON file of `bandsaw bench`
     #[arg(value_name = "BEFORE", value_hint = ValueHint::FilePath)]
     before: PathBuf,
-    /// Others
+    /// The second results
     #[arg(value_name = "AFTER", value_hint = ValueHint::FilePath)]
     after: PathBuf,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -75,7 +75,7 @@ impl Compare {
             facts
                 .unmatched
                 .iter()
-                .try_for_each(|series| writeln!(out, "  in one run only: {}", output.name(series)))
+                .try_for_each(|series| writeln!(out, "  only in one run: {}", output.name(series)))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! `bandsaw bench gate`: fails where a ratio is less than it has to be.
+//! `bandsaw bench gate`: fails if a ratio is too small.
 
 use std::path::PathBuf;
 
@@ -13,32 +13,32 @@ use super::{kept, table};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 
-/// Fail if something is slower than it may be: for scripts
+/// Fail if a measured speed ratio is too small
 ///
-/// Each image of the run is held against the host's folder in the same run; with --against, each
-/// series against the same of an earlier run. A ratio that is too noisy to say counts as what it
-/// is, with a warning.
+/// Each image of the run is compared with the host's folder in the same run, or with --against,
+/// each series with the same series of an earlier run. A ratio that is too noisy counts as
+/// measured, with a warning.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw bench gate images.json --min-ratio 0.9
   bandsaw bench gate after.json --against before.json --min-ratio 0.95")]
 pub(crate) struct Gate {
-    /// Results that `bandsaw bench` wrote
+    /// The results, a JSON file of `bandsaw bench`
     #[arg(value_name = "RESULTS", value_hint = ValueHint::FilePath)]
     results: PathBuf,
-    /// The least ratio of speeds
+    /// Set the smallest allowed ratio of speeds
     #[arg(long, value_name = "RATIO", value_parser = ratio)]
     min_ratio: f64,
-    /// Compare with this run in the place of the host's folder
+    /// Compare with this run instead of the host's folder
     #[arg(long, value_name = "RESULTS", value_hint = ValueHint::FilePath)]
     against: Option<PathBuf>,
-    /// Only series whose name contains this
+    /// Compare only series whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -55,13 +55,13 @@ struct Row {
     kept: bool,
 }
 
-/// A ratio that others can be compared with.
+/// Parses a ratio.
 fn ratio(text: &str) -> Result<f64, String> {
     let ratio = text
         .parse::<f64>()
         .ok()
         .filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
-    ratio.ok_or_else(|| "a number from 0".to_owned())
+    ratio.ok_or_else(|| "expected a number from 0".to_owned())
 }
 
 impl Gate {
@@ -87,7 +87,7 @@ impl Gate {
             let none = Error::new(
                 Kind::NotFound,
                 "gate",
-                "the results hold nothing to be compared",
+                "the results contain nothing to compare",
             )
             .in_file(&self.results);
             return Err(Failure::from(none)
@@ -97,10 +97,7 @@ impl Gate {
             .iter()
             .filter(|row| row.ratio.low < self.min_ratio && self.min_ratio < row.ratio.high)
         {
-            output.warn(&format!(
-                "{}, {}: too noisy to say",
-                row.series, row.direction
-            ));
+            output.warn(&format!("{}, {}: too noisy", row.series, row.direction));
         }
         let missed: Vec<String> = ratios
             .iter()
@@ -118,7 +115,7 @@ impl Gate {
             return Ok(());
         }
         let message = format!(
-            "slower than {} of what they are compared with: {}",
+            "slower than {} of the reference: {}",
             self.min_ratio,
             missed.join("; ")
         );

@@ -1,4 +1,4 @@
-//! `bandsaw bench images`: the protocols of published measurements, on images of any kind.
+//! `bandsaw bench images`: published measurement protocols, on images of any kind.
 
 use bandsaw::container::Format;
 use bandsaw::ops::format::NewFormat;
@@ -12,24 +12,23 @@ use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::text::counted;
 
-/// Measure disk images of any kind, each against the folder that they are in
+/// Measure the speed of disk images, compared with their folder
 ///
-/// Images are made in a new folder of DIR, used as a published protocol has it, and removed at the
-/// end, also by Ctrl-C. Every kind is measured in the same run as files in the folder itself, in
-/// random order, and told as a ratio to these, beside what was published of Apple's images on a
-/// Mac. What an image takes on disk is told after each step, and what the process uses that serves
-/// it. At the end of each protocol files are removed, the image is attached anew and compacted, and
-/// what it takes then is told too.
+/// Images are made in a new folder in DIR, used as in a published protocol, and removed at the end,
+/// or after Ctrl-C. Every kind of image and the folder itself are measured in the same run, in
+/// random order. Results are shown as ratios to the folder, beside published results of Apple's
+/// images on a Mac. The storage of the image is shown after each step, and the resources that its
+/// server uses. At the end of each protocol files are removed, the image is attached again and
+/// compacted, and its storage is shown once more.
 ///
-/// Protocols: `rewrite` writes right after creation, again after files were removed and the image
-/// was attached anew, and as a control for the first time after it was attached anew. `steady`
-/// attaches anew, writes and reads. `space` writes in five rounds and removes the largest quarter
-/// of the files after each but the last; with --verify every layer and all contents are checked.
-/// `bands` compares sizes of bands: 130 files that scatter, and one file compressed into another
-/// beside it. `refill` writes and reads an image when it is empty, part full, and emptied.
-/// `compression` stores five files as they are and compressed in each way, and reads each three
-/// times cold and three times warm; only files over 1 MB are scaled. They are also known as r1 to
-/// r6.
+/// Protocols: `rewrite` writes to a new image, again after removing the files and attaching the
+/// image again, and as a control for the first time after attaching it again. `steady` attaches an
+/// image, writes and reads. `space` writes in five rounds and removes the largest quarter of the
+/// files after each round but the last; with --verify every layer and all contents are checked.
+/// `bands` compares band sizes with 130 scattered files and one file that is compressed. `refill`
+/// writes and reads an empty image, a partly full one, and an emptied one. `compression` stores
+/// five files plain and with each kind of compression, and reads each three times cold and three
+/// times warm; only files over 1 MB are scaled. The protocols are also known as r1 to r6.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,47 +40,54 @@ Examples:
 pub(crate) struct Images {
     #[command(flatten)]
     asked: Asked,
-    /// What is done with each image
+    /// Run this protocol with each image
     #[arg(long, value_enum, default_value_t)]
     protocol: ProtocolArg,
-    /// Kinds of images: udrw, udsb, udsp, asif; vm for an encrypted APFS volume in ASIF over NBD
-    /// [default: the four; with `--protocol bands` udsb, and udrw to compare it with]
+    /// Measure these kinds of images
+    ///
+    /// Kinds are udrw, udsb, udsp, asif, and vm for an encrypted APFS volume in ASIF over NBD. The
+    /// default is the first four; with `--protocol bands` it is udsb, and udrw for comparison.
     #[arg(long = "type", value_name = "FORMAT,...", value_delimiter = ',')]
     types: Vec<String>,
-    /// Ciphers: none, aes-128, aes-256
+    /// Use these ciphers: none, aes-128, aes-256
     #[arg(long = "cipher", value_name = "CIPHER,...", value_delimiter = ',', default_values = ["none"])]
     ciphers: Vec<String>,
-    /// File systems within: apfs, hfs+, hfs+j and the others that `create` makes
+    /// Use these file systems: apfs, hfs+, hfs+j and so on
     #[arg(long = "fs", value_name = "FORMAT,...", value_delimiter = ',', default_values = ["apfs"])]
     file_systems: Vec<NewFormat>,
-    /// Ways to what is in an image: library (in this process), nbd, mount (a folder, through FUSE)
+    /// Access images this way: library, nbd or mount
+    ///
+    /// library works in this process, nbd through a network block device, and mount through a FUSE
+    /// folder.
     #[arg(long, value_name = "WAY,...", value_delimiter = ',', default_values = ["library"])]
     via: Vec<Via>,
-    /// With `--protocol bands`: the sizes of bands, in the place of twelve from 2 to 1020 MB
+    /// Use these band sizes with `--protocol bands`
+    ///
+    /// The default is twelve sizes from 2 to 1020 MB.
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse)]
     band_sizes: Vec<u64>,
 }
 
-/// `--protocol`.
+/// The values of `--protocol`.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum ProtocolArg {
-    /// First and second write
+    /// Measure a first and a second write
     #[value(alias = "r1")]
     Rewrite,
-    /// Attached anew, written, read
+    /// Attach, write and read
     #[default]
     #[value(alias = "r2")]
     Steady,
-    /// What images take on disk
+    /// Measure the storage of images
     #[value(alias = "r3")]
     Space,
-    /// Sizes of bands
+    /// Compare band sizes
     #[value(alias = "r4")]
     Bands,
-    /// Empty, part full, emptied
+    /// Measure empty, partly full and emptied images
     #[value(alias = "r5")]
     Refill,
-    /// Files stored compressed
+    /// Measure compressed files
     #[value(alias = "r6")]
     Compression,
 }
@@ -98,14 +104,14 @@ impl Images {
         };
         if protocol.has_files() && self.asked.chooses_files() {
             let why = format!(
-                "`{}` brings its own files: --sets, --sizes, --random and --single are not for it",
+                "`{}` has its own files: --sets, --sizes, --random and --single do not apply",
                 protocol.name()
             );
             return Err(Failure::usage("--protocol", why));
         }
         let (mut settings, folder) = (self.asked.settings(protocol.pause())?, self.asked.folder());
         if protocol.has_files() {
-            // What is not asked for is not told either.
+            // Options that were not given are not shown.
             (settings.plan.sizes, settings.plan.sets) = (Vec::new(), 1);
         }
         let kinds = self.kinds()?;
@@ -128,8 +134,8 @@ impl Images {
             "`--scale 0.01` makes all of it a hundredth".to_owned()
         })?;
         let plan = format!(
-            "{}, one after the other, images of {}; about {} will be written to {} and read back, {} of what a solid-state disk of \
-             this size is commonly rated for; {} are free.",
+            "{}, in sequence, with images of {}; about {} will be written to {} and read back, {} of the typical rating of a \
+             solid-state disk of this size; {} are free.",
             counted(announced.subjects as u64, "subject", "subjects"),
             bytes(announced.image),
             bytes(announced.bytes),
@@ -142,7 +148,7 @@ impl Images {
         })
     }
 
-    /// Every combination.
+    /// Returns every combination.
     fn kinds(&self) -> Outcome<Vec<Kind>> {
         let usual: &[&str] = match self.protocol {
             ProtocolArg::Bands => &["udsb", "udrw"],
@@ -167,7 +173,9 @@ impl Images {
             ) {
                 return Err(Failure::usage(
                     "--type",
-                    format!("{name} cannot be written to: udrw, udsb, udsp, asif and vm can"),
+                    format!(
+                        "images of type {name} cannot be written: expected udrw, udsb, udsp, asif or vm"
+                    ),
                 ));
             }
             for cipher in &self.ciphers {
@@ -178,7 +186,9 @@ impl Images {
                     _ => {
                         return Err(Failure::usage(
                             "--cipher",
-                            format!("{cipher} is no cipher of images: none, aes-128, aes-256"),
+                            format!(
+                                "{cipher} is not a cipher of images: expected none, aes-128 or aes-256"
+                            ),
                         ));
                     }
                 };

@@ -1,4 +1,4 @@
-//! Results in files: where they go, in which form, and where they are read from.
+//! Files with results: their formats, writing and reading them.
 
 use std::fs;
 use std::io::Write;
@@ -15,22 +15,23 @@ use crate::output::Output;
 
 const LAYER: &str = "benchmark";
 
-/// Where results go besides the terminal.
+/// The files that results are written to.
 #[derive(Debug, Args)]
 pub(super) struct Keeping {
-    /// Also write the results to FILE, in the form that its name says: .json, .csv, .html or .md.
-    /// Can be given several times
+    /// Also write the results to FILE: .json, .csv, .html or .md
+    ///
+    /// The extension sets the format. The option may be given several times.
     #[arg(long = "output", short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     outputs: Vec<PathBuf>,
     /// Write each plot into this folder, as SVG and PNG
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     plots: Option<PathBuf>,
-    /// Replace files that exist
+    /// Replace existing files
     #[arg(long)]
     overwrite: bool,
 }
 
-/// What a file of results may be.
+/// The format of a file with results.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Json,
@@ -51,7 +52,7 @@ impl Form {
             Some("md") => Ok(Self::Markdown),
             _ => Err(Failure::usage(
                 "--output",
-                format!("{} says no form that is known", path.display()),
+                format!("{} has an unknown extension", path.display()),
             )
             .hint("names end in .json, .csv, .html or .md")),
         }
@@ -68,7 +69,7 @@ impl Form {
 }
 
 impl Keeping {
-    /// Refuses what could not be kept, before anything is measured.
+    /// Refuses results that could not be saved, before anything is measured.
     pub(super) fn check(&self) -> Outcome {
         for path in &self.outputs {
             Form::of(path)?;
@@ -94,8 +95,8 @@ impl Keeping {
         Ok(())
     }
 
-    /// Writes all files that were asked for, and tells the results; these also where a file could
-    /// not be written, for nobody wants to measure again.
+    /// Writes all requested files, and prints the results even if a file could not be written:
+    /// measuring again would be expensive.
     pub(super) fn keep(&self, report: &Report, output: &Output) -> Outcome {
         let kept = self.files(report);
         output.facts(report, |out| {
@@ -144,7 +145,7 @@ fn exists(path: &Path) -> Failure {
     let error = Error::new(
         Kind::Conflict,
         LAYER,
-        "exists already, and overwriting it was not asked for",
+        "already exists (use --overwrite to replace it)",
     )
     .in_file(path);
     Failure::from(error).hint(overwrite())
@@ -154,7 +155,7 @@ fn overwrite() -> String {
     "`--overwrite` replaces it".to_owned()
 }
 
-/// The facts and tables of a report, for a page in Markdown.
+/// Returns the facts and tables of a report as Markdown.
 fn markdown(report: &Report) -> String {
     let mut page = format!("## bandsaw bench {}\n\n", report.benchmark);
     for (name, value) in table::facts(report) {
@@ -166,7 +167,7 @@ fn markdown(report: &Report) -> String {
     page
 }
 
-/// Reads results that were kept as JSON.
+/// Reads results from a JSON file.
 pub(super) fn read(path: &Path) -> Outcome<Report> {
     let json = fs::read_to_string(path)
         .map_err(|source| Error::io(LAYER, "read", source).in_file(path))?;

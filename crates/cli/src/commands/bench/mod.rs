@@ -1,4 +1,4 @@
-//! `bandsaw bench`: how fast folders and images are, and what they take.
+//! `bandsaw bench`: the speed and storage of folders and images.
 
 mod asked;
 mod compare;
@@ -13,11 +13,10 @@ use clap::{Args, Subcommand};
 use crate::failure::Outcome;
 use crate::output::Output;
 
-/// Measure folders and disk images as programs use them, and compare the results
+/// Measure the speed of folders and disk images
 ///
-/// Whole files are written and read through the file system, not blocks past it. What is measured
-/// is kept as JSON with every sample, and shown as tables, CSV, pictures, and a page for any
-/// browser.
+/// Whole files are written and read through the file system. Results are saved as JSON with every
+/// sample, and shown as tables, CSV, plots, and an HTML page.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

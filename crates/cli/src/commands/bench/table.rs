@@ -6,7 +6,7 @@ use bandsaw_bench::report::table::Table;
 
 use crate::output::{Output, Style};
 
-/// Writes tables, the first column to the left and the others to the right.
+/// Prints tables, with the first column aligned to the left and the others to the right.
 pub(super) fn write(tables: &[Table], output: &Output, out: &mut dyn Write) -> io::Result<()> {
     for table in tables {
         writeln!(out)?;

@@ -1,4 +1,4 @@
-//! `bandsaw resources add`.
+//! `bandsaw resources add`: resources added to a finished image.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use super::{From, To, change};
 use crate::failure::Outcome;
 use crate::output::Output;
 
-/// Lists and licences are shorter.
+/// The limit for lists and licenses, which are shorter.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Put resources into a finished image
+/// Add resources to a finished image
 ///
-/// Chunks and their checksums stay as they are. The change is made to a copy that takes the place
-/// of the image when it is whole. Block tables and lists of partitions in an XML file are passed
-/// over: they belong to the image they came from.
+/// Chunks and their checksums are not changed. The changes are made to a copy, which replaces the
+/// image when it is complete. Block tables and partition lists in an XML file are skipped: they
+/// belong to the image that they came from.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["xml", "license"]))]
 #[command(after_help = "\
@@ -30,11 +30,14 @@ Examples:
 pub(crate) struct Add {
     #[command(flatten)]
     from: From,
-    /// The resources of this list, as hdiutil udifderez -xml prints them
+    /// Add the resources of this XML list
+    ///
+    /// `hdiutil udifderez -xml` prints such a list.
     #[arg(long, value_name = "FILE")]
     xml: Option<PathBuf>,
-    /// A licence that macOS shows before the image is opened: text in UTF-8, or RTF; the dialog is
-    /// in English
+    /// Add a license that macOS shows before opening the image
+    ///
+    /// The file is UTF-8 text or RTF. The dialog is in English.
     #[arg(
         long,
         value_name = "FILE",
@@ -42,11 +45,14 @@ pub(crate) struct Add {
         conflicts_with = "xml"
     )]
     license: Option<PathBuf>,
-    /// Put them in the place of those of the same kind and number; of a licence, in the place of
-    /// any other licence
+    /// Replace resources of the same kind and number
+    ///
+    /// A license replaces any other license.
     #[arg(long)]
     replace: bool,
-    /// Remove all others first, but block tables and the list of partitions
+    /// Remove all other resources first
+    ///
+    /// Block tables and the partition list are kept.
     #[arg(long)]
     replace_all: bool,
     #[command(flatten)]
@@ -81,7 +87,7 @@ impl Add {
         let made = made.map_err(|error| error.in_file(path))?;
         if made.is_empty() {
             let message =
-                "holds no resources: a list as hdiutil udifderez -xml prints it is expected";
+                "contains no resources: expected a list as printed by hdiutil udifderez -xml";
             return Err(Error::new(Kind::Invalid, "resources", message)
                 .in_file(path)
                 .into());

@@ -1,4 +1,4 @@
-//! `bandsaw resources extract`.
+//! `bandsaw resources extract`: resources written to a file.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,9 +15,9 @@ use crate::output::Output;
 
 /// Write resources to a file or to standard output
 ///
-/// As a list in XML, the one that hdiutil udifderez -xml prints and udifrez -xml takes; without a
-/// choice all but the block tables (blkx) and the list of partitions (plst), which belong to their
-/// image. With --raw the bytes of one resource.
+/// The output is an XML list, as `hdiutil udifderez -xml` prints and `udifrez -xml` reads. The
+/// default is all resources but the block tables (blkx) and the partition list (plst), which belong
+/// to their image. --raw writes the bytes of one resource.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -28,19 +28,19 @@ Examples:
 pub(crate) struct Extract {
     #[command(flatten)]
     from: From,
-    /// Which: kinds, or numbers of them as in TEXT:5000
+    /// Kinds to extract, or resources such as TEXT:5000
     #[arg(value_name = "KIND[:ID]")]
     which: Vec<Selector>,
-    /// All of them, block tables too
+    /// Extract all resources, including block tables
     #[arg(long, conflicts_with_all = ["which", "raw"])]
     all: bool,
-    /// The bytes of the one resource that is chosen
+    /// Write the bytes of one resource
     #[arg(long, requires = "which")]
     raw: bool,
     /// Write to this file
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Replace a file that exists
+    /// Replace an existing file
     #[arg(long, visible_alias = "ov")]
     overwrite: bool,
 }
@@ -95,7 +95,7 @@ fn raw(resources: Vec<Resource>) -> Outcome<Vec<u8>> {
             let error = Error::new(
                 Kind::Invalid,
                 "--raw",
-                format!("the bytes of one resource are written, and {count} are chosen"),
+                format!("--raw writes one resource, and {count} are chosen"),
             );
             Err(Failure::from(error).hint("name one by its number, as in TEXT:5000"))
         }

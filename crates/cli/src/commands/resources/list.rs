@@ -1,4 +1,4 @@
-//! `bandsaw resources list`.
+//! `bandsaw resources list`: the resources of an image.
 
 use std::io::{self, Write};
 
@@ -19,12 +19,12 @@ Examples:
 pub(crate) struct List {
     #[command(flatten)]
     from: From,
-    /// The block tables (blkx) too
+    /// Include the block tables (blkx)
     #[arg(long)]
     all: bool,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Listed {
     schema: u32,
@@ -45,7 +45,7 @@ impl List {
     }
 }
 
-/// A line for each: kind, number, size, name.
+/// Prints a line for each resource: kind, number, size, name.
 pub(super) fn write(resources: &[Facts], output: &Output, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new([false, true, true, false]);
     for resource in resources {

@@ -1,4 +1,4 @@
-//! `bandsaw resources`: what was put into a compressed image beside its disk.
+//! `bandsaw resources`: data beside the disk of a compressed image.
 
 pub(super) mod add;
 mod extract;
@@ -21,19 +21,19 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
 
-/// Show and change what is in a compressed image beside its disk, such as a licence
+/// Show and change resources of an image, such as a license
 ///
-/// UDIF images (UDRO, UDZO and so on) hold resources as classic Mac OS had them, each with a kind
-/// of four characters and a number. LPic, STR#, TEXT or RTF, and styl make the licence that macOS
-/// shows before it opens an image; blkx are the block tables, which are never changed. Old images
-/// with a binary resource fork are read too, and written with a list in XML.
+/// UDIF images (UDRO, UDZO and so on) contain resources in the manner of classic Mac OS, each with
+/// a kind of four characters and a number. LPic, STR#, TEXT or RTF, and styl form the license that
+/// macOS shows before it opens an image; blkx are the block tables, which are never changed. Old
+/// images with a binary resource fork can be read, and are written with an XML list.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw resources list App.dmg
   bandsaw resources add App.dmg --license LICENSE.txt
-  bandsaw resources extract App.dmg -o licence.xml     as hdiutil udifderez -xml
-  bandsaw resources add New.dmg --xml licence.xml      as hdiutil udifrez -xml
+  bandsaw resources extract App.dmg -o licence.xml     like hdiutil udifderez -xml
+  bandsaw resources add New.dmg --xml licence.xml      like hdiutil udifrez -xml
   bandsaw resources remove App.dmg --license")]
 pub(crate) struct Resources {
     #[command(subcommand)]
@@ -59,10 +59,10 @@ impl Resources {
     }
 }
 
-/// The image, and how it is opened.
+/// The image and the options for opening it.
 #[derive(Debug, Args)]
 struct From {
-    /// The image, of one in several files the first
+    /// The image; of a segmented one its first file
     #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
     image: OsString,
     #[command(flatten)]
@@ -70,13 +70,13 @@ struct From {
 }
 
 impl From {
-    /// The resources of the image.
+    /// Returns the resources of the image.
     fn read(&self, output: &Output) -> Outcome<Vec<Resource>> {
         let path = source::image(&self.image)?;
         let image = self.opening.read(&path, output)?;
         let udif = image.udif().ok_or_else(|| {
             let message = format!(
-                "is a {}, which holds nothing beside its disk",
+                "is a {}, which has no resources",
                 image.format().description()
             );
             Error::unsupported("image", message).in_file(&path)
@@ -85,17 +85,17 @@ impl From {
     }
 }
 
-/// Where a changed image goes.
+/// The destination of a changed image.
 #[derive(Debug, Args)]
 struct To {
-    /// Write the changed image here and leave the old one as it is
+    /// Write the changed image here, and keep the old one
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
     rewriting: Rewriting,
 }
 
-/// What `--json` prints of a change.
+/// The output of `--json` for a change.
 #[derive(Serialize)]
 struct Changed {
     schema: u32,
@@ -103,7 +103,7 @@ struct Changed {
     resources: Vec<Facts>,
 }
 
-/// A resource for programs.
+/// A resource in the output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     kind: String,
@@ -133,7 +133,7 @@ impl Facts {
     }
 }
 
-/// Changes the resources of an image, and tells what it has then.
+/// Changes the resources of an image, and prints the new list.
 fn change(
     from: &From,
     to: &To,

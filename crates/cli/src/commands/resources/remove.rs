@@ -1,4 +1,4 @@
-//! `bandsaw resources remove`.
+//! `bandsaw resources remove`: resources removed from a finished image.
 
 use bandsaw::container::udif::LICENCE_KINDS;
 use bandsaw::ops::resources::{Selector, remove};
@@ -11,8 +11,8 @@ use crate::output::Output;
 
 /// Remove resources from a finished image
 ///
-/// Chunks and their checksums stay as they are. The change is made to a copy that takes the place
-/// of the image when it is whole.
+/// Chunks and their checksums are not changed. The changes are made to a copy, which replaces the
+/// image when it is complete.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,10 +22,10 @@ Examples:
 pub(crate) struct Remove {
     #[command(flatten)]
     from: From,
-    /// Which: kinds, or numbers of them as in TEXT:5000
+    /// Kinds to remove, or resources such as TEXT:5000
     #[arg(value_name = "KIND[:ID]", required_unless_present = "license")]
     which: Vec<Selector>,
-    /// Everything that makes a licence
+    /// Remove all resources of the license
     #[arg(long, visible_alias = "licence")]
     license: bool,
     #[command(flatten)]

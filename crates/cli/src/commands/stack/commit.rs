@@ -1,4 +1,4 @@
-//! `bandsaw stack commit`: a layer put into the image below it.
+//! `bandsaw stack commit`: the changes of a layer, written to the image below it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
 
-/// Put the topmost layer of a stack into the image below it
+/// Commit the topmost layer to the image below it
 ///
-/// The image directly below gets everything that the layer has, and its size; the layer is empty
-/// afterwards and can be used further, or be removed. Stopped at any point, by whatever, the two
-/// together still make up the same disk, and the same command goes on.
+/// The image directly below gets the blocks of the layer, and its size. Afterwards the layer is
+/// empty, and can be used again or removed. An interrupted commit changes nothing of the disk that
+/// both form together; the same command resumes it.
 ///
-/// Other layers over the image below do not fit it any more: its contents have changed.
+/// Other layers over the image below become invalid, as its contents have changed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +35,7 @@ pub(crate) struct Commit {
     opening: Opening,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -75,12 +75,12 @@ impl Commit {
             let name = |path: &Path| output.name(&path.to_string_lossy());
             writeln!(
                 out,
-                "{} has everything now, {} is empty",
+                "the changes are now in {}, and {} is empty",
                 name(&facts.into),
                 name(&facts.layer)
             )?;
             if facts.resumed_at > 0 {
-                writeln!(out, "went on at {:#}", size::display(facts.resumed_at))?;
+                writeln!(out, "resumed at {:#}", size::display(facts.resumed_at))?;
             }
             writeln!(
                 out,

@@ -16,29 +16,32 @@ use crate::output::Output;
 use crate::sheet;
 use crate::source::{self, Opening};
 
-/// Make an empty layer over an image, or over the layers that lie over it
+/// Create an empty layer over an image or other layers
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw stack create disk.img changes.asif                 over a raw image
   bandsaw stack create base.asif monday.asif tuesday.asif    over base.asif and monday.asif
-  bandsaw stack create --size 200g base.asif larger.asif     a disk larger than its base
-  bandsaw stack create --read-cache /net/base.asif cache.asif         copies of what is read of a slow image")]
+  bandsaw stack create --size 200g base.asif larger.asif     with a larger disk
+  bandsaw stack create --read-cache /net/base.asif cache.asif         cache a slow image")]
 pub(crate) struct Create {
-    /// The base, the layers over it from the bottom, and last the layer to make
+    /// The base, its layers from the bottom, and the new layer
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
     images: Vec<OsString>,
-    /// Make a cache, which keeps copies of what is read from below; a stack has at most one, and
-    /// another layer above it
+    /// Create a cache of the data read from below
+    ///
+    /// A stack has at most one cache, with another layer above it.
     #[arg(long, conflicts_with = "size")]
     read_cache: bool,
-    /// Size of the disk, if it is not to be that of the disk below
+    /// Set the size of the disk (default: that of the disk below)
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// Size of the layer's blocks: 512 or 4096; without it that of the sectors below
+    /// Set the block size of the layer: 512 or 4096
+    ///
+    /// The default is the sector size of the disk below.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     block_size: Option<u64>,
-    /// Replace an image that exists
+    /// Replace an existing image
     #[arg(long, visible_alias = "ov")]
     overwrite: bool,
     #[command(flatten)]
@@ -50,7 +53,7 @@ impl Create {
         let (base, mut layers) = split(&self.images)?;
         let new = layers
             .pop()
-            .ok_or_else(|| Failure::usage("stack", "the layer to make is expected last"))?;
+            .ok_or_else(|| Failure::usage("stack", "the last argument must be the new layer"))?;
         let opening = self.opening.with_layers(layers)?;
         let options = LayerOptions {
             role: if self.read_cache {

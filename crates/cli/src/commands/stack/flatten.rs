@@ -1,4 +1,4 @@
-//! `bandsaw stack flatten`: one image of all.
+//! `bandsaw stack flatten`: one image of a base and its layers.
 
 use std::ffi::OsString;
 
@@ -11,19 +11,20 @@ use crate::output::Output;
 use crate::source::Opening;
 use crate::target::Container;
 
-/// Make one image of the disk that a base and its layers make up
+/// Write a base and its layers to one new image
 ///
-/// The same as convert with the layers as --shadow. Base and layers stay as they are.
+/// The same as `bandsaw convert` with the layers as --shadow. The base and the layers are not
+/// changed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw stack flatten disk.img monday.asif tuesday.asif now.asif
   bandsaw stack flatten base.asif changes.asif copy --format udsb")]
 pub(crate) struct Flatten {
-    /// The base, the layers from the bottom, and last the image to make
+    /// The base, its layers from the bottom, and the new image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
     images: Vec<OsString>,
-    /// Go on although the base is signed; the new image is not
+    /// Copy a signed base, and drop its signature
     #[arg(long)]
     remove_signature: bool,
     #[command(flatten)]
@@ -37,7 +38,7 @@ impl Flatten {
         let (base, mut layers) = split(&self.images)?;
         let target = layers
             .pop()
-            .ok_or_else(|| Failure::usage("stack", "the image to make is expected last"))?;
+            .ok_or_else(|| Failure::usage("stack", "the last argument must be the new image"))?;
         let opening = self.opening.with_layers(layers)?;
         Convert::of(
             base.into(),

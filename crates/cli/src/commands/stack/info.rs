@@ -1,4 +1,4 @@
-//! `bandsaw stack info`: how images lie over each other.
+//! `bandsaw stack info`: the layers of a stack.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ use crate::failure::Outcome;
 use crate::output::Output;
 use crate::source::Opening;
 
-/// Show the layers of a stack, and what is on the disk that they make up
+/// Show the layers of a stack and the disk that they form
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

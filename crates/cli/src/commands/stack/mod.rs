@@ -15,21 +15,21 @@ use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::source;
 
-/// Keep what changes in layers over an image that stays as it is
+/// Keep changes in layers over an unchanged image
 ///
-/// A stack is a base (a raw or Apple sparse image, or any other that can be read) and layers over
-/// it, each an Apple sparse image (ASIF) with the blocks that were written since: what macOS makes
-/// as shadow files and stacked images. Only the topmost layer is ever written. No layer says where
-/// the image below it is: all are named, from the bottom, here as arguments and for every other
-/// verb by --shadow. Each layer knows the image below by a UUID that changes when that image is
-/// written to, and is refused over any other.
+/// A stack consists of a base (a raw image, an Apple sparse image, or any other readable image) and
+/// layers over it. Each layer is an Apple sparse image (ASIF) with the blocks written since; macOS
+/// calls these shadow files and stacked images. Only the topmost layer is written to. A layer does
+/// not record the path of the image below it, so all files are named from the bottom, here as
+/// arguments and for other verbs with --shadow. Each layer records a UUID of the image below, which
+/// changes when that image is written to; a layer over another image is refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw stack create disk.img changes.asif          an empty layer
-  bandsaw ls --shadow changes.asif disk.img           what is on the two together
-  bandsaw stack info disk.img changes.asif            how they lie over each other
-  bandsaw stack commit disk.img changes.asif          put the changes into the image
+  bandsaw stack create disk.img changes.asif          create an empty layer
+  bandsaw ls --shadow changes.asif disk.img           list the files of the stack
+  bandsaw stack info disk.img changes.asif            show the layers
+  bandsaw stack commit disk.img changes.asif          write the changes to the image
   bandsaw stack flatten disk.img changes.asif new.asif")]
 pub(crate) struct Stack {
     #[command(subcommand)]
@@ -55,18 +55,18 @@ impl Stack {
     }
 }
 
-/// The base, and the files over it from the bottom.
+/// Splits the arguments into the base and its layers from the bottom.
 fn split(images: &[OsString]) -> Outcome<(String, Vec<PathBuf>)> {
     let (base, layers) = images
         .split_first()
-        .ok_or_else(|| Failure::usage("stack", "an image is expected"))?;
+        .ok_or_else(|| Failure::usage("stack", "no image is named"))?;
     Ok((
         source::image(base)?,
         layers.iter().map(PathBuf::from).collect(),
     ))
 }
 
-/// What to do about layers that do not fit.
+/// Adds a hint to an error about layers that do not fit.
 fn advise<T>(result: Result<T, Error>) -> Outcome<T> {
     let hint = || {
         "name the files from the bottom: the base, then each layer over the one it was made over"
